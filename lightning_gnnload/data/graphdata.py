@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from lightning_gnnload.data.tables import (
     named_tables,
 )
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.ops import as_integer
 
 SPLITS = ("train", "val", "test")
 
@@ -62,9 +64,14 @@ class GraphData:
     ids that count within the type. The tables of a type are then named ``"<column>.<type>"``: ``"x.paper"``,
     ``"year.author__writes__paper"``. Labels and splits are kept by the ids of the graph.
 
+    Attributes:
+        folder: where :func:`.load_graph_data` found it; None of data that were made in memory.
+        folder_fingerprint: of that folder: hexadecimal digits that are alike in two processes exactly where both
+            loaded the same content. None likewise.
+
     Raises:
-        GraphDataError: sizes that differ from N or E, ids out of range or repeated, a table's name that is taken; in a
-            graph with types, a node of a split without a label.
+        GraphDataError: sizes that differ from N or E, ids out of range or repeated, a table's name that is taken; a
+            number of classes that is none; in a graph with types, a node of a split without a label.
 
     Example:
         >>> graph = Graph.from_coo([0, 1], [1, 2])
@@ -111,7 +118,9 @@ class GraphData:
             for name in SPLITS:
                 if name not in self.seed_tables:  # rows may have labels of their own
                     check_labels(self.y, name, self.split(name), graph.types)
-        self._num_classes = num_classes
+        self._num_classes = None if num_classes is None else _count("num_classes", num_classes)
+        self.folder: Path | None = None
+        self.folder_fingerprint: str | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -238,6 +247,14 @@ class GraphData:
         tables += f", edge_tables={sorted(self.edge_tables)}" if self.edge_tables else ""
         tables += f", num_edge_features={self.edge_x.shape[1]}" if self.edge_x is not None else ""
         return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes}{tables})"
+
+
+def _count(name: str, value: Any) -> int:
+    """Returns a plain number of classes: what is none would be refused when it is read from a folder."""
+    count = -1 if isinstance(value, bool | np.bool_) else as_integer(name, value, GraphDataError)
+    if count < 0:
+        raise GraphDataError(f"{name} is {value!r}, but must be an integer of 0 or more, or None.")
+    return count
 
 
 def _store(table: Any) -> FeatureStore:

@@ -62,6 +62,8 @@ class Partition:
         report: its quality, JSON values, as :mod:`.partition.quality` has them.
         x: features of all nodes, by id in the whole graph, or None; they lie in the order of new ids.
         tables: further features likewise, by name.
+        folder_fingerprint: of the folder that it was loaded from: hexadecimal digits that are alike in two processes
+            exactly where both loaded the same content. None of one that was made in memory.
 
     Shapes: N nodes of the whole graph, K parts.
 
@@ -79,6 +81,7 @@ class Partition:
     report: Mapping[str, Any] = field(default_factory=dict)
     x: FeatureStore | None = None
     tables: Mapping[str, FeatureStore] = field(default_factory=dict)
+    folder_fingerprint: str | None = None
 
     @property
     def num_parts(self) -> int:

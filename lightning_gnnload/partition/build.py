@@ -18,7 +18,8 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.data.storage.partitions import load_partition
-from lightning_gnnload.errors import FeatureFileError, PartitionError
+from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.partition.balance import deal
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
 from lightning_gnnload.partition.methods import partitioner
@@ -63,7 +64,7 @@ def partition_graph(
         seed: of what is random.
         features: write x, y and tables, once for all parts; without them, parts are topology alone. Tables of one node
             type and edge features are not written: they are taken from ``data``.
-        overwrite: replace the folder.
+        overwrite: replace the folder, if it is one of a partition and holds nothing else.
         progress: show bars on stderr.
 
     Memory: what the method takes; then 8 bytes a node for each hop, and some 50 more. Edges are read from ``data`` and
@@ -73,7 +74,8 @@ def partition_graph(
         PartitionError: more parts than training nodes, none of these, a graph that is a part itself or has types or
             times, too many hops, a
             seed not in [0, 2**64).
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
+            it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
 
     Source: PaGraph (TPDS'21), section 3.2 and algorithm 1; DSP (PPoPP'23), section 3.1.
@@ -91,6 +93,7 @@ def partition_graph(
     num_parts = ops.as_integer("num_parts", num_parts, PartitionError)
     hops = ops.as_integer("hops", hops, PartitionError)
     seed = ops.as_integer("seed", seed, PartitionError)
+    check_place(folder, "partition", overwrite=overwrite)  # before a data set is fetched
     if isinstance(data, Dataset):
         data.prepare()
         data = data.load()
@@ -101,35 +104,28 @@ def partition_graph(
     graph = data.graph
     names = tuple(phase for phase in SPLITS if phase in names)  # training first, as methods have it
     seeds = {phase: data.split(phase) for phase in names}
-    try:
-        with new_folder(folder, overwrite=overwrite) as place, _stages(progress) as (advance, clock):
-            owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
-            owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
-            numbering = number_nodes(owner, num_parts)
-            checksums = write_parts(place, graph, holdings, dealt, numbering, advance)
-            written = write_features(place, data, numbering.node_ids, advance) if features else {"arrays": {}}
-            written["arrays"] |= write_numbering(place, numbering)
-            advance(_MEASURING, 0.0)
-            described = {
-                "hops": hops,
-                "method": way.name,
-                "fingerprint": graph.fingerprint,
-                "num_edges": graph.num_edges,
-                "phases": list(names),
-                "settings": {"seed": seed, **_settings(way)},
-                "parts": checksums,
-            }
-            describe = partial(
-                write_manifest, place, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written
-            )
-            # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.
-            describe(attributes={"partition": described | {"report": {}}})
-            report = _measured(place, graph, clock, advance)
-            describe(attributes={"partition": described | {"report": report}})
-    except FeatureFileError:
-        raise  # rows that could not be read
-    except OSError as error:
-        raise FeatureFileError(f"{folder} cannot be written: {error}. Give a folder on a disk with room.") from error
+    with new_folder(folder, "partition", overwrite=overwrite) as place, _stages(progress) as (advance, clock):
+        owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
+        owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
+        numbering = number_nodes(owner, num_parts)
+        checksums = write_parts(place, graph, holdings, dealt, numbering, advance)
+        written = write_features(place, data, numbering.node_ids, advance) if features else {"arrays": {}}
+        written["arrays"] |= write_numbering(place, numbering)
+        advance(_MEASURING, 0.0)
+        described = {
+            "hops": hops,
+            "method": way.name,
+            "fingerprint": graph.fingerprint,
+            "num_edges": graph.num_edges,
+            "phases": list(names),
+            "settings": {"seed": seed, **_settings(way)},
+            "parts": checksums,
+        }
+        describe = partial(write_manifest, place, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written)
+        # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.
+        describe(attributes={"partition": described | {"report": {}}})
+        report = _measured(place, graph, clock, advance)
+        describe(attributes={"partition": described | {"report": report}})
     return load_partition(folder)
 
 

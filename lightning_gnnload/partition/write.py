@@ -18,9 +18,18 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.selected import SelectedFeatureStore
-from lightning_gnnload.data.storage.folders import array_entry, byte_chunks, raw_bytes, write_chunks, write_manifest
+from lightning_gnnload.data.storage.folders import (
+    array_entry,
+    array_file,
+    byte_chunks,
+    raw_bytes,
+    write_chunks,
+    write_manifest,
+)
 from lightning_gnnload.data.storage.graphs import quantized_dtypes, raw_stores, table_name
-from lightning_gnnload.data.storage.parts import manifest_checksum, part_folder
+from lightning_gnnload.data.storage.manifest import part_folder
+from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.parts import manifest_checksum
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.partition.closure import Holdings
 from lightning_gnnload.partition.lists import edge_chunks, list_degrees
@@ -53,7 +62,8 @@ def write_parts(
         place = folder / part_folder(part)
         place.mkdir(mode=0o700)
         _write_part(place, graph, nodes, reach, local, of_phase)
-        checksums.append(manifest_checksum(place))
+        with OpenFolder(place) as written:
+            checksums.append(manifest_checksum(written))
     advance("Writing parts", 1.0)
     return checksums
 
@@ -127,7 +137,7 @@ def _write_part(
 def _write(
     folder: Path, name: str, dtype: torch.dtype, shape: Iterable[int], chunks: Iterable[memoryview]
 ) -> dict[str, Any]:
-    shape, file = list(shape), folder / f"{name}.bin"
+    shape, file = list(shape), folder / array_file(name)
     return array_entry(file, dtype, shape, write_chunks(file, chunks, math.prod(shape) * dtype.itemsize))
 
 

@@ -68,7 +68,7 @@ class LinkSplit(Dataset):
         train, val, test = self._split(src, dst, data.num_nodes)
         ends = src[train], dst[train]
         both = np.concatenate(ends), np.concatenate(ends[::-1])
-        return GraphData(
+        found = GraphData(
             Graph.from_coo(*both, num_nodes=data.num_nodes, keep_order=True),
             data.x,
             train=SeedTable(src=src[train], dst=dst[train], edge_ids=np.arange(len(train))),
@@ -76,6 +76,8 @@ class LinkSplit(Dataset):
             test=SeedTable(src=src[test], dst=dst[test]),
             tables=data.tables,
         )
+        found.folder, found.folder_fingerprint = data.folder, data.folder_fingerprint
+        return found
 
     def _split(self, src: np.ndarray, dst: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns which edges train, validate and test, int64 each; those between the same nodes go together."""

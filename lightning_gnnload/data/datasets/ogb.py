@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import urllib.request
+import re
 import zipfile
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,13 +15,14 @@ import numpy as np
 
 from lightning_gnnload.data.datasets.assembled import data_of, graph_of
 from lightning_gnnload.data.datasets.base import default_root
+from lightning_gnnload.data.datasets.download import fetch
 from lightning_gnnload.data.datasets.ogb_links import read_links, seeds_of_links
 from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_splits
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import DatasetError, MissingExtraError
+from lightning_gnnload.errors import DatasetError
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,8 @@ _FACTS = {
     "ogbl-wikikg2": _Facts("wikikg-v2", "time", None, edge_columns=("edge_reltype",)),
 }
 _RECIPE = 1  # part of the settings: raise it when the same raw files would give other arrays
-_SITE = "http://snap.stanford.edu/ogb/data"
+_SITE = "snap.stanford.edu/ogb/data"
+_RECORD = "archive.sha256"  # beside the files that were unpacked
 _RAW = ("data.npz", "edge.csv.gz", "edge_index_dict.npz", "triplet-type-list.csv.gz")  # one of which is there
 
 
@@ -78,10 +80,10 @@ class OGB(StoredDataset):
     rows of label 0 after the true ones; false ends of single rows are the column ``"negatives"``, for
     ``Negatives("hard")``. The guide says what each data set has.
 
-    Reading ``csv.gz`` files needs pandas, downloading needs ogb; both come with the extra ``ogb``. Converting
-    takes, beside the raw files, twice the disk space of the result while it runs; memory holds the result's
-    topology, for ogbn-papers100M about 10 GB (17 GB with inverse edges), not the features. Splits of links are read
-    whole: 4 GB for ogbl-wikikg2's false ends.
+    Reading ``csv.gz`` files needs pandas, which comes with the extra ``ogb``. Converting takes, beside the raw files,
+    twice the disk space of the result while it runs; memory holds the result's topology, for ogbn-papers100M about
+    10 GB (17 GB with inverse edges), not the features. Splits of links are read whole: 4 GB for ogbl-wikikg2's false
+    ends.
 
     Args:
         name: as OGB has it: ``"ogbn-arxiv"``, ``"ogbl-collab"``.
@@ -90,9 +92,12 @@ class OGB(StoredDataset):
         extras: what the data set has beside features and labels, as above; kept in a folder of its own.
         download: fetch the archive (over 50 GB for papers100M) when there are no raw files; nothing is asked.
         times: years are the times of the graph, since when its nodes (of ogbl-collab edges) are there, and of seeds.
+        sha256: of the archive, 64 hexadecimal digits: another one is not unpacked, and files that were unpacked from
+            another one are not read. What was downloaded is known by ``archive.sha256`` beside its files.
+        plain_http: fetch by http rather than https, which anyone on the way can change: give ``sha256`` with it.
 
     Raises:
-        DatasetError: no such data set, or one without years as ``times``.
+        DatasetError: no such data set, one without years as ``times``, or a ``sha256`` that is none.
 
     Example:
         >>> OGB("ogbn-products", root="dataset").folder.as_posix()
@@ -105,6 +110,8 @@ class OGB(StoredDataset):
     download: bool = True
     extras: bool = False
     times: bool = False
+    sha256: str | None = None
+    plain_http: bool = False
 
     def __post_init__(self) -> None:
         if self.name not in _FACTS:
@@ -114,10 +121,13 @@ class OGB(StoredDataset):
         if self.times and self._facts.year is None:
             dated = [name for name, facts in _FACTS.items() if facts.year is not None]
             raise DatasetError(f"OGB: {self.name} has no years for times=True; these have: {', '.join(dated)}.")
+        if self.sha256 is not None and not re.fullmatch("[0-9a-fA-F]{64}", str(self.sha256)):
+            raise DatasetError(f"OGB: sha256 is {self.sha256!r}, but must be 64 hexadecimal digits, or None.")
 
     @property
     def settings(self) -> dict[str, Any]:
-        further = {name: True for name in ("extras", "times") if getattr(self, name)}
+        further: dict[str, Any] = {name: True for name in ("extras", "times") if getattr(self, name)}
+        further |= {} if self.sha256 is None else {"sha256": self.sha256.lower()}  # else another archive's would do
         return {"dataset": self.name, "recipe": _RECIPE, "add_inverse_edge": self._both_ways, **further}
 
     @property
@@ -128,6 +138,7 @@ class OGB(StoredDataset):
     def build(self, scratch: Path) -> GraphData:
         if not any((self._raw_home / "raw" / file).exists() for file in _RAW):
             self._fetch(scratch)
+        self._check_record()
         return self._links(scratch) if self._facts.num_outputs is None else self._nodes(scratch)
 
     def _nodes(self, scratch: Path) -> GraphData:
@@ -232,7 +243,8 @@ class OGB(StoredDataset):
     def _fetch(self, scratch: Path) -> None:
         """Downloads and unpacks beside the final place, then moves: a broken download leaves nothing."""
         archive_name, place = self._facts.archive, self._raw_home.absolute()
-        url = f"{_SITE}/{'linkproppred' if self._facts.num_outputs is None else 'nodeproppred'}/{archive_name}.zip"
+        scheme, task = "http" if self.plain_http else "https", "link" if self._facts.num_outputs is None else "node"
+        url = f"{scheme}://{_SITE}/{task}proppred/{archive_name}.zip"
         by_hand = (
             f"{self.name}: none of raw/{', raw/'.join(_RAW)} is in {place}. To fetch it by hand, "
             f"download {url}, unzip it, and rename the folder {archive_name!r} to that path. "
@@ -240,26 +252,31 @@ class OGB(StoredDataset):
         )
         if not self.download:
             raise DatasetError(f"{by_hand} Or let prepare() fetch it: download=True.")
-        download_url, extract_zip = _ogb_transfer()
+        if os.path.lexists(place) and not (place.is_dir() and not os.listdir(place)):  # now, not after 50 GB
+            raise DatasetError(f"{by_hand} It is not fetched, as something else is there: move that away.")
+        archive = scratch / f"{archive_name}.zip"
         try:
-            # A first request with a time limit: the download has none and would hang without a network.
-            with urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=30) as reply:
-                size_bytes = int(reply.headers.get("Content-Length") or 0)
-            log.info("%s: downloading %.1f GB from %s", self.name, size_bytes / 1e9, url)
-            archive = download_url(url, str(scratch), log=False)
-            extract_zip(archive, str(scratch), log=False)
-            os.unlink(archive)
+            log.info("%s: downloading %s", self.name, url)
+            digest = fetch(url, archive, self.sha256)
+            log.info("%s: the archive has SHA-256 %s", self.name, digest)
+            with zipfile.ZipFile(archive) as packed:
+                packed.extractall(scratch)  # below it, whatever names are in it
+            archive.unlink()
+            (scratch / archive_name / _RECORD).write_text(f"{digest}  {archive.name}\n")  # as sha256sum has it
             os.rename(scratch / archive_name, place)  # both lie in the root, on one file system
-        except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        except (OSError, RuntimeError, ValueError, DatasetError, zipfile.BadZipFile) as error:
             raise DatasetError(f"{by_hand} Fetching it failed: {error}") from error
 
-
-def _ogb_transfer() -> tuple[Any, Any]:
-    try:
-        from ogb.utils.url import download_url, extract_zip
-    except ImportError as error:
-        raise MissingExtraError("ogb", "ogb", "Downloading OGB data sets", error) from error
-    return download_url, extract_zip
+    def _check_record(self) -> None:
+        """Raises DatasetError: the files there were not unpacked from the archive that ``sha256`` names."""
+        record = self._raw_home / _RECORD
+        found = record.read_text().split()[:1] if record.is_file() else []
+        if self.sha256 is not None and found != [self.sha256.lower()]:
+            known = f"come from an archive with SHA-256 {found[0]}" if found else f"have no {_RECORD} that says so"
+            raise DatasetError(
+                f"{self.name}: sha256 is {self.sha256}, but the files in {self._raw_home} {known}. Move them away, so "
+                f"that they are fetched again, or leave sha256 out."
+            )
 
 
 def _in_one_range(raw: RawGraph, both_ways: bool) -> tuple[np.ndarray, np.ndarray, dict[str, range], np.ndarray]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import fcntl
 import math
 import os
-import shutil
-import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +15,10 @@ import numpy as np
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.storage.graphs import load_graph_data, save_graph_data
-from lightning_gnnload.data.storage.manifest import read_manifest, stored_arrays
+from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.storage.graphs import open_graph, write_graph
+from lightning_gnnload.data.storage.opened import OpenFolder, read_folder
+from lightning_gnnload.data.storage.places import check_place
 from lightning_gnnload.errors import DatasetError, StoreFormatError
 
 
@@ -44,28 +44,31 @@ class StoredDataset(Dataset):
         """Makes the data in memory, or in files under ``scratch``, which is removed after it was written."""
 
     def prepare(self) -> None:
-        """Builds the folder, unless it is there and whole.
+        """Builds the folder, unless it is there and whole. What processes that were killed left of it is removed.
 
         Raises:
-            DatasetError: the source is missing or broken, or the folder cannot be written.
+            DatasetError: the source is missing or broken, the folder cannot be written, or holds something else.
         """
-        if self._is_ready():
-            return
         try:
+            if self.folder.parent.is_dir():
+                clear_leftovers(self.folder)  # also where it is ready: a scratch may be many times as large
+            if self._is_ready():
+                return
             self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with (
-                _locked(self.folder),
-                _scratch(self.folder) as scratch,
-            ):
+            with _locked(self.folder), workshop(self.folder) as place:
                 if not self._is_ready():
+                    check_place(self.folder, "graph", overwrite=True, repair=True)  # now, not after a download
+                    scratch = place / "scratch"
+                    scratch.mkdir(mode=0o700)
                     settings = self.settings  # of the source as it is now: what changes while it is read is read again
-                    data = self.build(scratch)
-                    save_graph_data(data, self.folder, attributes=settings, overwrite=True)
+                    write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
         except OSError as error:
             raise DatasetError(
                 f"{self!r} cannot be written to {self.folder}: {error}. "
                 f"Give a root that you may write to, on a disk with room."
             ) from error
+        except StoreFormatError as error:
+            raise DatasetError(f"{self!r} cannot be prepared: {error}") from error
 
     def load(self) -> GraphData:
         """Maps the prepared data set into memory.
@@ -74,22 +77,24 @@ class StoredDataset(Dataset):
             DatasetError: it was not prepared, with other settings, or its folder is damaged.
         """
         try:
-            if read_manifest(self.folder)["attributes"] != self.settings:
-                raise StoreFormatError(f"{self.folder} was made with other settings.")
-            return load_graph_data(self.folder)
+            return read_folder(self.folder, self._open)
         except StoreFormatError as error:
             raise DatasetError(
                 f"{self!r} is not ready: {error} Call prepare() first; it builds what is missing."
             ) from error
 
+    def _open(self, folder: OpenFolder) -> GraphData:
+        if folder.manifest["attributes"] != self.settings:
+            raise StoreFormatError(f"{self.folder} was made with other settings.")
+        return open_graph(folder)
+
     def _is_ready(self) -> bool:
         """Tells whether the folder has these settings and no file is missing or cut short; content is not read."""
         try:
-            manifest = read_manifest(self.folder)
-            stored_arrays(self.folder, manifest)
+            with OpenFolder(self.folder) as folder:
+                return bool(folder.arrays.keys() and folder.manifest["attributes"] == self.settings)
         except StoreFormatError:
             return False
-        return bool(manifest["attributes"] == self.settings)
 
 
 def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -103,16 +108,6 @@ def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     with open(file, "xb") as out:
         os.posix_fallocate(out.fileno(), 0, size_bytes)
     return np.memmap(file, dtype, "r+", shape=shape)
-
-
-@contextmanager
-def _scratch(folder: Path) -> Iterator[Path]:
-    """Gives an empty folder beside ``folder``, whose lock is held: what a killed process left of it is removed."""
-    name = f".scratch-{folder.name}-"
-    for leftover in [path for path in folder.parent.iterdir() if path.name[:-8] == name]:
-        shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=name, dir=folder.parent) as scratch:
-        yield Path(scratch)
 
 
 @contextmanager

@@ -14,8 +14,8 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
-from lightning_gnnload.data.pages import mapped_bytes
-from lightning_gnnload.data.storage.manifest import StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.pages import mapped_bytes, printable
+from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
 _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
@@ -32,7 +32,8 @@ class DiskFeatureStore(FeatureStore):
     each page that is missing costs a wait of its own.
 
     Args:
-        folder: written by :func:`.save_features` or :func:`.save_graph_data`.
+        folder: written by :func:`.save_features` or :func:`.save_graph_data`. The file that is opened stays readable
+            when the folder is replaced.
         name: the array of that folder.
         direct: read past the page cache. A file system that refuses it (Linux's before 6.6 refused it in tmpfs) is
             read through it, and a warning says so.
@@ -56,17 +57,31 @@ class DiskFeatureStore(FeatureStore):
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], *, name: str = "x", direct: bool = True, in_flight: int = 128
+        self,
+        folder: str | os.PathLike[str] | OpenFolder,
+        *,
+        name: str = "x",
+        direct: bool = True,
+        in_flight: int = 128,
     ) -> None:
-        self.folder, self.name, self.in_flight = Path(folder), name, in_flight
-        self._array = _stored_table(self.folder, name)
-        self._fd, unit = _open(self._array.file, direct)
+        self._fd = -1
+        self.name, self.in_flight = name, in_flight
+        if isinstance(folder, OpenFolder):
+            self.folder = folder.path
+            self._open(folder, direct)
+        else:
+            self.folder = Path(folder)
+            read_folder(folder, lambda opened: self._open(opened, direct))
+
+    def _open(self, folder: OpenFolder, direct: bool) -> None:
+        self._array = _stored_table(folder, self.name)
+        self._fd, unit = _open(self._array, direct)
         self.direct = unit > 1
         try:
-            self._file = ops.RowFile(self._fd, str(self._array.file), 0, self.shape[0], self.row_bytes, unit)
-            self._map = None if direct else _mapped_rows(self._array)
+            self._file = ops.RowFile(self._fd, printable(self._array.file), 0, self.shape[0], self.row_bytes, unit)
+            self._map = None if direct else _mapped_rows(self._array, self._fd)
             # Threads take one each; as many are made as gather at once.
-            self._idle = [ops.RowReader(self.row_bytes, unit, in_flight)]
+            self._idle = [ops.RowReader(self.row_bytes, unit, self.in_flight)]
         except BaseException:
             self.close()
             raise
@@ -107,8 +122,7 @@ class DiskFeatureStore(FeatureStore):
             os.close(fd)
 
     def __del__(self) -> None:
-        if hasattr(self, "_fd"):
-            self.close()
+        self.close()
 
     def __repr__(self) -> str:
         return f"DiskFeatureStore({str(self.folder)!r}, name={self.name!r}, shape={self.shape}, dtype={self.dtype})"
@@ -131,29 +145,30 @@ class DiskFeatureStore(FeatureStore):
         )
 
 
-def _stored_table(folder: Path, name: str) -> StoredArray:
-    arrays = stored_arrays(folder, read_manifest(folder))
+def _stored_table(folder: OpenFolder, name: str) -> StoredArray:
+    arrays = folder.arrays
     if name not in arrays:
         raise StoreFormatError(
-            f"{folder} has no array {name!r}, but {', '.join(sorted(arrays)) or 'none at all'}. "
+            f"{folder.path} has no array {name!r}, but {', '.join(sorted(arrays)) or 'none at all'}. "
             f"Write one with save_features, or give its name."
         )
     if len(arrays[name].shape) < 1:
-        raise StoreFormatError(f"{folder}: array {name!r} is a single number, but must be [N, F].")
+        raise StoreFormatError(f"{folder.path}: array {name!r} is a single number, but must be [N, F].")
     return arrays[name]
 
 
-def _open(file: Path, direct: bool) -> tuple[int, int]:
+def _open(array: StoredArray, direct: bool) -> tuple[int, int]:
     """Opens the file; returns its descriptor and the unit of its reads, 1 where they go through the page cache."""
+    file = array.file
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        fd = array.open()
     except OSError as error:
         raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
     if not direct:
         return fd, 1
     direct_fd = -1
     try:
-        direct_fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_DIRECT", 0))
+        direct_fd = array.open(getattr(os, "O_DIRECT", 0))
         if hasattr(os, "O_DIRECT"):
             for unit in _UNITS:
                 if _reads_in(direct_fd, unit):
@@ -187,8 +202,8 @@ def _reads_in(fd: int, unit: int) -> bool:
     return True
 
 
-def _mapped_rows(array: StoredArray) -> np.ndarray:
+def _mapped_rows(array: StoredArray, fd: int) -> np.ndarray:
     num_rows, row_bytes = array.shape[0], math.prod(array.shape[1:]) * array.dtype.itemsize
     if array.size_bytes == 0:
         return np.empty((num_rows, row_bytes), np.uint8)
-    return mapped_bytes(array.file).reshape(num_rows, row_bytes)
+    return mapped_bytes(array.file, fd).reshape(num_rows, row_bytes)

@@ -1,7 +1,8 @@
-"""Writing a folder of raw arrays and one manifest, beside its final place and then renamed: all of it or nothing."""
+"""Writing a folder of raw arrays and one manifest beside its final place, then moving it there: all or nothing."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -9,40 +10,60 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.pages import let_go
-from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, VERSION
-from lightning_gnnload.errors import StoreFormatError
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION
+from lightning_gnnload.data.storage.places import Kind, check_place
+from lightning_gnnload.data.storage.swap import exchange
+from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
 CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to be heard at once
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a full disk says, a user's quota, and a file system whose largest file this would be."""
 _SUFFIX = ".partial"
+_LONGEST_NAME = 255
 
 
 @contextmanager
-def new_folder(folder: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+def new_folder(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False) -> Iterator[Path]:
     """Gives an empty folder to write to, which moves to its place when the ``with`` block ends; if that raises, it is
     removed. What a process that was killed left of the same folder is removed first.
 
+    Where a folder stands there already, the two are exchanged at once, and readers find the one or the other. Processes
+    that write the same folder do so in turn: the last one's stays. A file system that cannot exchange folders (NFS,
+    some of those in user space) has none in that place for a moment.
+
     Raises:
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        StoreFormatError: ``folder`` may not be written, as :func:`.check_place` has it, before the block or, where it
+            came meanwhile, after it.
+        FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
     target = Path(folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    _clear_leftovers(target)
-    if target.exists() and not overwrite:
-        raise StoreFormatError(f"{target} exists already. Give another folder, or overwrite=True to replace it.")
-    with _workshop(target) as workshop:
-        partial = workshop / "new"
-        partial.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
-        yield partial
-        _move_into_place(partial, target, workshop / "old")
+    check = partial(check_place, folder, kind, overwrite=overwrite, repair=repair)
+    check()
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        clear_leftovers(target)  # which may put one back
+        check()
+        with workshop(target) as place:
+            made = place / "new"
+            made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
+            yield made
+            _move_into_place(made, target, place / "old", check)
+    except FeatureFileError:
+        raise  # rows that could not be read
+    except OSError as error:
+        remedy = "on a disk with room" if error.errno in NO_ROOM else "that you may write to, on a disk that works"
+        raise FeatureFileError(f"{folder} cannot be written: {error}. Give a folder {remedy}.") from error
 
 
 def write_manifest(
@@ -82,38 +103,67 @@ def write_manifest(
         os.fsync(file.fileno())
 
 
-def array_entry(file: Path, dtype: torch.dtype, shape: Iterable[int], checksum: int) -> dict[str, Any]:
-    """Makes the manifest's entry of an array."""
+def array_file(name: str) -> str:
+    """Returns the name of an array's file. Names of types, which are part of it, may be any text.
+
+    Raises:
+        StoreFormatError: no file can be named so.
+    """
+    try:
+        file = f"{quote(name, safe='', errors='surrogateescape')}.bin"
+    except UnicodeEncodeError:
+        file = ""
+    if not 4 < len(file) <= _LONGEST_NAME:
+        raise StoreFormatError(
+            f"{name!r} cannot name an array: its file would need a name of {len(file)} bytes, of which there may be "
+            f"{_LONGEST_NAME}. Use a shorter name, of ordinary characters."
+        )
+    return file
+
+
+def array_entry(file: Path, dtype: torch.dtype, shape: Iterable[int], checksums: Sequence[int]) -> dict[str, Any]:
+    """Makes the manifest's entry of an array; ``checksums`` are those of :func:`write_chunks`."""
+    *after, whole = checksums
     return {
         "file": file.name,
         "dtype": str(dtype).removeprefix("torch."),
         "shape": list(shape),
-        "crc32": checksum,
+        "crc32": whole,
+        **({"crc32_after": after} if after else {}),
     }
 
 
-def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) -> int:
-    """Writes bytes to a new file and through to the disk; returns their CRC-32.
+def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) -> list[int]:
+    """Writes bytes to a new file and through to the disk.
 
     Args:
         file: must not exist.
         chunks: the bytes; each chunk is done with when the next is asked for.
         size_bytes: of all, where it is known: a disk without room for them is then an error before the first.
 
+    Returns:
+        The CRC-32 of all bytes up to the end of each stretch of ``STRETCH_BYTES``. The last is that of all; and as one
+        goes on from the one before, each stretch can be checked by itself.
+
     Raises:
         OSError: no room, or the disk fails.
     """
-    checksum = 0
+    checksums, checksum, left = [], 0, STRETCH_BYTES
     with open(file, "xb") as out:
         if size_bytes:
             os.posix_fallocate(out.fileno(), 0, size_bytes)  # ftruncate would leave holes, and reserve nothing
         for chunk in chunks:
-            checksum = zlib.crc32(chunk, checksum)
             out.write(chunk)
+            while len(chunk):
+                if left == 0:
+                    checksums.append(checksum)
+                    left = STRETCH_BYTES
+                piece, chunk = chunk[:left], chunk[left:]
+                checksum, left = zlib.crc32(piece, checksum), left - len(piece)
         out.flush()
         os.fsync(out.fileno())
         let_go(out.fileno())
-    return checksum
+    return [*checksums, checksum]
 
 
 def byte_chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
@@ -142,63 +192,70 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 @contextmanager
-def _workshop(target: Path) -> Iterator[Path]:
+def workshop(target: Path) -> Iterator[Path]:
     """Gives a folder beside ``target`` that is removed in the end. Its lock tells other processes that it is in use;
     the kernel releases the lock of a process that dies."""
-    while True:
-        workshop = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
-        descriptor = os.open(workshop, os.O_RDONLY)
+    with ExitStack() as held:
+        while True:
+            place = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
+            with suppress(FileNotFoundError):
+                held.enter_context(_locked(place, fcntl.LOCK_EX))
+                if place.exists():  # else another process took it for a leftover before the lock was ours
+                    break
         try:
-            _lock(descriptor, fcntl.LOCK_EX)
-            if not workshop.exists():  # another process took it for a leftover before the lock was ours
-                continue
-            try:
-                yield workshop
-            finally:
-                shutil.rmtree(workshop, ignore_errors=True)
-            return
+            yield place
         finally:
-            os.close(descriptor)
+            shutil.rmtree(place, ignore_errors=True)
 
 
-def _clear_leftovers(target: Path) -> None:
+def clear_leftovers(target: Path) -> None:
     """Removes what processes that were killed left beside ``target``, and puts back what one had moved away."""
     name = re.compile(rf"\.{re.escape(target.name)}-\w{{8}}{re.escape(_SUFFIX)}")
-    for workshop in [path for path in target.parent.iterdir() if name.fullmatch(path.name)]:
-        if workshop.is_symlink():
+    for place in [path for path in target.parent.iterdir() if name.fullmatch(path.name)]:
+        if place.is_symlink():
             continue
-        try:
-            descriptor = os.open(workshop, os.O_RDONLY)
-        except OSError:  # its owner was faster, or is another user
-            continue
-        try:
+        with suppress(OSError), _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             # A process that still writes holds this lock; the kernel released that of a process that died.
-            if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            if is_ours:
                 # It was killed between the two renames of _move_into_place.
-                if (workshop / "old").exists() and not target.exists():
-                    os.rename(workshop / "old", target)
-                shutil.rmtree(workshop, ignore_errors=True)
-        finally:
-            os.close(descriptor)
+                if (place / "old").exists() and not os.path.lexists(target):
+                    os.rename(place / "old", target)
+                shutil.rmtree(place, ignore_errors=True)
 
 
-def _lock(descriptor: int, operation: int) -> bool:
-    """Takes a lock; returns whether it is ours, which it never is where the file system has no locks for folders."""
+@contextmanager
+def _locked(folder: Path, operation: int) -> Iterator[bool]:
+    """Holds a folder's lock; gives whether it is ours, which it never is where the file system has no such locks.
+
+    Raises:
+        OSError: the folder is gone, or another user's.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, operation)
-    except OSError:
-        return False
-    return True
+        try:
+            fcntl.flock(descriptor, operation)
+            is_ours = True
+        except OSError:
+            is_ours = False
+        yield is_ours
+    finally:
+        os.close(descriptor)
 
 
-def _move_into_place(partial: Path, target: Path, old: Path) -> None:
-    """Renames are atomic; where a folder stands already, it is moved away first."""
-    if not target.exists():
-        os.rename(partial, target)
-        return
-    os.rename(target, old)
-    try:
-        os.rename(partial, target)
-    except BaseException:
-        os.rename(old, target)
-        raise
+def _move_into_place(made: Path, target: Path, old: Path, check: Callable[[], None]) -> None:
+    """Moves a folder to its place; a folder that stood there is then where this one was, or is ``old``.
+
+    Others that write the same folder wait for the lock of the folder around it. So none comes between the look at what
+    is there and the exchange.
+    """
+    with _locked(target.parent, fcntl.LOCK_EX):
+        check()  # again: it may have taken hours, and another process may have been faster
+        if not os.path.lexists(target):
+            os.rename(made, target)
+        elif not exchange(made, target):
+            os.rename(target, old)
+            try:
+                os.rename(made, target)
+            except BaseException:
+                os.rename(old, target)
+                raise

@@ -1,19 +1,18 @@
 """The on-disk format: a folder of raw little-endian arrays and one manifest, read by memory mapping.
 
 ``manifest.json`` names each array's file, dtype, shape and checksum (CRC-32 of its bytes). A folder is written
-beside its final place and renamed, so that readers see all of it or nothing. It is complete in itself: the rows of
-every :class:`FeatureStore`, wherever they are, are copied, so that a folder can be moved and no other file can change
-what it holds.
+beside its final place and moved there, so that readers see all of it or nothing, of one version or another. It is
+complete in itself: the rows of every :class:`FeatureStore`, wherever they are, are copied, so that a folder can be
+moved and no other file can change what it holds.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import zlib
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote
 
 import torch
 
@@ -26,26 +25,22 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.data.storage.damage import damage_error, find_damage
 from lightning_gnnload.data.storage.disk import DiskFeatureStore
 from lightning_gnnload.data.storage.folders import (
-    CHUNK_BYTES,
     array_entry,
+    array_file,
     byte_chunks,
     new_folder,
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.data.storage.manifest import MANIFEST, StoredArray, read_manifest, stored_arrays
+from lightning_gnnload.data.storage.manifest import MANIFEST
+from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
 from lightning_gnnload.data.storage.seeds import described_seeds, open_seeds, seed_arrays
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
-from lightning_gnnload.errors import (
-    FeatureFileError,
-    GraphDataError,
-    GraphFormatError,
-    SamplerConfigError,
-    StoreFormatError,
-)
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""
@@ -67,40 +62,51 @@ def save_graph_data(
             stay so: their bytes are written, and the scale and offset of each column.
         folder: must not exist, unless ``overwrite``.
         attributes: JSON values kept in the manifest (a data set's settings, a licence).
+        overwrite: replace the folder, if it is one of a graph and holds nothing else.
 
     Raises:
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
+            it; ``attributes`` are no JSON.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
+    write_graph(data, folder, attributes or {}, overwrite=overwrite)
+
+
+def write_graph(
+    data: GraphData,
+    folder: str | os.PathLike[str],
+    attributes: dict[str, Any],
+    *,
+    overwrite: bool,
+    repair: bool = False,
+) -> None:
+    """Writes ``data`` as :func:`save_graph_data` does; with ``repair``, also in place of a broken folder that has a
+    name of this package's own."""
     try:
-        with new_folder(folder, overwrite=overwrite) as partial:
-            # Names of types may be any text.
-            arrays = {
-                name: _write_array(partial / f"{quote(name, safe='')}.bin", array)
-                for name, array in _arrays(data).items()
-            }
-            graph = data.graph
-            named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
-            write_manifest(
-                partial,
-                arrays,
-                num_nodes=data.num_nodes,
-                num_classes=data._num_classes,
-                attributes=attributes,
-                quantized=quantized_dtypes(_stores(data)),
-                tables={
-                    name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()
-                },
-                edge_tables=named if data.names_edge_tables else None,
-                lost_order=graph.lost_order,
-                types=None if graph.types is None else graph.types.to_json(),
-                clock=None if graph.clock is None else graph.clock.to_json(),
-                seed_tables=described_seeds(data.seed_tables),
-            )
-    except FeatureFileError:
-        raise  # rows that could not be read
-    except OSError as error:
-        raise FeatureFileError(f"{folder} cannot be written: {error}. Give a folder on a disk with room.") from error
+        json.dumps(attributes)
+    except (TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
+        ) from error
+    arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
+    with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as made:
+        entries = {name: _write_array(made / file, array) for name, (file, array) in arrays.items()}
+        graph = data.graph
+        named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
+        write_manifest(
+            made,
+            entries,
+            num_nodes=data.num_nodes,
+            num_classes=data._num_classes,
+            attributes=attributes,
+            quantized=quantized_dtypes(_stores(data)),
+            tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
+            edge_tables=named if data.names_edge_tables else None,
+            lost_order=graph.lost_order,
+            types=None if graph.types is None else graph.types.to_json(),
+            clock=None if graph.clock is None else graph.clock.to_json(),
+            seed_tables=described_seeds(data.seed_tables),
+        )
 
 
 def load_graph_data(
@@ -108,7 +114,8 @@ def load_graph_data(
 ) -> GraphData:
     """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
 
-    Sizes, dtypes and the graph's ids are always checked; ``verify`` also reads every byte and checks its checksum.
+    Sizes, dtypes and the graph's ids are always checked; ``verify`` also reads every byte and checks its checksum. All
+    of it is of one version, also while another process replaces the folder; what is loaded stays so.
 
     Args:
         folder: that was written.
@@ -120,15 +127,21 @@ def load_graph_data(
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
     """
-    path = Path(folder)
-    manifest = read_manifest(path)
+    return read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
+
+
+def open_graph(
+    folder: OpenFolder, *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+) -> GraphData:
+    """Maps a folder that is open, as :func:`load_graph_data` does."""
+    path, manifest = folder.path, folder.manifest
     if "partition" in manifest["attributes"] and "indptr" not in manifest["arrays"]:
         raise StoreFormatError(
             f"{path} is a partition, not a graph. Give the graph, or load_partition(folder) for parts."
         )
     try:
-        arrays = map_arrays(path, manifest, verify)
-        stores, tables, edge_tables = open_stores(path, manifest, arrays, features)
+        arrays = map_arrays(folder, verify)
+        stores, tables, edge_tables = open_stores(folder, arrays, features)
         require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
         known = (*Graph.ARRAYS, *SPLITS, *ORIGIN, RANKED)
         numpy: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in known if name in arrays}
@@ -147,7 +160,7 @@ def load_graph_data(
                 f"Prepare it again."
             )
         splits = {name: numpy.get(name) for name in SPLITS} | open_seeds(path, manifest.get("seed_tables", {}), arrays)
-        return GraphData(
+        data = GraphData(
             graph,
             stores.get("x"),
             arrays.get("y"),
@@ -159,25 +172,21 @@ def load_graph_data(
         )
     except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
+    data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
+    return data
 
 
-def map_arrays(
-    path: Path, manifest: dict[str, Any], verify: bool, names: Container[str] | None = None
-) -> dict[str, torch.Tensor]:
+def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = None) -> dict[str, torch.Tensor]:
     """Maps the arrays of a folder, and returns them by name: all, or those of these names.
 
     Raises:
         StoreFormatError: a file is missing or of another size; with ``verify``, of another content.
     """
-    return {
-        name: _map_array(array, verify)
-        for name, array in stored_arrays(path, manifest).items()
-        if names is None or name in names
-    }
+    return {name: _map_array(array, verify) for name, array in folder.arrays.items() if names is None or name in names}
 
 
 def open_stores(
-    path: Path, manifest: dict[str, Any], arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
+    folder: OpenFolder, arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
     """Opens what a folder's features are gathered from: returns the stores by the name of their array, the tables by
     their own name, and the tables of edges likewise, None where none were named.
@@ -187,6 +196,7 @@ def open_stores(
     """
     if features not in ("mapped", "disk"):
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
+    path, manifest = folder.path, folder.manifest
     of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
     of_edges = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
     x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(_types(manifest))}
@@ -194,7 +204,7 @@ def open_stores(
     stores: dict[str, Any] = dict(arrays)
     if features == "disk":
         for name in arrays.keys() & {"x", "edge_x", *of_tables.values(), *of_edges.values(), *x_of_edges}:
-            stores[name] = DiskFeatureStore(path, name=name)
+            stores[name] = DiskFeatureStore(folder, name=name)
     for name, dtype in manifest.get("quantized", {}).items():
         if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
             raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
@@ -287,15 +297,14 @@ def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, An
 def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
     if array.size_bytes == 0:
         return torch.empty(array.shape, dtype=array.dtype)
-    mapped = mapped_bytes(array.file)
-    if verify:
-        found = 0
-        with open(array.file, "rb") as file:  # in turn, for which the map of a large file is not made
-            while chunk := file.read(CHUNK_BYTES):
-                found = zlib.crc32(chunk, found)
-        if found != array.crc32:
-            raise StoreFormatError(
-                f"{array.file} has checksum {found:08x}, but the manifest says {array.crc32:08x}: its content is "
-                f"damaged. Prepare it again."
-            )
+    if verify and (damaged := find_damage(array)):
+        raise damage_error(array, damaged)
+    try:
+        fd = array.open()
+        try:
+            mapped = mapped_bytes(array.file, fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare it again.") from error
     return tensor_view(mapped).view(array.dtype).view(array.shape)

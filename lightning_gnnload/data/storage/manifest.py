@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,46 +18,24 @@ from lightning_gnnload.errors import StoreFormatError
 FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
-_MAX_BYTES = 1 << 24  # a manifest is read whole, and a file of anyone's could be any size
+STRETCH_BYTES = 1 << 24  # of an array, in which damage is found
 _MAX_ROWS = 1 << 48  # products with row sizes stay within int64
 _MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 
-@dataclass(frozen=True)
-class StoredArray:
-    """Describes one array as the manifest lists it: its file, dtype, shape and checksum."""
-
-    file: Path
-    dtype: torch.dtype
-    shape: list[int]
-    crc32: int
-
-    @property
-    def size_bytes(self) -> int:
-        return math.prod(self.shape) * self.dtype.itemsize
-
-
-def read_manifest(folder: Path) -> dict[str, Any]:
-    """Reads the manifest and checks its form, but not yet its arrays: see :func:`stored_arrays`.
+def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
+    """Reads what ``manifest.json`` at ``path`` holds and checks its form, but not yet its arrays.
 
     Raises:
-        StoreFormatError: it is missing, foreign, of a newer version, or broken.
+        StoreFormatError: it is foreign, of a newer version, or broken.
     """
-    path = folder / MANIFEST
+    folder = path.parent
     try:
-        found_bytes = _file_bytes(folder, MANIFEST)
-        if found_bytes is not None and found_bytes > _MAX_BYTES:
-            raise ValueError(f"it has {found_bytes} bytes, more than any manifest of ours")
-        manifest = json.loads(path.read_text()) if found_bytes is not None else None
-    except (OSError, ValueError, RecursionError) as error:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError) as error:
         raise StoreFormatError(f"{path} cannot be read: {error}. Prepare the data set again.") from error
-    if found_bytes is None:
-        raise StoreFormatError(
-            f"{folder} is not a graph folder: it has no {MANIFEST}. "
-            f"Write one with save_graph_data, or of features alone with save_features, or prepare the data set."
-        )
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise StoreFormatError(f"{path} does not say format {FORMAT!r}: this is another program's folder.")
     if manifest.get("version") != VERSION:
@@ -90,39 +67,40 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def stored_arrays(folder: Path, manifest: dict[str, Any]) -> dict[str, StoredArray]:
-    """Checks the arrays that a manifest lists, and returns them by name.
+def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype, list[int], tuple[int, ...]]:
+    """Checks the entry of one array in the manifest at ``path``; returns its file, dtype, shape, and the CRC-32 of its
+    bytes up to the end of each stretch of ``STRETCH_BYTES``, or of all of them alone.
 
     Raises:
-        StoreFormatError: an entry is malformed; a file is missing, of another size, or not of this folder.
+        StoreFormatError: it is malformed.
     """
-    return {name: _stored_array(folder, name, entry) for name, entry in manifest["arrays"].items()}
-
-
-def _stored_array(folder: Path, name: str, entry: Any) -> StoredArray:
     try:
         file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
+        checksums = (*entry.get("crc32_after", ()), checksum)
         sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
         sound = sound and isinstance(shape, list) and len(shape) <= _MAX_DIMS and all(map(_is_count, shape))
-        sound = sound and type(checksum) is int and 0 <= checksum < 1 << 32
-    except (TypeError, KeyError):
+        sound = sound and all(type(each) is int and 0 <= each < 1 << 32 for each in checksums)
+        if sound:
+            dtype: torch.dtype = getattr(torch, dtype_name)
+            # Folders of before have the last one alone.
+            sound = len(checksums) in (1, _num_stretches(math.prod(shape) * dtype.itemsize))
+    except (TypeError, KeyError, AttributeError):
         sound = False
     if not sound:
         raise StoreFormatError(
-            f"{folder / MANIFEST}: the entry of array {name!r} is malformed; the folder is broken. Prepare it again."
+            f"{path}: the entry of array {name!r} is malformed; the folder is broken. Prepare it again."
         )
-    array = StoredArray(folder / file_name, getattr(torch, dtype_name), shape, checksum)
-    try:
-        found_bytes = _file_bytes(folder, file_name)
-    except OSError as error:
-        raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare the data set again.") from error
-    if found_bytes != array.size_bytes:
-        found = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
-        raise StoreFormatError(
-            f"{array.file} {found}, but the manifest says {array.size_bytes} ({dtype_name} {shape}): the folder is "
-            f"broken, perhaps by an interrupted copy. Prepare it again."
-        )
-    return array
+    return file_name, dtype, shape, checksums
+
+
+def _num_stretches(size_bytes: int) -> int:
+    """Returns in how many stretches so many bytes are checked; even none at all are one."""
+    return max(-(-size_bytes // STRETCH_BYTES), 1)
+
+
+def part_folder(number: int) -> str:
+    """Returns the name of a part's folder in that of its partition."""
+    return f"part-{number:04d}"
 
 
 def _are_first_nodes(tables: Any) -> bool:
@@ -145,17 +123,3 @@ def _are_floats(quantized: Any) -> bool:
 def _is_count(value: Any) -> bool:
     # Not isinstance: JSON's true and false are integers to it.
     return type(value) is int and 0 <= value < _MAX_ROWS
-
-
-def _file_bytes(folder: Path, name: str) -> int | None:
-    """Returns the size of a file of this folder, or None without one. A pipe or a device is none: reading may not end.
-
-    Raises:
-        StoreFormatError: a link leads out of the folder, where it would pass off any file for the data set's.
-    """
-    file = folder / name
-    if not file.is_file():
-        return None
-    if file.is_symlink() and file.resolve().parent != folder.resolve():
-        raise StoreFormatError(f"{file} is a link out of its folder, to {file.resolve()}. Copy that file in its place.")
-    return file.stat().st_size

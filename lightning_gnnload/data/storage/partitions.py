@@ -19,7 +19,8 @@ from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.storage.graphs import map_arrays, open_stores, require_arrays
-from lightning_gnnload.data.storage.manifest import MANIFEST, read_manifest
+from lightning_gnnload.data.storage.manifest import MANIFEST
+from lightning_gnnload.data.storage.opened import OpenFolder, read_folder
 from lightning_gnnload.data.storage.parts import StoredParts
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
@@ -39,7 +40,8 @@ _KINDS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StoredPartition(Partition):
-    """Maps a partition from its folder. It is pickled as the folder's name and mapped again on arrival."""
+    """Maps a partition from its folder. It is pickled as the folder's name and mapped again on arrival, where another
+    version in that place is an error."""
 
     folder: Path = Path()
     features: Literal["mapped", "disk"] = "mapped"
@@ -50,7 +52,7 @@ class StoredPartition(Partition):
         return self.parts.seeds_of(phase)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _load_again, (self.folder, self.features)
+        return _load_again, (self.folder, self.features, self.folder_fingerprint)
 
 
 def load_partition(
@@ -58,7 +60,8 @@ def load_partition(
 ) -> Partition:
     """Maps a folder written by :func:`.partition_graph`. A part is read when it is first asked for.
 
-    Sizes, dtypes and ranges are always checked; ``verify`` also reads every byte and checks its checksum.
+    Sizes, dtypes and ranges are always checked; ``verify`` also reads every byte and checks its checksum. All of it is
+    of one version: a part that is first asked for after the folder was replaced is an error.
 
     Args:
         folder: that was written.
@@ -74,14 +77,18 @@ def load_partition(
             f"{path} is not a partition: it has no {MANIFEST}. "
             f"Make one with partition_graph(data, folder, ...), or gnnload partition."
         )
-    manifest = read_manifest(path)
+    return read_folder(path, lambda opened: _open(opened, verify, features))
+
+
+def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"]) -> StoredPartition:
+    path, manifest = folder.path, folder.manifest
     described = _description(path, manifest)
     try:
-        arrays = map_arrays(path, manifest, verify)
+        arrays = map_arrays(folder, verify)
         require_arrays(path, arrays, NUMBERING)
         numbering: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in NUMBERING}
         _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
-        stores, tables, _ = open_stores(path, manifest, arrays, features)
+        stores, tables, _ = open_stores(folder, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
             raise StoreFormatError(f"{path}: labels y are {list(y.shape)}, not one a node. Make the partition again.")
@@ -91,23 +98,28 @@ def load_partition(
         }
     except (GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
-    parts = StoredParts(path, described, numbering, by_node.get("x"), y)
-    partition = StoredPartition(
+    parts = StoredParts(folder.again(), described, numbering, by_node.get("x"), y)
+    if verify:
+        parts.verify()
+    return StoredPartition(
         **numbering,
         parts=parts,
         **{name: described[name] for name in ("hops", "method", "fingerprint", "settings", "report")},
         x=by_node.pop("x", None),
         tables=by_node,
+        folder_fingerprint=folder.fingerprint,
         folder=path,
         features=features,
     )
-    if verify:
-        parts.verify()
+
+
+def _load_again(folder: Path, features: Literal["mapped", "disk"], fingerprint: str) -> Partition:
+    partition = load_partition(folder, features=features)
+    if partition.folder_fingerprint != fingerprint:
+        raise StoreFormatError(
+            f"{folder} was replaced since the process that sent this partition loaded it. Load it again, in all ranks."
+        )
     return partition
-
-
-def _load_again(folder: Path, features: Literal["mapped", "disk"]) -> Partition:
-    return load_partition(folder, features=features)
 
 
 def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,18 +18,19 @@ from lightning_gnnload.data.features import gather as gather_rows
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Part
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.storage.graphs import load_graph_data, map_arrays, require_arrays
-from lightning_gnnload.data.storage.manifest import MANIFEST, read_manifest
+from lightning_gnnload.data.storage.graphs import map_arrays, open_graph, require_arrays
+from lightning_gnnload.data.storage.manifest import MANIFEST, part_folder
+from lightning_gnnload.data.storage.opened import OpenFolder
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 
 class StoredParts(Sequence[Part]):
     """Loads the parts of a partition's folder, each when it is first asked for, so that a rank touches its own alone.
-    Threads may share it."""
+    Threads may share it. The folder stays open, so that no part of another version is ever taken for one of this."""
 
     def __init__(
         self,
-        folder: Path,
+        folder: OpenFolder,
         described: Mapping[str, Any],
         numbering: Mapping[str, np.ndarray],
         x: FeatureStore | None,
@@ -46,7 +48,7 @@ class StoredParts(Sequence[Part]):
     @overload
     def __getitem__(self, index: slice) -> list[Part]: ...
     def __getitem__(self, index: int | slice) -> Part | list[Part]:
-        """Raises StoreFormatError: the part's folder is missing, broken, or of another partition."""
+        """Raises StoreFormatError: the part's folder is missing, broken, of another partition, or was replaced."""
         if isinstance(index, slice):
             return [self[each] for each in range(len(self))[index]]
         number = range(len(self))[index]
@@ -74,26 +76,37 @@ class StoredParts(Sequence[Part]):
         for number in range(len(self)):
             self._load(number, verify=True)
 
-    def _checked(self, number: int) -> Path:
-        """Returns the folder of a part, after checking that it belongs to this partition."""
-        folder = self._folder / part_folder(number)
-        if manifest_checksum(folder) != self._described["parts"][number]:
-            raise StoreFormatError(f"{folder / MANIFEST} is not the one of this partition. Make the partition again.")
-        return folder
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[OpenFolder]:
+        """Opens the folder of a part, after checking that it belongs to this partition."""
+        try:
+            with OpenFolder(part_folder(number), self._folder) as part:
+                if manifest_checksum(part) != self._described["parts"][number]:
+                    raise StoreFormatError(
+                        f"{part.path / MANIFEST} is not the one of this partition. Make the partition again."
+                    )
+                yield part
+        except StoreFormatError as error:
+            if not self._folder.is_replaced:
+                raise
+            raise StoreFormatError(
+                f"{self._folder.path} was replaced or removed after it was loaded, and part {number} was not loaded "
+                f"before. What stands there now is not mixed with what is loaded: load it again, in all ranks."
+            ) from error
 
     def _seeds(self, number: int, phase: str) -> np.ndarray:
-        folder = self._checked(number)
-        arrays = map_arrays(folder, read_manifest(folder), verify=False, names=("node_ids", phase))
-        require_arrays(folder, arrays, ("node_ids", phase))
+        with self._opened(number) as part:
+            arrays = map_arrays(part, verify=False, names=("node_ids", phase))
+            require_arrays(part.path, arrays, ("node_ids", phase))
         try:
             ids = as_ids(arrays["node_ids"], what="node_ids", num_nodes=len(self._numbering["new_ids"]))
             return np.sort(ids[as_ids(arrays[phase], what=f"{phase} ids", num_nodes=len(ids))])
         except GraphDataError as error:
-            raise StoreFormatError(f"{folder} is broken: {error} Make the partition again.") from error
+            raise StoreFormatError(f"{part.path} is broken: {error} Make the partition again.") from error
 
     def _load(self, number: int, verify: bool) -> Part:
-        folder = self._checked(number)
-        data = load_graph_data(folder, verify=verify)
+        with self._opened(number) as part:
+            folder, data = part.path, open_graph(part, verify=verify)
         starts, new_ids = self._numbering["starts"], self._numbering["new_ids"]
         ids, num_own = _check_origin(folder, data.graph, new_ids, starts[number : number + 2], self._described)
         return Part(
@@ -106,18 +119,14 @@ class StoredParts(Sequence[Part]):
         )
 
 
-def part_folder(number: int) -> str:
-    return f"part-{number:04d}"
-
-
-def manifest_checksum(folder: Path) -> int:
+def manifest_checksum(folder: OpenFolder) -> int:
     """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds.
 
     Raises:
         StoreFormatError: there is none that is sound.
     """
-    read_manifest(folder)  # which sees that it is a file, and not a pipe, before it reads
-    return zlib.crc32((folder / MANIFEST).read_bytes())
+    assert folder.manifest
+    return zlib.crc32(folder.manifest_bytes)
 
 
 def _check_origin(

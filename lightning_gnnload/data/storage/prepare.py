@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import os
 import shutil
@@ -17,10 +16,17 @@ import torch
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.progress import progress as progress_bar
-from lightning_gnnload.data.storage.folders import array_entry, byte_chunks, new_folder, write_chunks, write_manifest
-from lightning_gnnload.errors import FeatureFileError, GraphDataError
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # a full disk, a user's quota, a file system's largest file
+from lightning_gnnload.data.storage.folders import (
+    NO_ROOM,
+    array_entry,
+    array_file,
+    byte_chunks,
+    new_folder,
+    write_chunks,
+    write_manifest,
+)
+from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
 
 
 def save_features(
@@ -38,11 +44,12 @@ def save_features(
             other, of one width and dtype. No more than one of them, or a few megabytes, are in memory at once.
         folder: must not exist, unless ``overwrite``. Its disk needs room for all rows; the old ones go last.
         name: of the array in the folder.
-        overwrite: replace the folder.
+        overwrite: replace the folder, if it is one of features and holds nothing else.
         progress: show a bar on stderr.
 
     Raises:
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false.
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
+            it; ``name`` is none of a file.
         GraphDataError: no rows of numbers, or chunks of different widths or dtypes.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
 
@@ -53,25 +60,29 @@ def save_features(
         (8, 3)
     """
     place = Path(folder)
+    if not isinstance(name, str) or not name or name in (".", "..") or {*name} & {"/", "\0"}:
+        raise StoreFormatError(f"name is {name!r}, but must name an array: a text without / or NUL.")
+    file_name = array_file(name)
+    check_place(place, "features", overwrite=overwrite)  # before rows are asked for, which may take long
     table = _Table(rows)
     shown: AbstractContextManager[Callable[[int], Any]] = (
         progress_bar("Writing features", table.size_bytes) if progress else nullcontext(lambda amount: None)
     )
     try:
-        with new_folder(place, overwrite=overwrite) as partial, shown as advance:
-            file = partial / f"{name}.bin"
-            checksum = write_chunks(file, table.chunks(advance), table.size_bytes or 0)
+        with new_folder(place, "features", overwrite=overwrite) as made, shown as advance:
+            checksums = write_chunks(made / file_name, table.chunks(advance), table.size_bytes or 0)
             assert table.dtype is not None
-            entry = array_entry(file, table.dtype, (table.num_rows, table.width), checksum)
-            write_manifest(partial, {name: entry}, num_nodes=table.num_rows)
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise FeatureFileError(f"{place} cannot be written: {error}. Give a folder on another disk.") from error
+            entry = array_entry(made / file_name, table.dtype, (table.num_rows, table.width), checksums)
+            write_manifest(made, {name: entry}, num_nodes=table.num_rows)
+    except FeatureFileError as error:
+        if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NO_ROOM:
+            raise
         needed = "more" if table.size_bytes is None else f"{table.size_bytes / 2**20:.1f} MiB"
         free = shutil.disk_usage(place.parent).free / 2**20
         raise FeatureFileError(
             f"there is no room for {place}: it needs {needed}, and its disk has {free:.1f} MiB left, or fewer for "
-            f"this user ({error.strerror}). Nothing was left behind. Free some, or give a folder on another disk."
+            f"this user ({error.__cause__.strerror}). Nothing was left behind. Free some, or give a folder on another "
+            f"disk."
         ) from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.data.storage.places import check_parent
+from lightning_gnnload.errors import GnnLoadError, StoreFormatError
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,6 +71,32 @@ def share(text: str) -> float:
     if not 0 < value <= 1:
         raise argparse.ArgumentTypeError(f"{text!r}: a share above 0 and at most 1 is needed")
     return value
+
+
+def output_folder(text: str) -> Path:
+    """Reads the path of a folder to write files to, for ``argparse``: it is there, or can be made."""
+    _check_output(Path(text) / "any")
+    return Path(text)
+
+
+def output_file(text: str) -> Path:
+    """Reads the path of a file to write, for ``argparse``: its folder is there, and it is no folder itself."""
+    file = Path(text)
+    if not file.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {file.parent} to write {file.name} to")
+    if file.is_dir():
+        raise argparse.ArgumentTypeError(f"{file} is a folder; a file is needed")
+    _check_output(file)
+    return file
+
+
+def _check_output(file: Path) -> None:
+    try:
+        check_parent(file)
+        if file.exists() and not os.access(file, os.W_OK):
+            raise StoreFormatError(f"{file} may not be written to. Give another file.")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def known_cause(error: BaseException | None) -> GnnLoadError | None:

@@ -22,7 +22,7 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, share
+from lightning_gnnload.plugin.commands.arguments import Parser, output_folder, parse_module, share
 from lightning_gnnload.sample.workload import Workload
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -153,7 +153,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
     own.add_argument("--trainers", type=int, default=1, help="that share each step; default 1")
     own.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
     own.add_argument("--one-order", action="store_true", help="leave out the proximity-aware order of seeds")
-    own.add_argument("--out", type=Path, default=Path("runs/cache"), metavar="FOLDER", help="default runs/cache")
+    own.add_argument("--out", type=output_folder, default="runs/cache", metavar="FOLDER", help="default runs/cache")
     options, rest = own.parse_known_args(arguments)
     for name in ("epochs", "trainers"):
         least = {"epochs": 2, "trainers": 1}[name]

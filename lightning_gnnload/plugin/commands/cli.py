@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ _COMMANDS = {
     "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
+    "verify": ("verify", "read a folder of data or parts, and compare it with its checksums"),
     "doctor": ("doctor", "say what this machine offers, and whether its GPUs can be used"),
 }
 """The module of a command, in this folder, and what the command does."""
@@ -36,6 +38,10 @@ def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     # A console script has its own folder there instead, unlike ``python -m``.
     sys.path.insert(0, os.getcwd())
+    # Paths may hold any bytes, and messages name them.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     command = "".join(sys.argv[1:2])
     if command in ("-h", "--help"):
         print(_HELP, end="")

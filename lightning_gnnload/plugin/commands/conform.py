@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -19,7 +18,7 @@ from lightning_gnnload.conform.report import ReportRow, examine, num_rows, table
 from lightning_gnnload.conform.subjects import Subject, own_subjects, subjects_of
 from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
-from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.arguments import Parser, output_file
 
 _EPILOG = f"""
 p is the probability of so large a deviation, approximately, times the settings of the check: for reading. bound is
@@ -68,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--peers", action="store_true", help="also examine DGL and PyG, where they are installed")
     parser.add_argument("--quick", action="store_true", help="a tenth of the trials")
     for kind in ("csv", "json", "figure"):
-        parser.add_argument(f"--{kind}", type=_new_file, metavar="FILE", help=f"write {_KINDS[kind]}")
+        parser.add_argument(f"--{kind}", type=output_file, metavar="FILE", help=f"write {_KINDS[kind]}")
     return parser
 
 
@@ -77,13 +76,6 @@ _KINDS = {
     "json": "the rows as JSON",
     "figure": "a PNG: how often each neighbour is drawn, by library",
 }
-
-
-def _new_file(text: str) -> Path:
-    file = Path(text)
-    if not file.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {file.parent} to write {file.name} to")
-    return file
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.data.storage.partitions import load_partition
+from lightning_gnnload.data.storage.places import FIGURE, REPORT, check_place
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.cut import count_sampled_cross_edges
@@ -37,7 +38,6 @@ from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, sh
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
-REPORT, FIGURE = "quality.json", "quality.png"
 MAX_BATCHES = 100
 """Of each part that are sampled to see what is cut: an epoch of most data sets, and enough of any."""
 _FANOUT = 10
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _partition(options: argparse.Namespace, module: GraphDataModule, method: Partitioner, console: Console) -> int:
-    _check_place(options.out, options.overwrite)
+    check_place(options.out, "partition", overwrite=options.overwrite)
     hops = _hops(options, module)
     module.prepare_data()
     module.setup("fit")
@@ -168,18 +168,6 @@ def _print(console: Console, line: str) -> None:
 
 def _depth(partition: Partition) -> str:
     return f"hops={partition.hops}" if partition.is_self_reliant else "each list with its owner"
-
-
-def _check_place(folder: Path, overwrite: bool) -> None:
-    """Checks that ``folder`` is free, or a partition to be replaced: no other folder is ever removed."""
-    if not folder.exists():
-        return
-    if not overwrite:
-        raise PartitionError(f"{folder} exists already. Give another --out, or --overwrite to replace the partition.")
-    try:
-        load_partition(folder)
-    except GnnLoadError as error:
-        raise PartitionError(f"--overwrite replaces partitions alone, and {folder} is none: {error}") from error
 
 
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:

@@ -33,6 +33,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
+from lightning_gnnload.plugin.module.integrity import FolderChecks
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, refuse_others, seed_order
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
@@ -89,12 +90,15 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
         on_resume_change: of a run that resumes in mid-epoch over other seeds, another graph or other settings than its
             checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
+        verify: under a Trainer, compare data and parts that come from a folder with their checksums, beside training
+            and once a machine: see :class:`.BackgroundCheck`.
 
     Raises:
         LoaderConfigError: settings that cannot work.
         CacheConfigError: ``cache`` is no such thing.
         CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``sampling_device="cuda"``, when the first
             mini-batch is needed.
+        StoreFormatError: in training, or at its end: a file is damaged.
         PartitionError: on ``setup`` or when loaders are made: ``partition`` is of another graph, too shallow for the
             sampler, or has more or fewer parts than there are trainers.
 
@@ -134,6 +138,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         exclude: Exclude | None = "reverse",
         reverse_types: Mapping[Any, Any] | None = None,
         on_resume_change: OnResumeChange = "error",
+        verify: bool = True,
         **others: Any,
     ) -> None:
         refuse_others(others)
@@ -176,6 +181,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self.sampling_device = sampling_device
         self._sampling = TrainerDevice(sampling_device)
         self.module_partition = ModulePartition(partition)
+        self._folder_checks = FolderChecks(verify)
 
     @classmethod
     def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
@@ -258,7 +264,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         if self._data is None and self._dataset is not None:
             self._data = self._as_carried(self._dataset.load())
         if self._data is not None:
-            self.module_partition.open(self._data.graph)
+            partition = self.module_partition.open(self._data.graph)
+            self._folder_checks.start(self.trainer, self._data, partition)
             self.module_partition.connect(self.trainer)
 
     def teardown(self, stage: str | None = None) -> None:
@@ -266,6 +273,10 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         self._sampling.close()
         self.caching.close()
         self.module_partition.disconnect()
+        try:
+            self._folder_checks.raise_damage()
+        finally:
+            self._folder_checks.close()
 
     def on_exception(self, exception: BaseException) -> None:
         """Closes what ``teardown`` would close, which Lightning does not call where a fit fails."""
@@ -273,6 +284,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             self._sampling.close()
         finally:
             self.caching.close()
+            self._folder_checks.close()
             self.module_partition.disconnect(exception)
 
     def train_dataloader(self) -> SampledLoader:
@@ -289,6 +301,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        self._folder_checks.raise_damage()
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
@@ -311,6 +324,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
         state["caching"] = ModuleCache(self.cache)
+        state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
         if self._dataset is not None:
             state["_data"] = None
         return state

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.storage.places import check_parent
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.plugin.compat import pl
@@ -29,8 +30,10 @@ class PredictionWriter(pl.Callback):
         path: of the file; ``.npz`` is added where it is missing.
 
     Raises:
-        LoaderConfigError: when a batch was predicted: ``predict_step`` returned no tensors with a row for each seed, or
-            the mini-batches are not a GraphDataModule's; at the end: a rank's file is missing.
+        StoreFormatError: at the beginning: ``path`` cannot be written.
+        LoaderConfigError: at the beginning: ``path`` is a folder; when a batch was predicted: ``predict_step`` returned
+            no tensors with a row for each seed, or the mini-batches are not a GraphDataModule's; at the end: a rank's
+            file is missing.
 
     Example:
         >>> import pytorch_lightning as pl
@@ -44,7 +47,11 @@ class PredictionWriter(pl.Callback):
         self._rows: dict[str, list[np.ndarray]] = {}
 
     def on_predict_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)  # now, not after an hour of work
+        # Now, not after an hour of work.
+        check_parent(self.path)
+        if self.path.is_dir():
+            raise LoaderConfigError(f"PredictionWriter: {self.path} is a folder; give the path of a file.")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._rows = {}
 
     def on_predict_batch_end(

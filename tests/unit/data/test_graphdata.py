@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, GraphData, MemoryFeatureStore
+from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, load_graph_data, save_graph_data
 from lightning_gnnload.errors import GraphDataError
 
 GRAPH = Graph.from_coo([0, 1, 2], [1, 2, 3])  # four nodes
@@ -117,3 +117,18 @@ def test_classes_that_cannot_be_counted(labels) -> None:
 def test_an_unknown_split_is_named() -> None:
     with pytest.raises(GraphDataError, match=r"'valid'.*train, val, test"):
         GraphData(GRAPH).split("valid")
+
+
+@pytest.mark.parametrize("num_classes", [5.0, "5", True, np.True_, -1, np.float64(5), [5], np.array([5, 6])])
+def test_a_number_of_classes_that_is_none_is_refused_at_once(num_classes) -> None:
+    """It would be written to a folder that then cannot be read."""
+    with pytest.raises(GraphDataError, match="num_classes is"):
+        GraphData(Graph.from_coo([0], [1]), num_classes=num_classes)
+
+
+@pytest.mark.parametrize("num_classes", [5, np.int64(5), np.uint8(5), torch.tensor(5)])
+def test_a_number_of_classes_of_any_library_is_one(tmp_path, num_classes) -> None:
+    data = GraphData(Graph.from_coo([0], [1]), num_classes=num_classes)
+    assert type(data.num_classes) is int
+    save_graph_data(data, tmp_path / "graph")
+    assert load_graph_data(tmp_path / "graph").num_classes == 5

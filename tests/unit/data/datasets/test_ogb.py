@@ -124,7 +124,7 @@ def test_facts_agree_with_ogbs_table():
         of_kind = {fact: of_name[name] for fact, of_name in rows[kind].items()}
         assert facts.split == of_kind["split"]
         assert facts.add_inverse_edge == (of_kind["add_inverse_edge"] == "True")
-        assert f"{_SITE}/{kind}/{facts.archive}.zip" == of_kind["url"]
+        assert f"http://{_SITE}/{kind}/{facts.archive}.zip" == of_kind["url"]
         assert facts.typed == (of_kind["is hetero"] == "True")
         assert str(facts.table) == of_kind["additional node files"]
         assert ",".join(facts.edge_columns or ("None",)) == of_kind["additional edge files"]

@@ -2,16 +2,19 @@ import errno
 import json
 import multiprocessing
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from lightning_gnnload.data.datasets import stored
 from lightning_gnnload.data.datasets.stored import StoredDataset, scratch_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import DatasetError
+from tests.forked import in_child
 
 
 @dataclass(frozen=True)
@@ -132,15 +135,49 @@ def test_a_disk_without_room_is_an_error_and_not_a_crash(tmp_path, monkeypatch):
         Ring(tmp_path).prepare()
 
 
-def test_what_a_killed_process_left_is_removed(tmp_path):
+@pytest.mark.parametrize("where", ["build", "write_graph", "ready"])
+def test_what_a_killed_process_left_is_removed(tmp_path, monkeypatch, where):
+    """Killed in building, in writing, or after the folder was ready; the next prepare is one that has nothing to do."""
     ring = Ring(tmp_path)
-    leftover, others = (tmp_path / f".scratch-{name}-abcdefgh" for name in (ring.folder.name, "another"))
-    for folder in (leftover, others):
-        (folder / "inner").mkdir(parents=True)
+
+    def killed(*arguments, **settings):
+        (scratch,) = tmp_path.glob(".ring-*.partial/scratch")
+        (scratch / "archive").write_text("50 GB")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def work():
+        if where == "build":
+            monkeypatch.setattr(Ring, "build", killed)
+        elif where == "write_graph":
+            monkeypatch.setattr(stored, "write_graph", killed)
+        else:
+            write = stored.write_graph
+            monkeypatch.setattr(stored, "write_graph", lambda *args, **how: (write(*args, **how), killed()))
+        ring.prepare()
+
+    assert in_child(work)[0] == -signal.SIGKILL
+    assert list(tmp_path.glob(".ring-*.partial/scratch/archive"))
     ring.prepare()
-    assert not leftover.exists()
-    assert others.exists()
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(f".scratch-{ring.folder.name}")]
+    assert {path.name for path in tmp_path.iterdir()} == {"ring", "builds", ".ring.lock"}
+    assert ring.load().x.rows.sum() == 10
+
+
+def test_what_a_living_process_needs_stays(tmp_path):
+    """A prepare that finds the folder ready removes nothing of one that builds another version."""
+    Ring(tmp_path).prepare()
+    with stored.workshop(tmp_path / "ring") as place:
+        Ring(tmp_path).prepare()
+        assert place.exists()
+
+
+def test_a_folder_that_holds_something_else_is_not_built_over(tmp_path):
+    """And that is said before the work: nothing is built."""
+    (tmp_path / "ring").mkdir()
+    (tmp_path / "ring" / "thesis.tex").touch()
+    with pytest.raises(DatasetError, match=r"also holds thesis\.tex"):
+        Ring(tmp_path).prepare()
+    assert (tmp_path / "ring" / "thesis.tex").exists()
+    assert not (tmp_path / "builds").exists()
 
 
 def test_a_source_that_changes_while_it_is_read_is_read_again(tmp_path):

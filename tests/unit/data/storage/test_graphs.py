@@ -216,14 +216,15 @@ def test_a_folder_is_replaced_only_when_told(folder: Path) -> None:
 
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("name", ["indices.bin", "manifest.json", "graph"])
+@pytest.mark.parametrize("exchanges", [True, False])
 def test_a_crash_leaves_the_folder_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, name: str, exchanges: bool
 ) -> None:
     """Interrupted where the named file is opened, or where the whole is moved into its place."""
     target = tmp_path / "graph"
     if exists:
         save_graph_data(example(), target)
-    rename, crashes = os.rename, []
+    rename, exchange, crashes = os.rename, folders.exchange, []
 
     def crash(at: str | os.PathLike[str]) -> None:
         if not crashes and os.path.basename(at) == name:
@@ -238,8 +239,14 @@ def test_a_crash_leaves_the_folder_as_it_was(
         crash(destination)
         rename(source, destination)
 
+    def exchanged(first, second) -> bool:
+        if exchanges:
+            crash(second)
+        return exchanges and exchange(first, second)
+
     with monkeypatch.context() as patch:
         patch.setattr(folders, "open", opens, raising=False)
+        patch.setattr(folders, "exchange", exchanged)
         patch.setattr(os, "rename", renames)
         with pytest.raises(KeyboardInterrupt):
             save_graph_data(GraphData(Graph.from_coo([0], [1])), target, overwrite=True)
@@ -375,7 +382,7 @@ def test_a_flipped_bit_is_found_when_bytes_are_verified(folder: Path, name: str)
     content = bytearray((folder / f"{name}.bin").read_bytes())
     content[0] ^= 1
     (folder / f"{name}.bin").write_bytes(content)
-    with pytest.raises(StoreFormatError, match=rf"{name}\.bin has checksum.*damaged"):
+    with pytest.raises(StoreFormatError, match=rf"{name}\.bin is damaged: bytes 0 to \d+ of array '{name}'"):
         load_graph_data(folder, verify=True)
 
 

@@ -84,8 +84,8 @@ def test_seeds_are_known_without_lists(original: Path) -> None:
 
 
 def test_threads_load_a_part_once(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads, load = [], parts.load_graph_data
-    monkeypatch.setattr(parts, "load_graph_data", lambda *a, **k: loads.append(a) or load(*a, **k))
+    loads, load = [], parts.open_graph
+    monkeypatch.setattr(parts, "open_graph", lambda *a, **k: loads.append(a) or load(*a, **k))
     partition, found = load_partition(original), []
     threads = [threading.Thread(target=lambda: found.append(partition.parts[0])) for _ in range(8)]
     for thread in threads:
@@ -251,8 +251,9 @@ def test_an_interrupt_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("exists", [False, True])
 @pytest.mark.parametrize("name", ["x.bin", "manifest.json", "parts"])
+@pytest.mark.parametrize("exchanges", [True, False])
 def test_what_a_killed_run_left_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, name: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exists: bool, name: str, exchanges: bool
 ) -> None:
     """Killed where the named file is opened, or where the whole is moved into its place."""
     target = tmp_path / "parts"
@@ -272,22 +273,32 @@ def test_what_a_killed_run_left_is_removed_by_the_next(
                 os.kill(os.getpid(), signal.SIGKILL)
             rename(source, destination)
 
+        exchange = folders.exchange
+
+        def exchanged(first, second) -> bool:
+            done = exchanges and exchange(first, second)
+            if done and name == "parts":  # before the old one is removed
+                os.kill(os.getpid(), signal.SIGKILL)
+            return done
+
+        monkeypatch.setattr(folders, "exchange", exchanged)
         monkeypatch.setattr(folders, "open", opens, raising=False)
         monkeypatch.setattr(os, "rename", renames)
         made(target, 4, overwrite=True)
 
     assert in_child(work)[0] == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] != ["parts"]  # the kill has come while there was something
-    with new_folder(target, overwrite=True):
+    with new_folder(target, "partition", overwrite=True):
         if exists:  # also where it had been moved away
-            assert load_partition(target, verify=True).num_parts == 2
+            is_new = exchanges and name == "parts"
+            assert load_partition(target, verify=True).num_parts == (4 if is_new else 2)
     made(target, 3, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["parts"]
     assert load_partition(target, verify=True).num_parts == 3
 
 
 def test_a_folder_that_another_process_is_making_is_left_alone(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "parts", overwrite=False) as first:
+    with new_folder(tmp_path / "parts", "partition", overwrite=False) as first:
         (first / "mine").write_text("")
         made(tmp_path / "parts")
         assert (first / "mine").exists()

@@ -65,6 +65,8 @@ def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> No
         (["--config", "none.yaml"], "none.yaml"),
         (["--ratios", "1.5"], "a share above 0 and at most 1"),
         (["--ratios", "many"], "a share above 0 and at most 1"),
+        (["--out", f"{__file__}/out"], "is no folder"),
+        (["--out", __file__], "is no folder"),
         (["--epochs", "1", *SAMPLER], "--epochs 1: a number of at least 2"),
         (["--trainer.devices", "2", *SAMPLER], "unknown: --trainer.devices"),
         (["--data.data", "NoSuchDataset", *SAMPLER], "NoSuchDataset"),

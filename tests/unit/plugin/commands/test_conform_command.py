@@ -98,7 +98,13 @@ def test_what_cannot_be_examined(arguments: list[str], told: str, capsys) -> Non
 
 
 @pytest.mark.parametrize(
-    ("option", "told"), [("--args=[1]", "no JSON"), ("--args={", "no JSON"), ("--csv=no/such.csv", "no folder no")]
+    ("option", "told"),
+    [
+        ("--args=[1]", "no JSON"),
+        ("--args={", "no JSON"),
+        ("--csv=no/such.csv", "no folder no"),
+        ("--csv=/", "is a folder; a file is needed"),
+    ],
 )
 def test_options_that_are_refused_at_once(option: str, told: str, capsys) -> None:
     with pytest.raises(SystemExit):

@@ -99,14 +99,24 @@ def test_settings_of_a_method_follow_its_name(folder: str, tmp_path: Path) -> No
 def test_only_partitions_are_replaced(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [folder, "--parts", "2", "--hops", "1", "--quick", "--out"]
     assert run(*arguments, folder, "--overwrite") == 2
-    assert "--overwrite replaces partitions alone" in capsys.readouterr().out
+    assert "holds a graph folder, which a partition does not replace" in capsys.readouterr().out
     assert (Path(folder) / "indices.bin").exists()
     out = tmp_path / "parts"
     assert run(*arguments, str(out)) == 0
     assert run(*arguments, str(out)) == 2
-    assert "or --overwrite to replace" in capsys.readouterr().out
+    assert "overwrite=True (--overwrite) to replace it" in capsys.readouterr().out
     assert run(*arguments, str(out), "--overwrite", "--seed", "1") == 0
     assert load_partition(out).settings["seed"] == 1
+
+
+@pytest.mark.parametrize("place", ["file", "file/parts", "data/x.bin"])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(
+    folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(partition_command.GraphFolder, "load", lambda self: pytest.fail("the data were loaded"))
+    assert run(folder, "--parts", "2", "--out", str(tmp_path / place), "--overwrite") == 2
+    assert "is no folder" in capsys.readouterr().out
 
 
 def test_an_interrupt_is_a_line_and_leaves_nothing(

@@ -13,7 +13,7 @@ from pytorch_lightning import LightningModule
 from torch.utils.data import DataLoader
 
 from lightning_gnnload import GraphDataModule, NeighborSampler, PredictionWriter
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import toy_data
@@ -32,6 +32,14 @@ def predicted(path: Path, step: Any, **settings: Any) -> dict[str, np.ndarray]:
     data = GraphDataModule(toy_data(), NeighborSampler([3], expand="new"), batch_size=7, **settings)
     quiet_trainer(callbacks=[PredictionWriter(path)]).predict(Predicts(step), data)
     return dict(np.load(path, allow_pickle=False))
+
+
+@pytest.mark.parametrize(("place", "told"), [("folder.npz", "is a folder"), ("file/it.npz", "is no folder")])
+def test_a_place_that_cannot_be_written_is_told_before_the_work(tmp_path: Path, place: str, told: str) -> None:
+    (tmp_path / "folder.npz").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises((LoaderConfigError, StoreFormatError), match=told):
+        predicted(tmp_path / place, lambda batch: pytest.fail("a batch was predicted"))
 
 
 @pytest.mark.parametrize("ids", ["all", "train", [7, 3, 299, 12, 0, 5, 80, 2]])

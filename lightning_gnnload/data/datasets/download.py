@@ -1,0 +1,62 @@
+"""Fetching an archive: over a connection that names its server, of the length that was announced, with its checksum."""
+
+from __future__ import annotations
+
+import hashlib
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from lightning_gnnload.data.progress import progress
+from lightning_gnnload.errors import DatasetError
+
+_TIMEOUT_S = 30  # without a byte
+_CHUNK_BYTES = 1 << 20
+
+
+class _NoPlainRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects to https alone: after one to http, anyone on the way could answer."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not newurl.startswith("https:"):
+            raise DatasetError(
+                f"{req.full_url} leads to {newurl}, which is not encrypted, so that anyone on the way could change "
+                f"what comes. It is not followed."
+            )
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def fetch(url: str, file: Path, sha256: str | None = None) -> str:
+    """Downloads a file, with a bar on stderr.
+
+    Args:
+        url: ``https:``; of a plain ``http:`` one, redirects may lead anywhere.
+        file: to write; must not exist.
+        sha256: of what must come, hexadecimal; None: of whatever comes.
+
+    Returns:
+        The SHA-256 of what came.
+
+    Raises:
+        DatasetError: it ended early, or is another file than ``sha256`` says; a redirect to plain http.
+        OSError: no connection, or no room.
+    """
+    handlers = [_NoPlainRedirects] if url.startswith("https:") else []
+    digest, num_bytes = hashlib.sha256(), 0
+    with urllib.request.build_opener(*handlers).open(url, timeout=_TIMEOUT_S) as reply, open(file, "xb") as out:
+        length = reply.headers.get("Content-Length")
+        with progress(f"Downloading {file.name}", None if length is None else int(length)) as advance:
+            while chunk := reply.read(_CHUNK_BYTES):
+                out.write(chunk)
+                digest.update(chunk)
+                num_bytes += len(chunk)
+                advance(len(chunk))
+    if length is not None and num_bytes != int(length):
+        raise DatasetError(f"{url} ended after {num_bytes} of {length} bytes. Fetch it again.")
+    found = digest.hexdigest()
+    if sha256 is not None and found != sha256.lower():
+        raise DatasetError(
+            f"{url} gave a file with SHA-256 {found}, but {sha256} was asked for. It was not unpacked: it is another "
+            f"release, or not what it claims to be."
+        )
+    return found

@@ -1,0 +1,233 @@
+"""OpenFolder: a folder of arrays that stays one version of itself while it is read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from lightning_gnnload.data.storage.manifest import MANIFEST, array_of_entry, parse_manifest, part_folder
+from lightning_gnnload.errors import FeatureFileError, StoreFormatError
+
+Read = TypeVar("Read")
+_MAX_BYTES = 1 << 24  # a manifest is read whole, and a file of anyone's could be any size
+_MOST_TRIES = 1000  # each takes a new version, written by another process while the one before was read
+
+
+class OpenFolder:
+    """A folder of arrays, held open: what is opened through it is of one version, also when another takes its place.
+
+    The files of a version that was replaced are removed. Those that are mapped or open stay readable; those that were
+    not opened before are an error then, and never the other version's.
+
+    Args:
+        folder: path of the folder, or the name of one ``within`` another.
+        within: the folder that it lies in.
+
+    Raises:
+        StoreFormatError: there is no such folder.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], within: OpenFolder | None = None) -> None:
+        self.path: Path = Path(folder) if within is None else within.path / folder
+        self._fd = -1
+        try:
+            self._fd = os.open(
+                folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=None if within is None else within._fd
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise _no_manifest(self.path) from None
+        except (OSError, ValueError) as error:
+            raise StoreFormatError(f"{self.path} cannot be read: {error}.") from error
+
+    def close(self) -> None:
+        """Opens no more files; what is mapped or open stays so. Safe to call twice."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def again(self) -> OpenFolder:
+        """Returns the same version of the folder, to be closed for itself."""
+        other = object.__new__(OpenFolder)
+        other.path, other._fd = self.path, os.dup(self._fd)
+        return other
+
+    def __enter__(self) -> OpenFolder:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether another folder has its path by now, or none has."""
+        try:
+            return not os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            return True
+
+    def names(self) -> dict[str, int]:
+        """Lists all that the folder holds, with the mode of each, as ``os.stat`` has it; links are not followed."""
+        with os.scandir(self._fd) as found:
+            return {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in found}
+
+    @cached_property
+    def manifest_bytes(self) -> bytes:
+        """Raises StoreFormatError: there is no manifest, or none that can be read."""
+        path = self.path / MANIFEST
+        try:
+            with open(self.open_file(MANIFEST), "rb") as file:
+                size_bytes = os.fstat(file.fileno()).st_size
+                if size_bytes > _MAX_BYTES:
+                    raise ValueError(f"it has {size_bytes} bytes, more than any manifest of ours")
+                return file.read()
+        except FileNotFoundError:
+            raise _no_manifest(self.path) from None
+        except StoreFormatError:
+            raise
+        except (OSError, ValueError) as error:
+            raise StoreFormatError(f"{path} cannot be read: {error}. Prepare the data set again.") from error
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the manifest says, of sound form. Raises StoreFormatError: it is missing, foreign, newer or broken."""
+        return parse_manifest(self.path / MANIFEST, self.manifest_bytes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hexadecimal digits that are alike for folders of equal content, wherever and whenever these were written.
+
+        It stands for all that the manifest says, checksums and all, but for the settings and sources of a data set and
+        the figures of a partition's report.
+        """
+        content = dict(self.manifest)
+        described = content.pop("attributes").get("partition")
+        if isinstance(described, dict):
+            content["partition"] = {key: value for key, value in described.items() if key != "report"}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def arrays(self) -> dict[str, StoredArray]:
+        """The arrays by name, after checking them.
+
+        Raises:
+            StoreFormatError: an entry is malformed; a file is missing, of another size, or not of this folder.
+        """
+        return {name: self.array(name) for name in self.manifest["arrays"]}
+
+    def array(self, name: str) -> StoredArray:
+        """Returns one of :attr:`arrays`, whatever the others are. Raises StoreFormatError: likewise."""
+        array = StoredArray(self, name, *array_of_entry(self.path / MANIFEST, name, self.manifest["arrays"][name]))
+        found_bytes = None
+        try:
+            _, found_bytes = self._find(array.file_name)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare the data set again.") from error
+        if found_bytes != array.size_bytes:
+            found = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
+            dtype = str(array.dtype).removeprefix("torch.")
+            raise StoreFormatError(
+                f"{array.file} {found}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
+                f"is broken, perhaps by an interrupted copy. Prepare it again."
+            )
+        return array
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The names of the folders of a partition's parts, each with the CRC-32 of its manifest; of others, none."""
+        described = self.manifest["attributes"].get("partition")
+        checksums = described.get("parts") if isinstance(described, dict) else None
+        return {part_folder(n): each for n, each in enumerate(checksums if isinstance(checksums, list) else ())}
+
+    def open_file(self, name: str, flags: int = 0) -> int:
+        """Opens a file of this folder for reading.
+
+        Raises:
+            FileNotFoundError: there is none. A pipe or a device is none: reading may not end.
+            StoreFormatError: a link leads out of the folder, where it would pass off any file for the data set's.
+            OSError: it cannot be opened.
+        """
+        name, _ = self._find(name)
+        # A link was followed already, and in this version of the folder.
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=self._fd)
+
+    def _find(self, name: str) -> tuple[str, int]:
+        """Returns the name of a file, which is another where this one is a link, and its size."""
+        try:
+            found = os.stat(name, dir_fd=self._fd)
+        except ValueError as error:  # no name that a file can have
+            raise FileNotFoundError(str(error)) from None
+        if not stat.S_ISREG(found.st_mode):
+            raise FileNotFoundError(f"{self.path / name} is no file")
+        if stat.S_ISLNK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):
+            place = (self.path / name).resolve()
+            if place.parent != self.path.resolve():
+                raise StoreFormatError(
+                    f"{self.path / name} is a link out of its folder, to {place}. Copy that file in its place."
+                )
+            name = place.name
+        return name, found.st_size
+
+
+@dataclass(frozen=True)
+class StoredArray:
+    """Describes one array as the manifest lists it: its file, dtype, shape and checksums."""
+
+    folder: OpenFolder
+    name: str
+    file_name: str
+    dtype: torch.dtype
+    shape: list[int]
+    checksums: tuple[int, ...]
+
+    @property
+    def file(self) -> Path:
+        return self.folder.path / self.file_name
+
+    @property
+    def size_bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def open(self, flags: int = 0) -> int:
+        """Opens its file, as :meth:`OpenFolder.open_file`, while the folder is open."""
+        return self.folder.open_file(self.file_name, flags)
+
+
+def read_folder(folder: str | os.PathLike[str], read: Callable[[OpenFolder], Read]) -> Read:
+    """Returns what ``read`` makes of a folder, all of it of one version: where another process replaces the folder
+    meanwhile, the new one is read from the start.
+
+    Raises:
+        StoreFormatError, FeatureFileError: as ``read`` has them; the folder is missing, or changes all the time.
+    """
+    for _ in range(_MOST_TRIES):
+        with OpenFolder(folder) as opened:
+            try:
+                return read(opened)
+            except (StoreFormatError, FeatureFileError):
+                if not opened.is_replaced:
+                    raise
+    raise StoreFormatError(
+        f"{folder} was replaced {_MOST_TRIES} times while it was read. Load it when it is written no more."
+    )
+
+
+def _no_manifest(folder: Path) -> StoreFormatError:
+    return StoreFormatError(
+        f"{folder} is not a graph folder: it has no {MANIFEST}. "
+        f"Write one with save_graph_data, or of features alone with save_features, or prepare the data set."
+    )

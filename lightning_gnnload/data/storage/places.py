@@ -1,0 +1,101 @@
+"""Which place a folder may be written to: a free one, or that of a folder of ours which holds nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, part_folder
+from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.errors import StoreFormatError
+
+Kind = Literal["graph", "features", "partition"]
+REPORT, FIGURE = "quality.json", "quality.png"
+"""Files that ``gnnload partition`` adds to a partition's folder."""
+_YOURSELF = "Give another folder, or move it away yourself."
+
+
+def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False) -> None:
+    """Checks that a folder can be written: nothing is there, or it may be replaced and no file of anyone's is lost.
+
+    Replaced is a folder that carries a manifest of ours, of any version and of the same kind, and that holds nothing
+    but what the manifest lists; or an empty one. Nothing is changed here.
+
+    Args:
+        folder: to be written.
+        kind: of what is to be written: a graph is not replaced by its own parts.
+        overwrite: replace what is there.
+        repair: the name of the folder is this package's own, as that of a data set: it is replaced even if its manifest
+            is broken, as long as all that it holds is named as arrays are.
+
+    Raises:
+        StoreFormatError: something is there that stays, or nothing can be written there.
+    """
+    place = Path(folder)
+    if place.name in ("", "..") or "\0" in str(place):
+        raise StoreFormatError(f"{str(folder)!r} does not name a folder that could be written. Give one with a name.")
+    if not os.path.lexists(place):
+        check_parent(place)
+        return
+    if not overwrite:
+        raise StoreFormatError(
+            f"{place} exists already. Give another folder, or overwrite=True (--overwrite) to replace it."
+        )
+    if place.is_symlink():
+        raise StoreFormatError(f"{place} is a link, to {os.readlink(place)}. Give the folder that it leads to.")
+    if not place.is_dir():
+        raise StoreFormatError(f"{place} is no folder, and files are never replaced by one. {_YOURSELF}")
+    check_parent(place)
+    with OpenFolder(place) as opened:
+        if found := opened.names():
+            _check_content(opened, found, kind, repair)
+
+
+def check_parent(place: Path) -> None:
+    """Raises StoreFormatError: nothing can be made at ``place``, which is told before the work rather than after it."""
+    parent = place.absolute().parent
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        problem = "may not be written to" if parent.is_dir() else "is no folder"
+        raise StoreFormatError(f"{place} cannot be made: {parent} {problem}. Give a place elsewhere.")
+
+
+def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None, repair: bool) -> None:
+    """Raises StoreFormatError: the folder is not ours, is of another kind, or holds something else as well."""
+    manifest: Any = None
+    try:
+        manifest = json.loads(folder.manifest_bytes)
+        ours = manifest["format"] == FORMAT and type(manifest["version"]) is int
+        files = {entry["file"] for entry in manifest["arrays"].values()}
+        described = manifest["attributes"].get("partition")
+        parts = {part_folder(number) for number in range(len(described["parts"]))} if described else set()
+    except (StoreFormatError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        # Broken, as a disk may do; but what another program wrote is sound, and not ours.
+        ours = repair and not (isinstance(manifest, dict) and manifest.get("format") != FORMAT)
+        files, described, parts = set(), None, set()
+    if not ours:
+        raise StoreFormatError(
+            f"{folder.path} has no sound {MANIFEST} of this package, so that what is in it would be lost: it is not "
+            f"replaced. {_YOURSELF}"
+        )
+    if repair:
+        files |= {name for name in found if name.endswith(".bin")}
+    has = "partition" if described else "graph" if "indptr" in (manifest or {}).get("arrays", ()) else "features"
+    if kind not in (None, has) and not repair:
+        raise StoreFormatError(
+            f"{folder.path} holds a {has.removesuffix('s')} folder, which a {kind} does not replace. {_YOURSELF}"
+        )
+    files |= {MANIFEST, *((REPORT, FIGURE) if parts else ())}
+    strangers = [name for name, mode in found.items() if name not in (parts if stat.S_ISDIR(mode) else files)]
+    if strangers:
+        raise StoreFormatError(
+            f"{folder.path} also holds {', '.join(sorted(strangers)[:5])}{', ...' * (len(strangers) > 5)}, which its "
+            f"{MANIFEST} does not list and which would be lost: it is not replaced. Move that away first."
+        )
+    for name in parts & found.keys():
+        with OpenFolder(name, folder) as part:
+            _check_content(part, part.names(), None, repair=False)

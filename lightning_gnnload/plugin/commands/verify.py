@@ -1,0 +1,74 @@
+"""``gnnload verify``: reads a folder of graph, features or parts, and compares it with its checksums."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from lightning_gnnload.data.progress import progress
+from lightning_gnnload.data.storage.damage import check_folder
+from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.errors import GnnLoadError, StoreFormatError
+from lightning_gnnload.plugin.commands.arguments import Parser
+
+_EPILOG = """
+Every byte is read once. Damage is named by file, array and stretch, of 16 MiB each; folders that were written before
+stretches had checksums name the array alone. The exit status is 0 if all is as it was written, 1 if something is not,
+and 2 if FOLDER is none of this package.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; the exit status."""
+    own = Parser("gnnload verify", description=__doc__, epilog=_EPILOG)
+    own.add_argument("folder", type=Path, metavar="FOLDER", help="of save_graph_data, save_features or partition_graph")
+    options = own.parse_args(arguments)
+    # Lines that go to a file or pipe are not to be folded to 80 columns.
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    try:
+        with OpenFolder(options.folder) as folder:
+            return _verify(folder, console)
+    except GnnLoadError as error:
+        console.print(f"gnnload verify: {type(error).__name__}: {error}", markup=False, soft_wrap=True)
+        return 2
+    except KeyboardInterrupt:
+        console.print("gnnload verify: interrupted; what is printed above was checked.")
+        return 130
+
+
+def _verify(folder: OpenFolder, console: Console) -> int:
+    num_arrays = num_damaged = num_bytes = 0
+    with progress(f"Reading {folder.path}", _size_bytes(folder)) as advance:
+        for finding in check_folder(folder, advance):
+            if finding.error is not None and folder.is_replaced:
+                raise StoreFormatError(f"{folder.path} was replaced while it was read. Verify it again.")
+            num_arrays, num_bytes = num_arrays + 1, num_bytes + finding.size_bytes
+            num_damaged += finding.error is not None
+            said = "sound" if finding.error is None else f"DAMAGED: {finding.error}"
+            place = finding.file.relative_to(folder.path)
+            console.print(
+                f"{place}, {finding.size_bytes:,} bytes: {said}", markup=False, highlight=False, soft_wrap=True
+            )
+    result = f"{num_damaged} of them damaged" if num_damaged else "all as they were written"
+    console.print(f"{folder.path}: {num_arrays} arrays, {num_bytes:,} bytes, {result}.", markup=False, soft_wrap=True)
+    return 1 if num_damaged else 0
+
+
+def _size_bytes(folder: OpenFolder) -> int:
+    """Returns how many bytes there are to read, as far as the files are what they should be."""
+    found = 0
+    for name in folder.manifest["arrays"]:
+        try:
+            found += folder.array(name).size_bytes
+        except StoreFormatError:  # which the check says
+            continue
+    for name in folder.parts:
+        try:
+            with OpenFolder(name, folder) as part:
+                found += _size_bytes(part)
+        except StoreFormatError:
+            continue
+    return found
