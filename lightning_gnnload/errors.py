@@ -89,6 +89,10 @@ class LoaderConfigError(GnnLoadError, ValueError):
     """Data module settings cannot work: batch size, threads, formats."""
 
 
+class DataDisagreementError(GnnLoadError):
+    """Ranks of a job have loaded different data: mini-batches would depend on who made them."""
+
+
 class PartitionError(GnnLoadError, ValueError):
     """A partition cannot be made, read or used: its settings, its folder or the number of its parts is at fault."""
 

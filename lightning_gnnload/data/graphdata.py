@@ -127,6 +127,12 @@ class GraphData:
         return self.graph.num_nodes
 
     @property
+    def summary(self) -> str:
+        """Sizes, and the fingerprint of the folder where there is one: what tells these data from others at no cost."""
+        folder = "" if self.folder_fingerprint is None else f", folder {self.folder_fingerprint[:16]}"
+        return f"{self.num_nodes} nodes, {self.graph.num_edges} edges{folder}"
+
+    @property
     def num_features(self) -> int:
         """Numbers in the last dimension of x."""
         return 0 if self.x is None else self.x.row_shape[-1]

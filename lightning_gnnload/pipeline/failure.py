@@ -41,7 +41,8 @@ FINAL = (
     PartitionError,
 )
 """A sampler's errors after which no other rank takes its work over. One that did would work without a cache or a
-device, which would hide that there is none, or would miss the part of the graph that the sampler holds.
+device, which would hide that there is none, would miss the part of the graph that the sampler holds, or would hide that
+other data are read.
 """
 
 

@@ -69,7 +69,8 @@ class QueueLoader(EpochLoader):
         stop = int(min(len(self), self.limit()))
         prefetcher = self.local.prefetcher()
         gathers = prefetcher is not None
-        stream = self.queue.open(StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop, gathers))
+        spec = StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop, gathers, self.source.fingerprint)
+        stream = self.queue.open(spec)
         is_open = True
         if self.ledger is not None:
             # An epoch that begins anew contributes anew.

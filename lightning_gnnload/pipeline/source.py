@@ -89,6 +89,11 @@ class BatchSource:
         """Returns the plan of an epoch's steps. Raises SeedError: fewer seeds than ranks."""
         return self.workload.plan(num_ranks)
 
+    @property
+    def fingerprint(self) -> str:
+        """Names what all ranks of a job must have loaded: the data, and the seeds by their checksum."""
+        return f"{self.data.summary}, seeds {self.workload.description['seeds']}"
+
     def open(self) -> None:
         """Opens the feature stores, which takes long where a cache is filled; else the first mini-batch does."""
         for store in self.features.values():

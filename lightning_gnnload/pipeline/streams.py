@@ -20,7 +20,8 @@ class StreamSpec:
     """Describes the mini-batches that a trainer asks for: steps ``[start, stop)`` of a phase's loader in one epoch.
 
     ``reload`` changes when Lightning has asked the data module for its loaders anew. ``gathers`` says that the trainer
-    gathers the features itself, so that they are no part of the mini-batches.
+    gathers the features itself, so that they are no part of the mini-batches. ``data`` is what they are made of at the
+    trainer, as :attr:`.BatchSource.fingerprint` has it; empty where that may be anything.
     """
 
     phase: str
@@ -30,6 +31,7 @@ class StreamSpec:
     start: int
     stop: int
     gathers: bool = False
+    data: str = ""
 
 
 @dataclass

@@ -35,6 +35,7 @@ KINDS: dict[str, dict[str, type]] = {
         "start": int,
         "stop": int,
         "gathers": bool,
+        "data": str,
     },
     "share": {"stream": int, "ranges": list, "slots": int},
     "close": {"stream": int},

@@ -16,6 +16,7 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.leases import hold_mapped
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.storage.graphs import map_arrays, open_stores, require_arrays
@@ -87,6 +88,9 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         arrays = map_arrays(folder, verify)
         require_arrays(path, arrays, NUMBERING)
         numbering: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in NUMBERING}
+        kept_open = folder.again()
+        # For as long as parts are read: they are found by these numbers, which index memory.
+        hold_mapped(kept_open, numbering.values())
         _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
         stores, tables, _ = open_stores(folder, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
@@ -98,7 +102,7 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         }
     except (GraphDataError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
-    parts = StoredParts(folder.again(), described, numbering, by_node.get("x"), y)
+    parts = StoredParts(kept_open, described, numbering, by_node.get("x"), y)
     if verify:
         parts.verify()
     return StoredPartition(

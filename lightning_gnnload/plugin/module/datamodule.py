@@ -33,7 +33,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
-from lightning_gnnload.plugin.module.integrity import FolderChecks
+from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, refuse_others, seed_order
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
@@ -266,6 +266,8 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         if self._data is not None:
             partition = self.module_partition.open(self._data.graph)
             self._folder_checks.start(self.trainer, self._data, partition)
+            if self.trainer is not None:
+                check_trainers(self.trainer, self._data, partition)
             self.module_partition.connect(self.trainer)
 
     def teardown(self, stage: str | None = None) -> None:

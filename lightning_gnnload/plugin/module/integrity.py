@@ -2,13 +2,49 @@
 
 from __future__ import annotations
 
+import torch
+import torch.distributed as dist
+
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.data.storage.partitions import StoredPartition
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import DataDisagreementError, LoaderConfigError
 from lightning_gnnload.plugin.compat import pl
+
+_TEXT_BYTES = 256  # of what a rank has loaded, in a message of one size
+
+
+def check_alike(found: dict[str, str]) -> None:
+    """Compares what ranks have loaded, by the ranks' names.
+
+    Raises:
+        DataDisagreementError: not all the same.
+    """
+    first = next(iter(found))
+    for name, data in found.items():
+        if data != found[first]:
+            raise DataDisagreementError(
+                f"{first} has loaded {found[first]}; but {name} {data}. All ranks need the same data. If a folder was "
+                f"replaced while they started, start the job again; if machines have folders of their own, bring these "
+                f"to one version."
+            )
+
+
+def check_trainers(trainer: pl.Trainer, data: GraphData, partition: Partition | None) -> None:
+    """Compares the data of all trainers, if they have a process group. Called in each of them.
+
+    Raises:
+        DataDisagreementError: in all of them: they are not the same.
+    """
+    if not dist.is_initialized() or trainer.world_size == 1:
+        return
+    of_parts = "" if partition is None else f", partition {partition.folder_fingerprint or partition.fingerprint}"
+    own = f"{data.summary}{of_parts}".encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES)
+    sent = torch.tensor(list(own), dtype=torch.uint8, device=trainer.strategy.root_device)
+    texts = [bytes(each).decode().strip() for each in trainer.strategy.all_gather(sent).tolist()]
+    check_alike({f"trainer rank {rank}": text for rank, text in enumerate(texts)})
 
 
 class FolderChecks:

@@ -41,6 +41,7 @@ from lightning_gnnload.plugin.gradients.standby import ModelReplica, Standby
 from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.caching import close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.integrity import check_alike
 from lightning_gnnload.plugin.strategy import failover
 from lightning_gnnload.plugin.strategy.adoption import adopt
 from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
@@ -208,6 +209,8 @@ class _Sources:
         """Opens a stream's source, when a trainer asks for it, hence after ``prepare_data``, which runs on trainers."""
         is_successor = self.service is not None and self.service.is_successor
         source = self.loader(spec).source
+        if spec.data:
+            check_alike({"a trainer": spec.data, f"sampler rank {self.job.global_rank}": source.fingerprint})
         if spec.gathers:
             source = source.without_features()
         source = open_on_sampler(source, is_successor=is_successor, takeover=self.job.takeover)
