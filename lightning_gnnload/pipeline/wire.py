@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 from lightning_gnnload.data import sockets
@@ -75,10 +74,11 @@ def listen(job: str, sampler: int) -> socket.socket:
         QueueProtocolError: another process listens under this name.
     """
     try:
-        return sockets.listen(_address(job, sampler))
+        return sockets.listen(_name(job, sampler))
     except OSError as error:
+        # Without the job's name, which is a secret.
         raise QueueProtocolError(
-            f"sampler {sampler} cannot listen: {error}. Another job runs under the same name {job!r}."
+            f"sampler {sampler} cannot listen: {error}. Another job of this user runs under the same name."
         ) from error
 
 
@@ -93,8 +93,8 @@ def connect(job: str, sampler: int) -> Channel | None:
     Raises:
         QueueProtocolError: it runs under another user.
     """
-    return Channel.connect(_address(job, sampler))
+    return Channel.connect(_name(job, sampler))
 
 
-def _address(job: str, sampler: int) -> bytes:
-    return f"\0gnnload-{os.getuid()}-{job}-{sampler}".encode()
+def _name(job: str, sampler: int) -> str:
+    return f"{job}-sampler-{sampler}"
