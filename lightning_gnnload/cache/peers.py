@@ -49,10 +49,6 @@ class Membership:
         if not 0 <= self.index < self.count:
             raise CacheShareError(f"sharer {self.index} of {self.count}: the index must lie in [0, {self.count}).")
 
-    def sharer(self, index: int) -> str:
-        """Names one of them, by its global rank where that is known."""
-        return f"sharer {index} (rank {self.ranks[index]})" if self.ranks else f"sharer {index}"
-
     @contextmanager
     def connect(self) -> Iterator[PeerGroup]:
         """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
@@ -123,9 +119,8 @@ class PeerGroup:
                 differing = {name for name in stated | given[0] if stated.get(name) != given[0].get(name)}
                 said = ", ".join(f"{n}: {given[0].get(n)!r} and {stated.get(n)!r}" for n in sorted(differing))
                 raise CacheDisagreementError(
-                    f"{self.membership.sharer(0)} and {self.membership.sharer(index)} of {self.membership.name!r} differ "
-                    f"({said}). All ranks of a machine must "
-                    f"open the same cache over the same table.{advice and ' '}{advice}"
+                    f"{self._sharer(0)} and {self._sharer(index)} of {self.membership.name!r} differ ({said}). All "
+                    f"ranks of a machine must open the same cache over the same table.{advice and ' '}{advice}"
                 )
 
     def broadcast(self, values: np.ndarray | None) -> np.ndarray:
@@ -169,14 +164,18 @@ class PeerGroup:
             message, fds = self.channels[index].receive()
         except EOFError:
             raise CacheShareError(
-                f"{self.membership.sharer(index)} of {self.membership.name!r} is gone. Its own output says why, or it was killed."
+                f"{self._sharer(index)} of {self.membership.name!r} is gone. Its own output says why, or it was killed."
             ) from None
         fd = fds[0] if fds else -1
         if message["kind"] != "given":
             _close(fd)
             text = message.get("text", f"it sent {message['kind']!r} when it had to give something")
-            raise CacheShareError(f"{self.membership.sharer(index)} of {self.membership.name!r} failed: {text}")
+            raise CacheShareError(f"{self._sharer(index)} of {self.membership.name!r} failed: {text}")
         return PeerValue(message["fields"], fd)
+
+    def _sharer(self, index: int) -> str:
+        ranks = self.membership.ranks
+        return f"sharer {index} (rank {ranks[index]})" if ranks else f"sharer {index}"
 
     @property
     def _meeting_place(self) -> str:
@@ -201,10 +200,10 @@ class _RootPeer(PeerGroup):
                 try:
                     self._join(listener)
                 except TimeoutError:
-                    missing = map(self.membership.sharer, sorted(set(range(1, count)) - self.channels.keys()))
+                    missing = map(self._sharer, sorted(set(range(1, count)) - self.channels.keys()))
                     raise CacheShareError(
-                        f"{', '.join(missing)} of {name!r} did not come within {self.membership.timeout_s:g} s. Look at "
-                        f"their output, or give them more time."
+                        f"{', '.join(missing)} of {name!r} did not come within {self.membership.timeout_s:g} s. Look "
+                        f"at their output, or give them more time."
                     ) from None
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
@@ -247,8 +246,7 @@ class _RootPeer(PeerGroup):
         self.channels[index] = channel
         if message["count"] != self.membership.count:
             raise CacheShareError(
-                f"{self.membership.sharer(index)} takes part in {message['count']}, sharer 0 in "
-                f"{self.membership.count}."
+                f"{self._sharer(index)} takes part in {message['count']}, sharer 0 in {self.membership.count}."
             )
 
 
@@ -260,8 +258,8 @@ class _LeafPeer(PeerGroup):
         while (channel := PeerChannel.connect(self._meeting_place)) is None:
             if time.monotonic() > deadline:
                 raise CacheShareError(
-                    f"{self.membership.sharer(0)} of {self.membership.name!r} did not come within {self.membership.timeout_s:g} s. Look "
-                    f"at its output, or give it more time."
+                    f"{self._sharer(0)} of {self.membership.name!r} did not come within "
+                    f"{self.membership.timeout_s:g} s. Look at its output, or give it more time."
                 )
             time.sleep(_RETRY_S)
         self.channels[0] = channel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -170,7 +170,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.local_rank not in ranks:
             return GatherGroup(is_here=False)
         name = f"{self.run_name}-{self.session}"
-        return GatherGroup(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
+        return self._group(True, ranks, name)
 
     @property
     def training(self) -> GatherGroup:
@@ -179,7 +179,12 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if roles.num_trainers == 1:
             return GatherGroup()
         name = f"{self.run_name}-{self.session}-trainers"
-        return GatherGroup(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
+        return self._group(self.role is Role.TRAINER, range(roles.num_trainers), name)
+
+    def _group(self, is_here: bool, local_ranks: Sequence[int], name: str) -> GatherGroup:
+        ranks = tuple(self.roles.global_rank(self.node_rank, rank) for rank in local_ranks)
+        index = local_ranks.index(self.local_rank) if is_here else self.local_rank
+        return GatherGroup(is_here, index, len(ranks), name, self.connect_timeout_s, ranks=ranks)
 
     # What a rank does.
 

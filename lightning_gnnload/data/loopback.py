@@ -1,0 +1,145 @@
+"""Loopback: TCP connections within this machine, to which any of its users may connect.
+
+gloo's ranks connect by TCP, and take who comes first and names a pair, by a small number, for the rank that is due. So
+the system is asked who is at the other end, before anything is sent: torch passes pickled objects over these.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from lightning_gnnload.errors import StrangerError
+
+_ESTABLISHED, _LISTENING = "01", "0A"  # linux/tcp_states.h
+_PATIENCE_S = 5.0  # how long a rank may take to accept what has connected
+_POLL_S = 0.01
+_SO_ATTACH_FILTER = 26  # linux/socket.h
+_TIMEVAL_BYTES = 16
+_RETURN = 0x06  # linux/bpf_common.h: BPF_RET | BPF_K
+_log = logging.getLogger(__name__)
+
+
+class _Row(NamedTuple):
+    """A socket, as /proc/net/tcp has it: addresses and ports in hexadecimal, in the order of bytes there."""
+
+    local: str
+    remote: str
+    state: str
+    uid: int
+    inode: str  # "0" while nobody has accepted it, and once nobody holds it
+
+    @property
+    def is_loopback(self) -> bool:
+        address = self.local.split(":")[0]
+        # IPv4's are little-endian words; IPv6's ::1, and IPv4's within it.
+        return address[-2:] == "7F" if len(address) != 32 else address[-8:] == "01000000" or address[-2:] == "7F"
+
+
+@contextmanager
+def own_pairs(num_ranks: int) -> Iterator[None]:
+    """Checks a gloo group that is formed within the block: its connections on loopback lead to processes of this user.
+    From then on nobody else can connect to it, as all of its ranks have.
+
+    Connections to other machines are not checked, nor those of a group that connects when they are first used
+    (``TORCH_GLOO_LAZY_INIT``).
+
+    Args:
+        num_ranks: of the group.
+
+    Raises:
+        StrangerError: one leads to another user's process, or to none.
+    """
+    before = _own_sockets()
+    yield
+    try:
+        own = {inode: fd for inode, fd in _own_sockets().items() if inode not in before}
+        _check([row for row in _table() if row.inode in own], own, num_ranks)
+    except OSError as error:
+        _log.warning("Who is connected on loopback cannot be found out: %s", error)
+
+
+def _check(rows: list[_Row], own: dict[str, int], num_ranks: int) -> None:
+    connected = [row for row in rows if row.state == _ESTABLISHED]
+    # What has merely connected, and named no pair, does no harm. gloo sets the group's time limit on its pairs alone.
+    pairs = [row for row in connected if _has_time_limit(own[row.inode])]
+    if len(pairs) < num_ranks - 1:
+        pairs = connected
+    pairs = [row for row in pairs if row.is_loopback]
+    _await_own([(row.remote, row.local) for row in pairs])
+    listeners = [row for row in rows if row.state == _LISTENING and row.is_loopback]
+    # Another thread of this process may just have begun to listen, too.
+    ours = listeners if len(listeners) == 1 else [each for each in listeners if each.local in {p.local for p in pairs}]
+    if len(connected) >= num_ranks - 1:
+        for row in ours:
+            _deafen(own[row.inode])
+
+
+def _await_own(ends: list[tuple[str, str]]) -> None:
+    """Waits until processes of this user hold these ends. Raises StrangerError: another one's does, or nobody."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        found = {(row.local, row.remote): row for row in _table() if row.state == _ESTABLISHED and row.inode != "0"}
+        for row in (found[end] for end in ends if end in found):
+            if row.uid != os.getuid():
+                raise _stranger(f"a process of user {row.uid}")
+        if all(end in found for end in ends):
+            return
+        if time.monotonic() > deadline:
+            raise _stranger("no process, or one that has ended")
+        time.sleep(_POLL_S)
+
+
+def _stranger(who: str) -> StrangerError:
+    return StrangerError(
+        f"a connection between ranks leads to {who}; only user {os.getuid()}, who runs this job, may be there. Nothing "
+        f"was sent over it. Find out what runs on this machine beside the job, then start it again."
+    )
+
+
+def _table() -> list[_Row]:
+    rows = []
+    for name in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):  # a system without IPv6
+            for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
+                _, local, remote, state, _, _, _, uid, _, inode, *_ = line.split()
+                rows.append(_Row(local, remote, state, int(uid), inode))
+    return rows
+
+
+def _own_sockets() -> dict[str, int]:
+    """Lists the descriptors of this process's sockets, by inode."""
+    found = {}
+    for fd in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # of the listing itself, or closed since
+            link = os.readlink(f"/proc/self/fd/{fd}")
+            if link.startswith("socket:["):
+                found[link[8:-1]] = int(fd)
+    return found
+
+
+def _has_time_limit(fd: int) -> bool:
+    with _opened(fd) as connection:
+        return any(connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL_BYTES))
+
+
+def _deafen(fd: int) -> None:
+    """Has the system drop whatever else comes to a listening socket."""
+    drop_all = ctypes.create_string_buffer(struct.pack("=HBBI", _RETURN, 0, 0, 0))
+    program = struct.pack("@HP", 1, ctypes.addressof(drop_all))
+    with _opened(fd) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
+
+
+@contextmanager
+def _opened(fd: int) -> Iterator[socket.socket]:
+    with socket.socket(fileno=os.dup(fd)) as opened:
+        yield opened
