@@ -7,7 +7,6 @@ the system is asked who is at the other end, before anything is sent: torch pass
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import socket
 import struct
@@ -25,7 +24,6 @@ _POLL_S = 0.01
 _SO_ATTACH_FILTER = 26  # linux/socket.h
 _TIMEVAL_BYTES = 16
 _RETURN = 0x06  # linux/bpf_common.h: BPF_RET | BPF_K
-_log = logging.getLogger(__name__)
 
 
 class _Row(NamedTuple):
@@ -47,10 +45,10 @@ class _Row(NamedTuple):
 @contextmanager
 def own_pairs(num_ranks: int) -> Iterator[None]:
     """Checks a gloo group that is formed within the block: its connections on loopback lead to processes of this user.
-    From then on nobody else can connect to it, as all of its ranks have.
+    From then on nobody can connect to it any more, as all of its ranks have.
 
     Connections to other machines are not checked, nor those of a group that connects when they are first used
-    (``TORCH_GLOO_LAZY_INIT``).
+    (``TORCH_GLOO_LAZY_INIT``), nor any on a system without ``/proc/net/tcp``.
 
     Args:
         num_ranks: of the group.
@@ -60,27 +58,21 @@ def own_pairs(num_ranks: int) -> Iterator[None]:
     """
     before = _own_sockets()
     yield
-    try:
-        own = {inode: fd for inode, fd in _own_sockets().items() if inode not in before}
-        _check([row for row in _table() if row.inode in own], own, num_ranks)
-    except OSError as error:
-        _log.warning("Who is connected on loopback cannot be found out: %s", error)
-
-
-def _check(rows: list[_Row], own: dict[str, int], num_ranks: int) -> None:
+    own = {inode: fd for inode, fd in _own_sockets().items() if inode not in before}
+    rows = [row for row in _table() if row.inode in own]
     connected = [row for row in rows if row.state == _ESTABLISHED]
     # What has merely connected, and named no pair, does no harm. gloo sets the group's time limit on its pairs alone.
     pairs = [row for row in connected if _has_time_limit(own[row.inode])]
     if len(pairs) < num_ranks - 1:
         pairs = connected
-    pairs = [row for row in pairs if row.is_loopback]
-    _await_own([(row.remote, row.local) for row in pairs])
-    listeners = [row for row in rows if row.state == _LISTENING and row.is_loopback]
-    # Another thread of this process may just have begun to listen, too.
-    ours = listeners if len(listeners) == 1 else [each for each in listeners if each.local in {p.local for p in pairs}]
-    if len(connected) >= num_ranks - 1:
-        for row in ours:
-            _deafen(own[row.inode])
+    _await_own([(row.remote, row.local) for row in pairs if row.is_loopback])
+    if len(pairs) < num_ranks - 1:
+        return  # it is still to connect
+    listeners = {row.local: row for row in rows if row.state == _LISTENING and row.is_loopback}
+    if len(listeners) > 1:  # another thread of this process has just begun to listen, too
+        listeners = {row.local: listeners[row.local] for row in pairs if row.local in listeners}
+    for row in listeners.values():
+        _deafen(own[row.inode])
 
 
 def _await_own(ends: list[tuple[str, str]]) -> None:
@@ -108,7 +100,7 @@ def _stranger(who: str) -> StrangerError:
 def _table() -> list[_Row]:
     rows = []
     for name in ("tcp", "tcp6"):
-        with suppress(FileNotFoundError):  # a system without IPv6
+        with suppress(FileNotFoundError):  # a system without IPv6, say
             for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
                 _, local, remote, state, _, _, _, uid, _, inode, *_ = line.split()
                 rows.append(_Row(local, remote, state, int(uid), inode))
@@ -127,8 +119,9 @@ def _own_sockets() -> dict[str, int]:
 
 
 def _has_time_limit(fd: int) -> bool:
-    with _opened(fd) as connection:
+    with suppress(OSError), _opened(fd) as connection:  # it may have ended
         return any(connection.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _TIMEVAL_BYTES))
+    return False
 
 
 def _deafen(fd: int) -> None:
