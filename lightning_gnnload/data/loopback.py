@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from lightning_gnnload.errors import StrangerError
 
+_TABLES = Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6")
 _ESTABLISHED, _LISTENING = "01", "0A"  # linux/tcp_states.h
 _PATIENCE_S = 5.0  # how long a rank may take to accept what has connected
 _POLL_S = 0.01
@@ -43,7 +44,7 @@ class _Row(NamedTuple):
 
 
 @contextmanager
-def own_pairs(num_ranks: int) -> Iterator[None]:
+def own_pairs(num_ranks: int, backend: str = "gloo") -> Iterator[None]:
     """Checks a gloo group that is formed within the block: its connections on loopback lead to processes of this user.
     From then on nobody can connect to it any more, as all of its ranks have.
 
@@ -52,22 +53,28 @@ def own_pairs(num_ranks: int) -> Iterator[None]:
 
     Args:
         num_ranks: of the group.
+        backend: its own; of others than gloo, nothing is checked.
 
     Raises:
         StrangerError: one leads to another user's process, or to none.
     """
+    is_lazy = os.environ.get("TORCH_GLOO_LAZY_INIT", "0").lower() in ("1", "true", "on", "yes", "y")
+    if "gloo" not in backend or is_lazy or not _TABLES[0].exists():
+        yield
+        return
     before = _own_sockets()
     yield
     own = {inode: fd for inode, fd in _own_sockets().items() if inode not in before}
     rows = [row for row in _table() if row.inode in own]
-    connected = [row for row in rows if row.state == _ESTABLISHED]
+    # In whatever state: who is gone again may have sent something.
+    connected = [row for row in rows if row.state != _LISTENING]
     # What has merely connected, and named no pair, does no harm. gloo sets the group's time limit on its pairs alone.
     pairs = [row for row in connected if _has_time_limit(own[row.inode])]
     if len(pairs) < num_ranks - 1:
         pairs = connected
-    _await_own([(row.remote, row.local) for row in pairs if row.is_loopback])
     if len(pairs) < num_ranks - 1:
-        return  # it is still to connect
+        raise _stranger("nobody")
+    _await_own([(row.remote, row.local) for row in pairs if row.is_loopback])
     listeners = {row.local: row for row in rows if row.state == _LISTENING and row.is_loopback}
     if len(listeners) > 1:  # another thread of this process has just begun to listen, too
         listeners = {row.local: listeners[row.local] for row in pairs if row.local in listeners}
@@ -86,22 +93,23 @@ def _await_own(ends: list[tuple[str, str]]) -> None:
         if all(end in found for end in ends):
             return
         if time.monotonic() > deadline:
-            raise _stranger("no process, or one that has ended")
+            raise _stranger("nobody")
         time.sleep(_POLL_S)
 
 
 def _stranger(who: str) -> StrangerError:
     return StrangerError(
-        f"a connection between ranks leads to {who}; only user {os.getuid()}, who runs this job, may be there. Nothing "
-        f"was sent over it. Find out what runs on this machine beside the job, then start it again."
+        f"a connection between ranks leads to {who}, and must lead to a process of user {os.getuid()}, who runs this "
+        f"job; nothing was sent over it. If no other rank says why it ended, find out what other users run on this "
+        f"machine, then start the job again."
     )
 
 
 def _table() -> list[_Row]:
     rows = []
-    for name in ("tcp", "tcp6"):
-        with suppress(FileNotFoundError):  # a system without IPv6, say
-            for line in Path("/proc/self/net", name).read_text().splitlines()[1:]:
+    for table in _TABLES:
+        with suppress(FileNotFoundError):  # a system without IPv6
+            for line in table.read_text().splitlines()[1:]:
                 _, local, remote, state, _, _, _, uid, _, inode, *_ = line.split()
                 rows.append(_Row(local, remote, state, int(uid), inode))
     return rows

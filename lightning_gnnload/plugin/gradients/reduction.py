@@ -209,7 +209,7 @@ class DelayedReduction:
         self.handed_out: Launch | None = None
         self.stop_asked = self.stop_agreed = False
         self.save_asked = self.save_agreed = False
-        with own_pairs(dist.get_world_size()):
+        with own_pairs(dist.get_world_size(), dist.get_backend()):
             self._group = dist.new_group(timeout=timeout)
         # gloo whatever the trainers' backend: the host reads the words, and must not wait for a device to do so.
         with own_pairs(dist.get_world_size()):

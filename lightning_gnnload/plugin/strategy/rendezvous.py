@@ -107,7 +107,7 @@ def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeou
         timeout: of its collectives; None for torch's own.
     """
     limit: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-    with own_pairs(world_size):
+    with own_pairs(world_size, backend):
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, **limit)
 
 
