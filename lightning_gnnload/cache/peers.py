@@ -54,7 +54,7 @@ class Membership:
         """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
 
         Raises:
-            CacheShareError: one is late, of another user, or two have one name.
+            CacheShareError: one is late, or two have one name.
         """
         peers = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:

@@ -8,6 +8,7 @@ message is checked against its kind's fields before anything looks at it.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import hashlib
 import json
@@ -60,11 +61,8 @@ class Channel:
 
     @classmethod
     def connect(cls: type[AnyChannel], name: str) -> AnyChannel | None:
-        """Connects to who listens by that name; None where nobody does, not yet or not any more, or where too many
-        wait to be accepted. Whoever expects somebody there tries again.
-
-        Raises :attr:`error`: it runs under another user.
-        """
+        """Connects to who listens by that name; None where no process of this user does, not yet or not any more, or
+        where too many wait to be accepted. Whoever expects somebody there tries again."""
         connection = _new_socket()
         try:
             # In line rather than by trying often: who waits gets the next place, however many others want it.
@@ -72,7 +70,8 @@ class Channel:
             connection.connect(address(name))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))
             return cls(connection)
-        except (ConnectionRefusedError, FileNotFoundError, BlockingIOError):
+        except (ConnectionRefusedError, FileNotFoundError, BlockingIOError, cls.error):
+            # Another user may take an address that has been seen, once the one who had it is gone.
             connection.close()
             return None
         except BaseException:
@@ -204,8 +203,14 @@ def address(name: str) -> bytes:
 def receive_fds(connection: socket.socket) -> tuple[bytes, list[int], int]:
     """Receives a message: its bytes, the descriptors that came along, and ``recvmsg``'s flags. The descriptors are the
     caller's to close, and go to no program that this process starts."""
-    data, fds, flags, _ = socket.recv_fds(connection, MAX_MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
-    return data, fds, flags
+    # As socket.recv_fds does, which drops the flag.
+    room = socket.CMSG_LEN(array.array("i").itemsize)
+    data, ancillary, flags, _ = connection.recvmsg(MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) // fds.itemsize * fds.itemsize])
+    return data, list(fds), flags
 
 
 def _timeval(seconds: float) -> bytes:

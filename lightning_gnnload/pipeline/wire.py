@@ -88,11 +88,7 @@ def accept(listener: socket.socket) -> Channel:
 
 
 def connect(job: str, sampler: int) -> Channel | None:
-    """Connects to a sampler; None where nobody listens, not yet or not any more.
-
-    Raises:
-        QueueProtocolError: it runs under another user.
-    """
+    """Connects to a sampler; None where nobody of this user listens, not yet or not any more."""
     return Channel.connect(_name(job, sampler))
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.plugin import handover
-from lightning_gnnload.plugin.handover import Handover
 from lightning_gnnload.plugin.module.gather_group import run_name
 from tests.forked import in_child
 from tests.runif import RunIf
