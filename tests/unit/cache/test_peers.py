@@ -119,6 +119,25 @@ def test_without_sharer_0_the_others_wait_no_longer_than_they_were_told() -> Non
         pass
 
 
+def test_sharers_are_named_by_their_ranks_where_these_are_known() -> None:
+    membership = Membership("x", 1, 2, 0.1, key=uuid.uuid4().hex, ranks=(3, 5))
+    with pytest.raises(CacheShareError, match=r"sharer 0 \(rank 3\) of 'x' did not come"), membership.connect():
+        pass
+
+
+def test_with_another_key_nobody_is_met() -> None:
+    def wait() -> None:
+        with pytest.raises(CacheShareError, match="sharer 1 of 'x' did not come"):
+            Membership("x", 0, 2, 0.5, key=uuid.uuid4().hex).connect().__enter__()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    other = Membership("x", 1, 2, 0.3, key=uuid.uuid4().hex)
+    with pytest.raises(CacheShareError, match="sharer 0 of 'x' did not come"), other.connect():
+        pass
+    thread.join()
+
+
 def test_two_meetings_of_one_name_are_refused() -> None:
     name = uuid.uuid4().hex
 
