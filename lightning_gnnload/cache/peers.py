@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,7 +42,7 @@ class Membership:
     index: int
     count: int
     timeout_s: float = 300.0
-    key: str = ""
+    key: str = field(default="", repr=False)
     ranks: Sequence[int] = ()
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class Handover:
             user's processes can open it.
     """
 
-    secret: str
+    secret: str = field(repr=False)
     store_file: str
 
     @property

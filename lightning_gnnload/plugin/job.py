@@ -200,7 +200,7 @@ class Job:
     node_rank: int
     local_rank: int
     device: torch.device
-    run_name: str
+    run_name: str = field(repr=False)
     session: int
     start_method: str
     cores: Collection[int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.plugin.compat import environments, pl
@@ -35,7 +35,7 @@ class GatherGroup:
     is_here: bool = True
     index: int = 0
     count: int = 1
-    name: str = ""
+    name: str = field(default="", repr=False)
     timeout_s: float = 0.0
     trainer: int | None = None
     ranks: tuple[int, ...] = ()

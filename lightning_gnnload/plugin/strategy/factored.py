@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -220,6 +221,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.start_method == "fork":
             # OpenMP's threads do not outlive a fork: a rank with more than one hangs if its parent has computed before.
             torch.set_num_threads(1)
+            tempfile.tempdir = None  # the parent's is gone with it
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
         if self.is_undecided:
             self.decide(agree(self.job, trainer, arguments))

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -234,6 +235,22 @@ class ScriptLauncher(SubprocessScriptLauncher):
         return self._ranked.job.takeover and self._ranked.roles.role(local_rank) is Role.SAMPLER
 
 
+@contextmanager
+def private_temporary_files() -> Iterator[None]:
+    """Has this process make temporary files in a folder that no other user can look into.
+
+    Processes that torch spawns leave their errors pickled in such files. It makes up the names and frees them at once:
+    who sees one may take it, and would be believed.
+    """
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="gnnload-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
 class SpawnLauncher(MultiProcessingLauncher):
     """Spawns or forks the local ranks from this process."""
 
@@ -244,7 +261,7 @@ class SpawnLauncher(MultiProcessingLauncher):
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
         try:
-            with handover.handover() as handed:
+            with handover.handover() as handed, private_temporary_files():
                 wrapped = partial(handed.run, self._ranked.play, trainer, next(_sessions), function)
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except ProcessException as error:  # it tells the process, not what that was
