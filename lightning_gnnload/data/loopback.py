@@ -1,4 +1,4 @@
-"""Loopback: TCP connections within this machine, to which any of its users may connect.
+"""Loopback: TCP connections within a machine, which any of its users may open.
 
 gloo's ranks connect by TCP, and take who comes first and names a pair, by a small number, for the rank that is due. So
 the system is asked who is at the other end, before anything is sent: torch passes pickled objects over these.
@@ -37,15 +37,15 @@ class _Row(NamedTuple):
     inode: str  # "0" while nobody has accepted it, and once nobody holds it
 
     @property
-    def is_loopback(self) -> bool:
-        address = self.local.split(":")[0]
-        # IPv4's are little-endian words; IPv6's ::1, and IPv4's within it.
-        return address[-2:] == "7F" if len(address) != 32 else address[-8:] == "01000000" or address[-2:] == "7F"
+    def is_within(self) -> bool:
+        """Whether it is connected within this machine, on whatever interface."""
+        own, other = (each.split(":")[0] for each in (self.local, self.remote))
+        return own == other or (len(own) == 8 and own.endswith("7F"))  # 127.0.0.1 has more addresses beside it
 
 
 @contextmanager
 def own_pairs(num_ranks: int, backend: str = "gloo") -> Iterator[None]:
-    """Checks a gloo group that is formed within the block: its connections on loopback lead to processes of this user.
+    """Checks a gloo group that is formed within the block: its connections within this machine lead to this user's.
     From then on nobody can connect to it any more, as all of its ranks have.
 
     Connections to other machines are not checked, nor those of a group that connects when they are first used
@@ -74,8 +74,8 @@ def own_pairs(num_ranks: int, backend: str = "gloo") -> Iterator[None]:
         pairs = connected
     if len(pairs) < num_ranks - 1:
         raise _stranger("nobody")
-    _await_own([(row.remote, row.local) for row in pairs if row.is_loopback])
-    listeners = {row.local: row for row in rows if row.state == _LISTENING and row.is_loopback}
+    _await_own([(row.remote, row.local) for row in pairs if row.is_within])
+    listeners = {row.local: row for row in rows if row.state == _LISTENING}
     if len(listeners) > 1:  # another thread of this process has just begun to listen, too
         listeners = {row.local: listeners[row.local] for row in pairs if row.local in listeners}
     for row in listeners.values():

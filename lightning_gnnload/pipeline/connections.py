@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import selectors
 import socket
@@ -141,7 +142,7 @@ class _Refusals:
     def __init__(self) -> None:
         self._count = 0
         self._reason = ""
-        self._reported_at = 0.0
+        self._reported_at = -math.inf
 
     def note(self, reason: str) -> None:
         self._count += 1
