@@ -142,6 +142,10 @@ class LaunchError(GnnLoadError, ValueError):
     """Processes were not started as the Trainer's settings say, or not told of each other."""
 
 
+class StrangerError(GnnLoadError, RuntimeError):
+    """A process of another user has got into a connection between ranks."""
+
+
 class LightningCompatibilityError(GnnLoadError, ImportError):
     """The installed Lightning lacks a name that the strategy relies on."""
 

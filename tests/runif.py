@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 
@@ -20,7 +21,11 @@ EXTRA_MODULES = {
 
 
 def RunIf(  # noqa: N802  reads as a mark, like pytest's own
-    *, extras: str | Sequence[str] = (), cuda: int = 0, min_python: tuple[int, int] | None = None
+    *,
+    extras: str | Sequence[str] = (),
+    cuda: int = 0,
+    min_python: tuple[int, int] | None = None,
+    root: bool = False,
 ) -> pytest.MarkDecorator:
     """A mark that runs the test only where all of these hold, and otherwise names those that do not.
 
@@ -28,6 +33,7 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
         extras: names from :data:`EXTRA_MODULES`. Installed but broken counts: such a test fails.
         cuda: GPUs needed.
         min_python: oldest Python version.
+        root: whether it runs as root, which alone may become another user.
 
     Example: ``@RunIf(extras="dgl")``, ``pytestmark = RunIf(cuda=2, extras=["cuda"])``.
     """
@@ -44,4 +50,6 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
             reasons.append(f"needs {cuda} GPU(s), found {found}")
     if min_python is not None and sys.version_info < min_python:
         reasons.append(f"needs Python {'.'.join(map(str, min_python))} or newer")
+    if root and os.getuid() != 0:
+        reasons.append("needs root, to become another user")
     return pytest.mark.skipif(bool(reasons), reason="; ".join(reasons) or "all requirements are met")

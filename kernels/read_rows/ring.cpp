@@ -57,6 +57,11 @@ class SystemRing : public Ring {
                           params.cq_off.cqes + params.cq_entries * sizeof(io_uring_cqe));
     entries_ = Shared(fd_, IORING_OFF_SQES, params.sq_entries * sizeof(io_uring_sqe));
     if (!sound()) return;
+    // A filter of system calls (seccomp) may allow the ring and no reads by it.
+    if (syscall(__NR_io_uring_enter, fd_, 0, 0, 0, nullptr, size_t(0)) < 0) {
+      close(std::exchange(fd_, -1));
+      return;
+    }
     submitted_ = submissions_.at<uint32_t>(params.sq_off.tail);
     submission_mask_ = *submissions_.at<uint32_t>(params.sq_off.ring_mask);
     order_ = submissions_.at<uint32_t>(params.sq_off.array);

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -28,10 +27,12 @@ class Membership:
     """Names a group of peers, and says which of them this rank is.
 
     Args:
-        name: of this job and cache; no two that are open at once have the same.
+        name: of what they share, for messages; no two that are open at once have the same.
         index: which one this process is, in ``[0, count)``. Peer 0 decides, the others follow.
         count: how many there are.
         timeout_s: how long to wait until all have come. From then on each waits as long as the others live.
+        key: of the job, and known to its ranks alone: with it, nobody else finds where they meet, or knows that before.
+        ranks: their global ranks, for messages.
 
     Raises:
         CacheShareError: an index that is not one of ``count``.
@@ -41,6 +42,8 @@ class Membership:
     index: int
     count: int
     timeout_s: float = 300.0
+    key: str = field(default="", repr=False)
+    ranks: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
@@ -51,7 +54,7 @@ class Membership:
         """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
 
         Raises:
-            CacheShareError: one is late, of another user, or two have one name.
+            CacheShareError: one is late, or two have one name.
         """
         peers = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:
@@ -116,8 +119,8 @@ class PeerGroup:
                 differing = {name for name in stated | given[0] if stated.get(name) != given[0].get(name)}
                 said = ", ".join(f"{n}: {given[0].get(n)!r} and {stated.get(n)!r}" for n in sorted(differing))
                 raise CacheDisagreementError(
-                    f"sharers 0 and {index} of {self.membership.name!r} differ ({said}). All ranks of a machine must "
-                    f"open the same cache over the same table.{advice and ' '}{advice}"
+                    f"{self._sharer(0)} and {self._sharer(index)} of {self.membership.name!r} differ ({said}). All "
+                    f"ranks of a machine must open the same cache over the same table.{advice and ' '}{advice}"
                 )
 
     def broadcast(self, values: np.ndarray | None) -> np.ndarray:
@@ -161,20 +164,22 @@ class PeerGroup:
             message, fds = self.channels[index].receive()
         except EOFError:
             raise CacheShareError(
-                f"sharer {index} of {self.membership.name!r} is gone. Its own output says why, or it was killed."
+                f"{self._sharer(index)} of {self.membership.name!r} is gone. Its own output says why, or it was killed."
             ) from None
         fd = fds[0] if fds else -1
         if message["kind"] != "given":
             _close(fd)
             text = message.get("text", f"it sent {message['kind']!r} when it had to give something")
-            raise CacheShareError(f"sharer {index} of {self.membership.name!r} failed: {text}")
+            raise CacheShareError(f"{self._sharer(index)} of {self.membership.name!r} failed: {text}")
         return PeerValue(message["fields"], fd)
 
+    def _sharer(self, index: int) -> str:
+        ranks = self.membership.ranks
+        return f"sharer {index} (rank {ranks[index]})" if ranks else f"sharer {index}"
+
     @property
-    def _address(self) -> bytes:
-        # A socket name holds 107 bytes, and a job's may be longer.
-        name = hashlib.blake2b(self.membership.name.encode(), digest_size=16).hexdigest()
-        return f"\0gnnload-{os.getuid()}-sharers-{name}".encode()
+    def _meeting_place(self) -> str:
+        return f"{self.membership.key}-sharers-{self.membership.name}"
 
 
 class _RootPeer(PeerGroup):
@@ -184,7 +189,7 @@ class _RootPeer(PeerGroup):
         name, count = self.membership.name, self.membership.count
         deadline = time.monotonic() + self.membership.timeout_s
         try:
-            listener = sockets.listen(self._address)
+            listener = sockets.listen(self._meeting_place)
         except OSError as error:
             raise CacheShareError(
                 f"sharer 0 cannot listen as {name!r}: {error}. Another cache of this name is being opened."
@@ -195,10 +200,10 @@ class _RootPeer(PeerGroup):
                 try:
                     self._join(listener)
                 except TimeoutError:
-                    missing = sorted(set(range(1, count)) - self.channels.keys())
+                    missing = map(self._sharer, sorted(set(range(1, count)) - self.channels.keys()))
                     raise CacheShareError(
-                        f"sharers {missing} of {name!r} did not come within {self.membership.timeout_s:g} s. Look at "
-                        f"their output, or give them more time."
+                        f"{', '.join(missing)} of {name!r} did not come within {self.membership.timeout_s:g} s. Look "
+                        f"at their output, or give them more time."
                     ) from None
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
@@ -225,7 +230,7 @@ class _RootPeer(PeerGroup):
         try:
             channel = PeerChannel.accept(listener)
         except CacheShareError:
-            return
+            return  # unlogged: how many come is the strangers' choice
         try:
             # A stranger that stays silent must not hold up those who still come.
             message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
@@ -241,7 +246,7 @@ class _RootPeer(PeerGroup):
         self.channels[index] = channel
         if message["count"] != self.membership.count:
             raise CacheShareError(
-                f"sharer {index} takes part in {message['count']}, sharer 0 in {self.membership.count}."
+                f"{self._sharer(index)} takes part in {message['count']}, sharer 0 in {self.membership.count}."
             )
 
 
@@ -250,11 +255,11 @@ class _LeafPeer(PeerGroup):
 
     def rendezvous(self) -> None:
         deadline = time.monotonic() + self.membership.timeout_s
-        while (channel := PeerChannel.connect(self._address)) is None:
+        while (channel := PeerChannel.connect(self._meeting_place)) is None:
             if time.monotonic() > deadline:
                 raise CacheShareError(
-                    f"sharer 0 of {self.membership.name!r} did not come within {self.membership.timeout_s:g} s. Look "
-                    f"at its output, or give it more time."
+                    f"{self._sharer(0)} of {self.membership.name!r} did not come within "
+                    f"{self.membership.timeout_s:g} s. Look at its output, or give it more time."
                 )
             time.sleep(_RETRY_S)
         self.channels[0] = channel

@@ -1,12 +1,16 @@
 """Messages between processes of one user on one machine: JSON over sequenced-packet unix sockets, with descriptors.
 
-Socket names live in Linux's abstract namespace, so a killed process leaves no file. Both ends check that the other
-runs under the same user; every message is checked against its kind's fields before anything looks at it.
+Sockets live in Linux's abstract namespace, so a killed process leaves no file. There, any user of the machine may take
+a name and connect to one, and sees those that are taken. So an address is a digest of a name, which begins with what
+nobody else knows: no address tells of another one. Both ends check that the other runs under the same user; every
+message is checked against its kind's fields before anything looks at it.
 """
 
 from __future__ import annotations
 
+import array
 import contextlib
+import hashlib
 import json
 import os
 import select
@@ -19,6 +23,8 @@ from typing import Any, ClassVar, TypeVar
 from lightning_gnnload.errors import GnnLoadError
 
 MAX_MESSAGE_BYTES = 1 << 17  # below Linux's default send buffer (208 KiB), so that a message is sent whole
+_WAITING = 4096  # connections that may wait to be accepted; the system takes no more by default
+_ROOM_S = 0.2  # how long to wait in line where strangers fill that up
 
 Message = dict[str, Any]
 AnyChannel = TypeVar("AnyChannel", bound="Channel")
@@ -54,16 +60,18 @@ class Channel:
             raise
 
     @classmethod
-    def connect(cls: type[AnyChannel], address: bytes) -> AnyChannel | None:
-        """Connects to who listens there; None where nobody does, not yet or not any more.
-
-        Raises :attr:`error`: it runs under another user.
-        """
+    def connect(cls: type[AnyChannel], name: str) -> AnyChannel | None:
+        """Connects to who listens by that name; None where no process of this user does, not yet or not any more, or
+        where too many wait to be accepted. Whoever expects somebody there tries again."""
         connection = _new_socket()
         try:
-            connection.connect(address)
+            # In line rather than by trying often: who waits gets the next place, however many others want it.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_ROOM_S))
+            connection.connect(address(name))
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))
             return cls(connection)
-        except (ConnectionRefusedError, FileNotFoundError):
+        except (ConnectionRefusedError, FileNotFoundError, BlockingIOError, cls.error):
+            # Another user may take an address that has been seen, once the one who had it is gone.
             connection.close()
             return None
         except BaseException:
@@ -91,7 +99,7 @@ class Channel:
             error: what came is no message of ours.
         """
         try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
+            data, fds, flags = receive_fds(self._socket)
         except ConnectionResetError:
             raise EOFError from None
         # Descriptors that came are ours to close, whatever they came with.
@@ -117,7 +125,7 @@ class Channel:
         deadline = time.monotonic() + timeout_s
         while readable([self], max(deadline - time.monotonic(), 0)):
             try:
-                data, fds, _, _ = socket.recv_fds(self._socket, MAX_MESSAGE_BYTES, 1)
+                data, fds, _ = receive_fds(self._socket)
             except OSError:
                 return
             for fd in fds:
@@ -145,7 +153,6 @@ class Channel:
     @classmethod
     def _check_peer(cls, connection: socket.socket) -> int:
         """Returns the peer's process id, as the kernel knows it. Raises :attr:`error`: it runs under another user."""
-        # Names in the abstract namespace have no file permissions: any user of the machine may connect.
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", credentials)
         if uid != os.getuid():
@@ -172,7 +179,7 @@ def has_room(channel: Channel) -> bool:
     return any(event & select.POLLOUT for _, event in poll.poll(0))
 
 
-def listen(address: bytes) -> socket.socket:
+def listen(name: str) -> socket.socket:
     """Opens the socket that :meth:`Channel.connect` reaches.
 
     Raises:
@@ -180,12 +187,34 @@ def listen(address: bytes) -> socket.socket:
     """
     listener = _new_socket()
     try:
-        listener.bind(address)
+        listener.bind(address(name))
     except OSError:
         listener.close()
         raise
-    listener.listen(128)
+    listener.listen(_WAITING)
     return listener
+
+
+def address(name: str) -> bytes:
+    """Returns where in the abstract namespace a name stands, which does not tell the name."""
+    return b"\0gnnload-" + hashlib.blake2b(name.encode(), digest_size=16).hexdigest().encode()
+
+
+def receive_fds(connection: socket.socket) -> tuple[bytes, list[int], int]:
+    """Receives a message: its bytes, the descriptors that came along, and ``recvmsg``'s flags. The descriptors are the
+    caller's to close, and go to no program that this process starts."""
+    # As socket.recv_fds does, which drops the flag.
+    room = socket.CMSG_LEN(array.array("i").itemsize)
+    data, ancillary, flags, _ = connection.recvmsg(MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) // fds.itemsize * fds.itemsize])
+    return data, list(fds), flags
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def _new_socket() -> socket.socket:

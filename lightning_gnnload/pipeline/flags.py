@@ -1,14 +1,17 @@
-"""Flags: names by which a process tells all others of its machine a single fact, as long as the name exists.
+"""Flags: names by which a process tells all others of its user on the machine a fact, as long as the name exists.
 
 A flag is a datagram socket bound to a name in Linux's abstract namespace. To look at one is to try to connect to it,
-which costs the owner nothing; it goes down with its process, however that ends, and leaves no file.
+which costs the owner nothing, and to ask the system whose it is; it goes down with its process, however that ends, and
+leaves no file.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import socket
+
+from lightning_gnnload.data.owners import holds
+from lightning_gnnload.data.sockets import address
 
 
 class Flag:
@@ -29,13 +32,14 @@ class Flag:
 
 
 def is_up(name: str) -> bool:
-    """Whether some process of this machine has raised the flag."""
+    """Whether some process of this user has raised the flag on this machine."""
     with _socket() as looking:
         try:
             looking.connect(_address(name))
         except (ConnectionRefusedError, FileNotFoundError):
             return False
-    return True
+    # Who has seen a flag knows its address, and may take that when it has gone down.
+    return holds(_address(name))
 
 
 def trainer_alive(job: str, trainer: int) -> str:
@@ -58,4 +62,4 @@ def _socket() -> socket.socket:
 
 
 def _address(name: str) -> bytes:
-    return f"\0gnnload-flag-{os.getuid()}-{name}".encode()
+    return address(f"flag-{name}")

@@ -282,7 +282,13 @@ class SamplerService:
     # The reading thread.
 
     def _read(self) -> None:
-        connections = TrainerConnections(self._listener, welcome=self._welcome, hear=self._hear, ended=self._ended)
+        connections = TrainerConnections(
+            self._listener,
+            ranks={trainer: self.first_trainer_rank + trainer for trainer in range(self.num_trainers)},
+            welcome=self._welcome,
+            hear=self._hear,
+            ended=self._ended,
+        )
         try:
             connections.run(lambda: self._stopping)
         except Exception as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 from lightning_gnnload.data import sockets
@@ -76,10 +75,11 @@ def listen(job: str, sampler: int) -> socket.socket:
         QueueProtocolError: another process listens under this name.
     """
     try:
-        return sockets.listen(_address(job, sampler))
+        return sockets.listen(_name(job, sampler))
     except OSError as error:
+        # Without the job's name, which is a secret.
         raise QueueProtocolError(
-            f"sampler {sampler} cannot listen: {error}. Another job runs under the same name {job!r}."
+            f"sampler {sampler} cannot listen: {error}. Another job of this user runs under the same name."
         ) from error
 
 
@@ -89,13 +89,9 @@ def accept(listener: socket.socket) -> Channel:
 
 
 def connect(job: str, sampler: int) -> Channel | None:
-    """Connects to a sampler; None where nobody listens, not yet or not any more.
-
-    Raises:
-        QueueProtocolError: it runs under another user.
-    """
-    return Channel.connect(_address(job, sampler))
+    """Connects to a sampler; None where nobody of this user listens, not yet or not any more."""
+    return Channel.connect(_name(job, sampler))
 
 
-def _address(job: str, sampler: int) -> bytes:
-    return f"\0gnnload-{os.getuid()}-{job}-{sampler}".encode()
+def _name(job: str, sampler: int) -> str:
+    return f"{job}-sampler-{sampler}"

@@ -182,7 +182,8 @@ class Job:
         node_rank: of this machine.
         local_rank: on this machine, samplers last.
         device: that this rank computes on.
-        run_name: what the ranks of one machine call themselves, alike in all of them and in no other job.
+        run_name: what the ranks of one machine call themselves, alike in all of them and in no other job, and known to
+            nobody else: no message names it.
         session: counts launches, alike in every rank.
         start_method: ``"popen"``, ``"spawn"`` or ``"fork"``.
         cores: that this rank alone runs on; empty where it shares them.
@@ -199,7 +200,7 @@ class Job:
     node_rank: int
     local_rank: int
     device: torch.device
-    run_name: str
+    run_name: str = field(repr=False)
     session: int
     start_method: str
     cores: Collection[int]

@@ -12,6 +12,8 @@ import pytest
 from lightning_gnnload.errors import FeatureFileError, GnnLoadError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import RowFile, RowReader, read_rows
 from tests import oracle
+from tests.forked import in_child
+from tests.seccomp import IO_URING_ENTER, IO_URING_SETUP, forbid
 
 READ_BYTES = 32 << 10
 RING = pytest.mark.parametrize("use_ring", [True, False], ids=["ring", "threads"])
@@ -192,3 +194,18 @@ def test_rows_without_bytes(path, opened):
     opened.append(os.open(path, os.O_RDONLY))
     file = RowFile(opened[0], str(path), 0, 5, 0)
     assert read_rows(RowReader(0, 1), file, np.array([4]), None, np.empty((1, 0), np.uint8)) == (0, 0)
+
+
+@pytest.mark.parametrize("system_call", [IO_URING_SETUP, IO_URING_ENTER], ids=["setup", "enter"])
+def test_where_a_container_forbids_the_ring_threads_read(path: Path, system_call: int) -> None:
+    """A filter that lets a process make a ring, and not enter it, must not make each read fail."""
+    content = written(path, 400 * 1000)
+
+    def read() -> None:
+        forbid(system_call)
+        file = RowFile(os.open(path, os.O_RDONLY), str(path), 0, 1000, 400)
+        ids, out = np.arange(0, 1000, 7), np.empty((143, 400), np.uint8)
+        read_rows(RowReader(400, 1, 8, use_ring=True), file, ids, np.arange(143), out)
+        np.testing.assert_array_equal(out, oracle.read_rows(content, 0, 400, ids))
+
+    assert in_child(read) == (0, "")

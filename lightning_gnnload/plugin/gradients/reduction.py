@@ -26,6 +26,7 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Parameter
 
+from lightning_gnnload.data.loopback import own_pairs
 from lightning_gnnload.errors import StalenessError
 
 
@@ -208,9 +209,11 @@ class DelayedReduction:
         self.handed_out: Launch | None = None
         self.stop_asked = self.stop_agreed = False
         self.save_asked = self.save_agreed = False
-        self._group = dist.new_group(timeout=timeout)
+        with own_pairs(dist.get_world_size(), dist.get_backend()):
+            self._group = dist.new_group(timeout=timeout)
         # gloo whatever the trainers' backend: the host reads the words, and must not wait for a device to do so.
-        self._control = dist.new_group(timeout=timeout, backend="gloo")
+        with own_pairs(dist.get_world_size()):
+            self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._world_size = dist.get_world_size()
         self._is_first = dist.get_rank() == 0
         self._num_flushes = 0

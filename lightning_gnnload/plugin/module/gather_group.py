@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.plugin.compat import environments, pl
+from lightning_gnnload.plugin.handover import secret_of
 
 _WAIT_S = 1800.0  # torch's default timeout of a process group
 _A_DAY_S = 86_400.0
@@ -25,17 +26,19 @@ class GatherGroup:
         is_here: this rank is one of them.
         index: which one, in ``[0, count)``.
         count: how many they are.
-        name: what they call themselves, alike in all of them and in no other job.
+        name: what they call themselves, alike in all of them and in no other job, and known to nobody else.
         timeout_s: how long they wait for each other to come.
         trainer: the rank of the trainer that this rank alone gathers for, and no other one; None: for all of them.
+        ranks: their global ranks, for messages.
     """
 
     is_here: bool = True
     index: int = 0
     count: int = 1
-    name: str = ""
+    name: str = field(default="", repr=False)
     timeout_s: float = 0.0
     trainer: int | None = None
+    ranks: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:
@@ -56,6 +59,7 @@ class GatherGroup:
             name=f"{run_name(environment, trainer.node_rank)}-{next(_openings)}",
             timeout_s=_WAIT_S if timeout is None else timeout.total_seconds(),
             trainer=trainer.global_rank,
+            ranks=tuple(range(first := trainer.global_rank - trainer.local_rank, first + trainer.num_devices)),
         )
 
     @classmethod
@@ -70,13 +74,18 @@ class GatherGroup:
         rank is alone."""
         if self.count == 1:
             return None
-        return Membership(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))
+        timeout_s = min(self.timeout_s, at_most_s)
+        return Membership(what, self.index, self.count, timeout_s, key=self.name, ranks=self.ranks)
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:
-    """Names the run on one machine, alike in all of its ranks and in no other job."""
+    """Names the run on one machine, alike in all of its ranks and in no other job, and known to nobody else.
+
+    Raises:
+        LaunchError: ranks that another launcher started have no place to share a secret.
+    """
     # Two nodes of one job may be one machine, in tests, and must not meet there.
     run = [str(environment.main_port), str(node_rank)]
     run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-    # A socket name holds 107 bytes, and a run's id may be longer.
-    return hashlib.blake2b("/".join(run).encode(), digest_size=8).hexdigest()
+    named = "/".join(run)
+    return hashlib.blake2b(f"{secret_of(named)}/{named}".encode(), digest_size=16).hexdigest()

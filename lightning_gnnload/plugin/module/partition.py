@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore
 
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.policy import PartPolicy
@@ -18,6 +19,7 @@ from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError
+from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
@@ -260,12 +262,20 @@ def _exchange(gather_group: GatherGroup) -> Exchange:
     if membership is None:
         [alone] = ThreadExchange.connect(1)
         return alone
+    handed = handover.handed()
     with membership.connect() as peers:
-        store = _listening_store() if membership.index == 0 else None
-        [told, *_] = peers.all_gather({"port": store.port if store is not None else 0})
-        store = store or TCPStore(_LOOPBACK, told.fields["port"], is_master=False, wait_for_workers=False)
+        store: Store
+        if handed is not None:
+            [told, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})  # this meeting's part of the job's store
+            store = PrefixStore(told.fields["prefix"], handed.store())
+        else:
+            own = _listening_store() if membership.index == 0 else None
+            [told, *_] = peers.all_gather({"port": own.port if own is not None else 0})
+            store = own or TCPStore(_LOOPBACK, told.fields["port"], is_master=False, wait_for_workers=False)
         timeout_s = gather_group.timeout_s or DEFAULT_TIMEOUT_S
-        return DistributedExchange.connect(store, membership.index, membership.count, timeout_s, interface="lo")
+        return DistributedExchange.connect(
+            store, membership.index, membership.count, timeout_s, interface="lo", ranks=membership.ranks
+        )
 
 
 def _listening_store() -> TCPStore:

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.job import Job, RoleDecision
 from lightning_gnnload.plugin.strategy import profile
@@ -84,8 +85,11 @@ def _await_all(store: torch.distributed.Store, job: Job) -> None:
 def _hear(store: torch.distributed.Store) -> RoleDecision:
     """Waits for the decision, without a limit: data may be prepared meanwhile, and Lightning sets that none either."""
     try:
+        handed = handover.handed()
         while not store.check([_KEY]):
             time.sleep(_POLL_S)
+            if handed is not None and not handed.is_held:
+                raise torch.distributed.DistNetworkError("the process that started this one is gone")
         said = json.loads(store.get(_KEY))
     except torch.distributed.DistNetworkError as error:
         raise TrainerDiedError(

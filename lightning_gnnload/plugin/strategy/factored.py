@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+import tempfile
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -170,7 +171,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.local_rank not in ranks:
             return GatherGroup(is_here=False)
         name = f"{self.run_name}-{self.session}"
-        return GatherGroup(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
+        return self._group(True, ranks, name)
 
     @property
     def training(self) -> GatherGroup:
@@ -179,7 +180,12 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if roles.num_trainers == 1:
             return GatherGroup()
         name = f"{self.run_name}-{self.session}-trainers"
-        return GatherGroup(self.role is Role.TRAINER, self.local_rank, roles.num_trainers, name, self.connect_timeout_s)
+        return self._group(self.role is Role.TRAINER, range(roles.num_trainers), name)
+
+    def _group(self, is_here: bool, local_ranks: Sequence[int], name: str) -> GatherGroup:
+        ranks = tuple(self.roles.global_rank(self.node_rank, rank) for rank in local_ranks)
+        index = local_ranks.index(self.local_rank) if is_here else self.local_rank
+        return GatherGroup(is_here, index, len(ranks), name, self.connect_timeout_s, ranks=ranks)
 
     # What a rank does.
 
@@ -215,6 +221,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.start_method == "fork":
             # OpenMP's threads do not outlive a fork: a rank with more than one hangs if its parent has computed before.
             torch.set_num_threads(1)
+            tempfile.tempdir = None  # the parent's is gone with it
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
         if self.is_undecided:
             self.decide(agree(self.job, trainer, arguments))

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.sockets import MAX_MESSAGE_BYTES
+from lightning_gnnload.data.sockets import receive_fds
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.service import SamplerService
@@ -94,7 +94,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
             poll.register(parent_end, select.POLLIN)
             while not poll.poll(_POLL_MS):
                 pass  # in pieces: Python hears of a signal that comes just before a wait only after it
-            said, fds, _, _ = socket.recv_fds(parent_end, MAX_MESSAGE_BYTES, 1)
+            said, fds, _ = receive_fds(parent_end)
             child = 0
         os.waitpid(pid, 0)
     if not said:

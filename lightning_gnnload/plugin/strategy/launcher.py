@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,7 @@ from torch.multiprocessing.spawn import ProcessException
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
@@ -188,6 +190,8 @@ class ScriptLauncher(SubprocessScriptLauncher):
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
         wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
+        if not self.cluster_environment.creates_processes_externally:
+            handover.begin()  # before anything asks for the run's name
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
@@ -204,7 +208,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
             ScriptLauncher._children.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
-        with parent_pid_told():
+        with parent_pid_told(), handover.told_to_children():
             super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
         ScriptLauncher._children = ChildProcesses(self.procs, self._ranked.run_name, self._may_end)
@@ -231,6 +235,22 @@ class ScriptLauncher(SubprocessScriptLauncher):
         return self._ranked.job.takeover and self._ranked.roles.role(local_rank) is Role.SAMPLER
 
 
+@contextmanager
+def private_temporary_files() -> Iterator[None]:
+    """Has this process make temporary files in a folder that no other user can look into.
+
+    Processes that torch spawns leave their errors pickled in such files. It makes up the names and frees them at once:
+    who sees one may take it, and would be believed.
+    """
+    before = tempfile.tempdir
+    with tempfile.TemporaryDirectory(prefix="gnnload-") as folder:
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = before
+
+
 class SpawnLauncher(MultiProcessingLauncher):
     """Spawns or forks the local ranks from this process."""
 
@@ -240,9 +260,10 @@ class SpawnLauncher(MultiProcessingLauncher):
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
-        wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         try:
-            return super().launch(wrapped, *args, trainer=trainer, **kwargs)
+            with handover.handover() as handed, private_temporary_files():
+                wrapped = partial(handed.run, self._ranked.play, trainer, next(_sessions), function)
+                return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except ProcessException as error:  # it tells the process, not what that was
             roles, local_rank = self._ranked.roles, error.error_index
             rank = roles.global_rank(self._ranked.node_rank, local_rank)

@@ -103,7 +103,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @property
     def run_name(self) -> str:
-        """The name of the run on this machine, alike in all of its ranks and in no other job."""
+        """The name of the run on this machine, alike in all of its ranks and in no other job; a secret."""
         assert self.cluster_environment is not None
         return run_name(self.cluster_environment, self.node_rank)
 

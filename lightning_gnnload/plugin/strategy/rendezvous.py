@@ -1,8 +1,9 @@
 """Rendezvous: where the ranks of all machines meet, with as few ports open, on as few interfaces, as can be.
 
 torch's own store listens on every interface, whatever address it is given, and gloo on the one that the host's name
-stands for. Here the store listens at the main address alone, and gloo on the interface that leads there: both on
-loopback, where all ranks are on one machine.
+stands for. Here the store of ranks that this package starts on one machine lies in memory that no other user can open;
+another one listens at the main address alone. gloo listens on the interface that leads there: on loopback, where all
+ranks are on one machine.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from typing import Any
 import torch.distributed
 from torch.distributed import DistError, PrefixStore, Store, TCPStore
 
+from lightning_gnnload.data.loopback import own_pairs
 from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import environments
 from lightning_gnnload.plugin.job import Job, RolePlan
 
@@ -37,8 +40,8 @@ _stores: dict[tuple[str, int], Store] = {}
 
 
 def launch_store(job: Job, timeout: timedelta | None) -> Store:
-    """Opens the part of the job's store that belongs to one launch. Local rank 0 of node 0 keeps it, or torchrun's
-    agent.
+    """Opens the part of the job's store that belongs to one launch. Who started the ranks keeps it, or, where there are
+    several machines or others started the ranks, local rank 0 of node 0, or torchrun's agent.
 
     Args:
         job: knows the main address and port, and this rank's place.
@@ -47,8 +50,14 @@ def launch_store(job: Job, timeout: timedelta | None) -> Store:
     address, port = job.environment.main_address, job.environment.main_port
     is_local = job.roles.num_nodes == 1 or is_loopback(address)
     _choose_interface(address, port, is_local)
-    is_host = job.node_rank == 0 and job.local_rank == 0
-    store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
+    handed = handover.handed()
+    if handed is not None and job.roles.num_nodes == 1:
+        store = handed.store()
+        if timeout is not None:
+            store.set_timeout(timeout)
+    else:
+        is_host = job.node_rank == 0 and job.local_rank == 0
+        store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
     # A later launch finds the same store, and must not find this one's keys.
     return PrefixStore(f"gnnload/{job.session}", store)
 
@@ -89,6 +98,8 @@ def check_alike(store: Store, node_rank: int, roles: RolePlan) -> None:
 def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeout: timedelta | None) -> None:
     """Forms the default process group of the trainers.
 
+    Raises StrangerError: a process of another user has got into it.
+
     Args:
         backend: ``"gloo"`` or ``"nccl"``.
         store: this launch's own.
@@ -96,7 +107,8 @@ def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeou
         timeout: of its collectives; None for torch's own.
     """
     limit: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, **limit)
+    with own_pairs(world_size, backend):
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, **limit)
 
 
 def leave_group() -> None:

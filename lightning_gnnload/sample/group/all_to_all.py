@@ -128,7 +128,7 @@ class AllToAll:
 
     def fail(self, reason: str) -> None:
         """Tells all ranks that this one cannot go on, and waits for none of them. Safe to call twice."""
-        self._give_up(f"rank {self._exchange.rank}: {reason}")
+        self._give_up(f"rank {self._exchange.global_rank(self._exchange.rank)}: {reason}")
         self._thread.join(_EXIT_S)
         atexit.unregister(self._exit)
 
@@ -194,9 +194,9 @@ class AllToAll:
             try:
                 result = self._serve(rank, task)
             except Exception as error:
-                cause = f"it cannot serve rank {rank}: {type(error).__name__}: {error}"
+                own, asking = map(self._exchange.global_rank, (self._exchange.rank, rank))
                 # Not raised: the next round has to tell the others first.
-                self._give_up(f"rank {self._exchange.rank}: {cause}")
+                self._give_up(f"rank {own}: it cannot serve rank {asking}: {type(error).__name__}: {error}")
                 return
             with self._changed:
                 self._outgoing[rank].results[number] = result

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import distributed
 
-from lightning_gnnload.errors import ExchangeError
+from lightning_gnnload.data.loopback import own_pairs
+from lightning_gnnload.errors import ExchangeError, StrangerError
 
 DEFAULT_TIMEOUT_S = 300.0
 """Seconds that a round waits for a rank: its thread comes once it has served, whatever else its process does."""
@@ -25,10 +26,16 @@ class Exchange(ABC):
     Attributes:
         rank: this rank, which holds part ``rank``.
         num_ranks: how many there are.
+        global_ranks: what messages call them; empty where they are no ranks of a larger job.
     """
 
     rank: int
     num_ranks: int
+    global_ranks: Sequence[int] = ()
+
+    def global_rank(self, rank: int) -> int:
+        """Returns what messages call the rank that holds part ``rank``."""
+        return self.global_ranks[rank] if self.global_ranks else rank
 
     @abstractmethod
     def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -136,6 +143,7 @@ class DistributedExchange(Exchange):
         device: where the group communicates: the CPU with gloo, or a GPU with NCCL, by way of which all bytes then go.
             NCCL is untested.
         destroy: gives the group back; called by :meth:`close`.
+        ranks: their global ranks in the job, for messages.
     """
 
     def __init__(
@@ -143,7 +151,9 @@ class DistributedExchange(Exchange):
         group: distributed.ProcessGroup,
         device: torch.device | str = "cpu",
         destroy: Callable[[distributed.ProcessGroup], None] | None = None,
+        ranks: Sequence[int] = (),
     ) -> None:
+        self.global_ranks = ranks
         self.rank = group.rank()
         self.num_ranks = group.size()
         self._group: distributed.ProcessGroup | None = group
@@ -158,6 +168,7 @@ class DistributedExchange(Exchange):
         num_ranks: int,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         interface: str | None = None,
+        ranks: Sequence[int] = (),
     ) -> DistributedExchange:
         """Connects the ranks over gloo, in processes that need not have a default group.
 
@@ -167,23 +178,30 @@ class DistributedExchange(Exchange):
             num_ranks: how many.
             timeout_s: how long to wait for the others, when they meet and in each round.
             interface: of the network, ``"lo"`` for ranks of one machine; None leaves it to gloo.
+            ranks: their global ranks in the job, for messages.
 
         Raises:
             ExchangeError: a rank has not come in time.
+            StrangerError: a process of another user came in a rank's place.
         """
         # The class itself, as distributed.new_group wants a default group, which sampling processes may not have.
         gloo = distributed.ProcessGroupGloo
         options = gloo._Options()  # type: ignore[attr-defined]
         options._timeout = timedelta(seconds=timeout_s)
         try:
-            options._devices = [gloo.create_device(interface=interface) if interface else gloo.create_default_device()]
-            group = gloo(store, rank, num_ranks, options)
+            with own_pairs(num_ranks):
+                device = gloo.create_device(interface=interface) if interface else gloo.create_default_device()
+                options._devices = [device]
+                group = gloo(store, rank, num_ranks, options)
+        except StrangerError:
+            raise
         except RuntimeError as error:
             raise ExchangeError(
-                f"rank {rank} of {num_ranks} did not meet all others in {timeout_s:g} s ({str(error).strip()}). All "
-                "ranks that sample together open their exchange; their own logs say why one has not."
+                f"rank {ranks[rank] if ranks else rank} did not meet all {num_ranks - 1} others in {timeout_s:g} s "
+                f"({str(error).strip()}). All ranks that sample together open their exchange; their own logs say why "
+                "one has not."
             ) from error
-        return cls(group)  # type: ignore[arg-type]
+        return cls(group, ranks=ranks)  # type: ignore[arg-type]
 
     def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
         own = outgoing[self.rank]
@@ -201,12 +219,12 @@ class DistributedExchange(Exchange):
                 moved = self._move(np.concatenate(sent), list(map(len, sent)), sizes)
                 received = np.split(moved, np.cumsum(sizes)[:-1])
         except RuntimeError as error:
-            others = [str(rank) for rank in range(self.num_ranks) if rank != self.rank]
+            others = [str(self.global_rank(rank)) for rank in range(self.num_ranks) if rank != self.rank]
             whom = f"rank {others[0]}" if len(others) == 1 else f"one of the ranks {', '.join(others)}"
             reason = str(error).strip().split(". ")[0]
             raise ExchangeError(
-                f"rank {self.rank} lost {whom}, with which it samples: it ended, or kept the others waiting for too "
-                f"long. Its own log says more; the network says: {reason}."
+                f"rank {self.global_rank(self.rank)} lost {whom}, with which it samples: it ended, or kept the others "
+                f"waiting for too long. Its own log says more; the network says: {reason}."
             ) from error
         received[self.rank] = own
         return received
@@ -218,7 +236,7 @@ class DistributedExchange(Exchange):
 
     def _move(self, data: np.ndarray, sent_bytes: list[int], received_bytes: list[int]) -> np.ndarray:
         if self._group is None:
-            raise ExchangeError(f"rank {self.rank} has closed its exchange.")
+            raise ExchangeError(f"rank {self.global_rank(self.rank)} has closed its exchange.")
         outgoing = torch.from_numpy(data).to(self._device)
         incoming = torch.empty(sum(received_bytes), dtype=torch.uint8, device=self._device)
         self._group.alltoall_base(incoming, outgoing, received_bytes, sent_bytes).wait()

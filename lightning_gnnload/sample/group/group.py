@@ -204,7 +204,7 @@ class SamplingGroup:
             traffic.num_remote += sum(len(places[rank]) for rank in remote)
             traffic.bytes_sent += sum(map(len, remote.values()))
             traffic.bytes_received += sum(map(len, results.values()))
-        return [Answer(rank, at, arrays[rank]) for rank, at in places.items()]
+        return [Answer(self._exchange.global_rank(rank), at, arrays[rank]) for rank, at in places.items()]
 
     def _serve(self, rank: int, task: np.ndarray) -> np.ndarray:
         return Message({}, self._do(Message.from_bytes(task))).to_bytes()
@@ -220,6 +220,7 @@ class SamplingGroup:
     def _meet(self) -> OwnedLists:
         """Checks with all ranks that they belong together, and returns what this one owns."""
         partition, rank, num_ranks = self.partition, self._exchange.rank, self._exchange.num_ranks
+        called = self._exchange.global_rank
         own = {
             "protocol": PROTOCOL,
             "fingerprint": partition.fingerprint,
@@ -235,8 +236,9 @@ class SamplingGroup:
                 if said.get(name) != value:
                     error = ExchangeError if name == "protocol" else PartitionMismatchError
                     raise error(
-                        f"rank {other} has another partition than rank {rank}, or another version of this package: "
-                        f"its {name} is {said.get(name)}, not {value}. Give all ranks one folder, made once."
+                        f"rank {called(other)} has another partition than rank {called(rank)}, or another version of "
+                        f"this package: its {name} is {said.get(name)}, not {value}. Give all ranks one folder, made "
+                        f"once."
                     )
         if partition.num_parts != num_ranks:
             raise PartitionError(

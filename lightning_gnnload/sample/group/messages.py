@@ -73,7 +73,7 @@ class Answer:
     """An answer is one rank's reply about its nodes, which is validated as it is read.
 
     Attributes:
-        rank: the rank that answered.
+        rank: the rank that answered, as messages call it.
         places: int64 ``[D]``, where they stand among the nodes that were asked for.
         arrays: the result, as it came.
     """

@@ -17,6 +17,7 @@ import torch
 from lightning_gnnload import MemoryFeatureStore
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.cache.shared import is_mapped_file, share_rows
+from lightning_gnnload.data import sockets
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
 from tests.unit.cache.ranks import TIMEOUT_S, together
@@ -108,14 +109,33 @@ def test_one_that_does_not_come_is_named_in_time() -> None:
 
     began = time.monotonic()
     first, _, third = together(3, work, timeout_s=0.5)
-    assert "sharers [1]" in str(first)
-    assert "sharers [1]" in str(third)
+    assert "sharer 1 of" in str(first)
+    assert "sharer 1 of" in str(third)
     assert time.monotonic() - began < 5
 
 
 def test_without_sharer_0_the_others_wait_no_longer_than_they_were_told() -> None:
     with pytest.raises(CacheShareError, match=r"sharer 0 of .* within 0.1 s"), Membership("x", 1, 2, 0.1).connect():
         pass
+
+
+def test_sharers_are_named_by_their_ranks_where_these_are_known() -> None:
+    membership = Membership("x", 1, 2, 0.1, key=uuid.uuid4().hex, ranks=(3, 5))
+    with pytest.raises(CacheShareError, match=r"sharer 0 \(rank 3\) of 'x' did not come"), membership.connect():
+        pass
+
+
+def test_with_another_key_nobody_is_met() -> None:
+    def wait() -> None:
+        with pytest.raises(CacheShareError, match="sharer 1 of 'x' did not come"):
+            Membership("x", 0, 2, 0.5, key=uuid.uuid4().hex).connect().__enter__()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    other = Membership("x", 1, 2, 0.3, key=uuid.uuid4().hex)
+    with pytest.raises(CacheShareError, match="sharer 0 of 'x' did not come"), other.connect():
+        pass
+    thread.join()
 
 
 def test_two_meetings_of_one_name_are_refused() -> None:
@@ -146,7 +166,7 @@ def test_strangers_are_turned_away(garbage: bytes) -> None:
     name, ends = uuid.uuid4().hex, []
     host = threading.Thread(target=lambda: ends.append(work(Membership(name, 0, 2, TIMEOUT_S))))
     host.start()
-    address = PeerGroup(Membership(name, 0, 2))._address
+    address = sockets.address(PeerGroup(Membership(name, 0, 2))._meeting_place)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         while stranger.connect_ex(address):
             time.sleep(0.01)

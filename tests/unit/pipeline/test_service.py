@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import NeighborSampler
+from lightning_gnnload.data import sockets
 from lightning_gnnload.errors import (
     QueueProtocolError,
     QueueStalledError,
@@ -203,7 +204,7 @@ def test_parting_in_mid_stream() -> None:
 
 def raw_connection(name: str, sampler: int = 0) -> socket.socket:
     raw = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    raw.connect(wire._address(name, sampler))
+    raw.connect(sockets.address(wire._name(name, sampler)))
     return raw
 
 
@@ -234,7 +235,7 @@ def test_a_process_of_this_user_that_talks_nonsense_is_turned_away(garbage: byte
 
 
 def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
-    with job() as running:
+    with job(num_trainers=2) as running:
         queue = running.queue()
         foreigner = raw_connection(running.name)
         foreigner.send(b'{"kind":"hello","version":99,"trainer":1,"rank":1,"device":""}')

@@ -200,7 +200,7 @@ def test_listening_connecting_and_parting() -> None:
     sampler = wire.accept(listener)
     trainer.send("free", slot=4)
     assert sampler.receive()[0]["slot"] == 4
-    with pytest.raises(QueueProtocolError, match=f"sampler 0 cannot listen.*{job}"):
+    with pytest.raises(QueueProtocolError, match="sampler 0 cannot listen"):
         wire.listen(job, 0)
     wire.listen(job, 1).close()
     for end in (trainer, sampler, listener):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from torch import distributed
 
 from lightning_gnnload import NeighborSampler, WeightedNeighborSampler
@@ -119,3 +120,15 @@ def test_a_process_that_ends_without_closing_tells_the_others(tmp_path: Path) ->
     (first, text), (second, _) = in_processes(work, 2, tmp_path)
     assert (first, second) == (0, 0)
     assert text == "rank 1: its process ended without closing its exchange."
+
+
+def test_messages_name_ranks_as_the_job_does(tmp_path: Path) -> None:
+    """Samplers' ranks come after the trainers' of all machines."""
+
+    def work(exchange: DistributedExchange) -> None:
+        exchange.global_ranks = (4, 7)
+        if exchange.rank == 0:
+            with pytest.raises(ExchangeError, match="rank 4 lost rank 7"):
+                exchange.all_to_all([np.zeros(1, np.uint8)] * 2)
+
+    assert in_processes(work, 2, tmp_path) == [(0, "")] * 2

@@ -56,6 +56,9 @@ def test_all_local_ranks_of_another_strategy_gather() -> None:
     membership = found.membership("cache")
     assert membership is not None
     assert (membership.index, membership.count, membership.timeout_s) == (1, 3, 7)
+    assert membership.ranks == (0, 1, 2)
+    assert membership.key == found.name
+    assert found.name not in membership.name, "messages have the name"
     rows = found.membership("rows", at_most_s=2)
     assert rows is not None
     assert rows.timeout_s == 2
@@ -77,6 +80,7 @@ def test_samplers_gather_and_trainers_leave_it_to_them() -> None:
     assert [each.is_here for each in of_ranks] == [False, False, False, True, True]
     assert [(each.index, each.count, each.timeout_s) for each in of_ranks[3:]] == [(0, 2, 9), (1, 2, 9)]
     assert of_ranks[3].name == of_ranks[4].name
+    assert of_ranks[3].ranks == of_ranks[4].ranks == (3, 4)
 
 
 def test_a_lone_rank_gathers() -> None:

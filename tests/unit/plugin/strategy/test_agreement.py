@@ -12,6 +12,7 @@ import torch.distributed
 
 from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.job import RoleDecision
 from lightning_gnnload.plugin.strategy import agreement
 from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen
@@ -56,6 +57,14 @@ def test_a_rank_0_that_vanishes_is_noticed() -> None:
     del server
     waiting.join(10)
     assert [type(error) for error in heard] == [TrainerDiedError]
+
+
+def test_a_process_that_started_this_one_and_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its store lies in memory, which ranks can read on: they would wait there for ever."""
+    with handover.handover() as handed:
+        monkeypatch.setattr(handover, "_own", handed)
+    with pytest.raises(TrainerDiedError, match="rank 0 ended while it decided"):
+        agreement._hear(torch.distributed.HashStore())
 
 
 def _free_port() -> int:
