@@ -7,7 +7,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +53,7 @@ def save_features(
     """
     place = Path(folder)
     table = _Table(rows)
-    shown: AbstractContextManager[Callable[[int], Any]] = (
-        progress_bar("Writing features", table.size_bytes) if progress else nullcontext(lambda amount: None)
-    )
+    shown = progress_bar("Writing features", table.size_bytes, shown=progress)
     try:
         with new_folder(place, overwrite=overwrite) as partial, shown as advance:
             file = partial / f"{name}.bin"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import NeighborSampler
+from lightning_gnnload.data import processes
 from lightning_gnnload.errors import (
     QueueProtocolError,
     QueueStalledError,
@@ -18,8 +19,8 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import sampler_pool, wire
-from lightning_gnnload.pipeline import service as service_module
+from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline import setup_watch
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
@@ -33,7 +34,7 @@ SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=3)
 @pytest.fixture(autouse=True)
 def _kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer ends a sampler that does not answer its last words: here it would be this process."""
-    monkeypatch.setattr(sampler_pool, "_kill", lambda pid: pytest.fail("a sampler did not part in time"))
+    monkeypatch.setattr(processes, "send_signal", lambda *_: pytest.fail("a sampler did not part in time"))
 
 
 class Failing(NeighborSampler):
@@ -89,7 +90,7 @@ def test_opening_may_take_longer_than_a_stall() -> None:
 
 def test_opening_waits_for_no_trainer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that computes for minutes: a connection holds some 280 signs of life.
-    monkeypatch.setattr(service_module, "_HEARTBEAT_S", 5e-4)
+    monkeypatch.setattr(setup_watch, "_HEARTBEAT_S", 5e-4)
 
     def open_source(spec: StreamSpec):
         time.sleep(1.5)
