@@ -28,14 +28,14 @@ def send_signal(pid: int, number: int) -> bool:
     return False
 
 
-def kin_with(variable: bytes) -> list[int]:
-    """Finds this process's children and siblings that were started with ``variable``, as ``b"NAME=value"``."""
+def descendants(ancestor: int, variables: set[bytes]) -> list[int]:
+    """Finds processes that ``ancestor`` or its children started with one of ``variables``, as ``b"NAME=value"``."""
+    parents = {int(pid): int(stat[1]) for pid in os.listdir("/proc") if pid.isdigit() and (stat := _stat(int(pid)))}
     found = []
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        parent = _stat(pid)[1:2]
-        if parent in ([str(os.getpid())], [str(os.getppid())]):
+    for pid, parent in parents.items():
+        if ancestor in (parent, parents.get(parent)):
             with suppress(OSError):  # it has ended meanwhile
-                if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                if variables & set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
                     found.append(pid)
     return found
 

@@ -16,7 +16,6 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -286,8 +285,10 @@ class SamplerService:
             self._breakdown = stuck(self.rank, doing, self.setup_timeout_s, where)
             self._tell(self._breakdown)
             self._changed.notify_all()
+        _log.error("%s", self._breakdown.error())
         time.sleep(_LAST_WORDS_S)
-        os.kill(os.getpid(), signal.SIGKILL)
+        # With a status of 0 where the others go on, as torchrun and spawning parents end all ranks with one that fails.
+        os._exit(0 if self.takeover else 1)
 
     # The reading thread.
 
