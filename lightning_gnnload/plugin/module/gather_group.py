@@ -27,6 +27,7 @@ class GatherGroup:
         count: how many they are.
         name: what they call themselves, alike in all of them and in no other job.
         timeout_s: how long they wait for each other to come.
+        silence_s: how long one may keep the others waiting, once all have come, while it gets nowhere.
         trainer: the rank of the trainer that this rank alone gathers for, and no other one; None: for all of them.
     """
 
@@ -36,6 +37,7 @@ class GatherGroup:
     name: str = ""
     timeout_s: float = 0.0
     trainer: int | None = None
+    silence_s: float = _WAIT_S
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:
@@ -70,7 +72,7 @@ class GatherGroup:
         rank is alone."""
         if self.count == 1:
             return None
-        return Membership(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s))
+        return Membership(f"{self.name}-{what}", self.index, self.count, min(self.timeout_s, at_most_s), self.silence_s)
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:

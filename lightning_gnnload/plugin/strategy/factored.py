@@ -177,7 +177,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.local_rank not in ranks:
             return GatherGroup(is_here=False)
         name = f"{self.run_name}-{self.session}"
-        return GatherGroup(True, ranks.index(self.local_rank), len(ranks), name, self.connect_timeout_s)
+        index, count, timeout_s = ranks.index(self.local_rank), len(ranks), self.connect_timeout_s
+        # Later than one that hangs gives itself up: the others name it then, and why it hung.
+        return GatherGroup(True, index, count, name, timeout_s, silence_s=2 * self.setup_timeout_s)
 
     @property
     def training(self) -> GatherGroup:

@@ -19,8 +19,7 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline import setup_watch
+from lightning_gnnload.pipeline import setup_watch, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
@@ -386,6 +385,30 @@ def test_a_sampler_that_stops_is_waited_for_so_long() -> None:
         queue = connected(name, stall_timeout_s=0.3)
         with pytest.raises(QueueStalledError, match=r"rank 7.*step 2.*stall_timeout_s"):
             queue.take(queue.open(SPEC), 2)
+        queue.goodbye()
+
+
+def test_a_sampler_that_does_not_open_is_waited_for_so_long_though_it_owes_no_step() -> None:
+    # Another one may wait for it to fill a cache together: whoever makes the step cannot make it before.
+    with played_sampler() as name:
+        queue = connected(name, stall_timeout_s=0.3)
+        number = queue.open(SPEC)
+        queue._pool.peers[0].shares.clear()
+        with pytest.raises(QueueStalledError, match=r"rank 7.*opening.*stall_timeout_s"):
+            queue.take(number, 0)
+        queue.goodbye()
+
+
+def test_who_has_opened_and_owes_nothing_may_be_silent() -> None:
+    with played_sampler(("opened", {"stream": 0})) as name:
+        queue = connected(name)
+        number, (peer,) = queue.open(SPEC), queue._pool.peers
+        peer.shares.clear()
+        while number not in peer.opened:
+            queue.pump(1)
+        peer.heard_at -= 60
+        queue._find_stalled(number, asked_at=0)
+        assert queue.alive == [0]
         queue.goodbye()
 
 
