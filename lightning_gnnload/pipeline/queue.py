@@ -50,6 +50,7 @@ class BatchQueue:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
             message, and file descriptors that the handler then owns.
         lost: called with the index of a sampler that is lost. A sampler that comes back is not announced.
+        on_wait: called each second in which a mini-batch is waited for; what it raises ends the wait.
 
     Raises:
         SamplerDiedError: a sampler did not start, without ``takeover``.
@@ -81,6 +82,7 @@ class BatchQueue:
         self.reader = reader
         self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
         self.lost: list[Callable[[int], None]] = []
+        self.on_wait: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
         self._streams: dict[int, ReadStream] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
@@ -141,6 +143,7 @@ class BatchQueue:
         while (number, step) not in self._inbox:
             if not self._pool.alive:
                 return None
+            self.on_wait()
             looked_at = time.monotonic()
             self.pump(min(_POLL_S, self.stall_timeout_s))
             if time.monotonic() - looked_at > 2 * _POLL_S:

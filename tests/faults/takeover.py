@@ -2,8 +2,8 @@
 
 Arguments: how, num_devices, num_samplers, and for each loss ``what:where:sampler``: what becomes of which sampler, and
 where. Each trainer writes what it saw and its final weights. A last argument of digits is how long a training step
-takes at least, in ms. NUM_NODES in the environment says of how many machines this is one, and CONNECT_TIMEOUT_S how
-long ranks wait for each other.
+takes at least, in ms. NUM_NODES in the environment says of how many machines this is one, CONNECT_TIMEOUT_S how long
+ranks wait for each other, and SETUP_TIMEOUT_S how long a sampler may get nowhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PLACES = {
     "validation": ("eval", 3),
 }
 """Where a sampler is lost by what it does itself; at ``idle`` and ``fit_end``, trainer 0 does it to the sampler."""
-SETUP_TIMEOUT_S = 3.0
+SETUP_TIMEOUT_S = float(os.environ.get("SETUP_TIMEOUT_S", 3.0 * launch.PATIENCE))
 
 
 def lose(what: str) -> None:

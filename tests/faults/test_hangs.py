@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.faults.takeover import SETUP_TIMEOUT_S, STALL_TIMEOUT_S
+from tests.faults.test_faults import await_files
 from tests.faults.test_takeover import SCRIPT, Trainings, records
 from tests.integration.scripts import launch
 
@@ -102,3 +105,16 @@ def test_who_fills_a_cache_is_given_up_only_where_no_row_moves(
     for part in says:
         assert part in job.output, f"{part!r}\n{job.output}"
     assert not [part for part in (*never, "sampler rank 1") if part in job.output], job.output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 * launch.PATIENCE)
+@pytest.mark.parametrize("how", ["script", "torchrun"])
+def test_sigterm_ends_the_wait_for_a_sampler_that_hangs(tmp_path: Path, how: str) -> None:
+    options = {"folder": tmp_path, "how": how, "num_devices": 3, "environment": {"SETUP_TIMEOUT_S": "600"}}
+    with launch.start(SCRIPT, 1, "sleeps:setup:0", **options) as job:
+        await_files(job, tmp_path, ("sampler-0",))
+        time.sleep(1)
+        job.process.send_signal(signal.SIGTERM)
+        job.wait(20 * launch.PATIENCE)
+    assert "nothing moved" not in job.output

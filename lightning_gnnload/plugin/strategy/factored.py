@@ -238,7 +238,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
             self.queue = ranks.open_queue(self.job, reader)
-            compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
+            self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
             return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
 
