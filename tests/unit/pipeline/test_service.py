@@ -19,8 +19,9 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import setup_watch, wire
+from lightning_gnnload.pipeline import flags, setup_watch, wire
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.pipeline.streams import StreamSpec
@@ -145,6 +146,17 @@ def test_a_trainer_that_vanishes_is_noticed() -> None:
 def test_nobody_knows_of_a_failure() -> None:
     with job() as running:
         assert running.queue().failure_behind(timeout_s=0.2) is None
+
+
+def test_a_sampler_that_comes_too_late_ends_with_the_trainers() -> None:
+    # They gave it up, as it was stopped before it connected: their flags are all that it sees of them.
+    with job(connect_timeout_s=60) as running:
+        trainer = Flag(flags.trainer_alive(running.name, 0))
+        time.sleep(1)
+        assert not running.ends
+        trainer.lower()
+        running.join()
+        assert running.ends == {0: None}
 
 
 def test_trainers_that_never_come() -> None:
