@@ -89,8 +89,9 @@ class ChildProcesses:
 
     def _at_exit(self) -> None:
         # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
-        ended = Flag(flags.rank_ended(self._run, 0))
-        # Those that are in a launch see that this process has ended, and take their own grace before.
+        # Those that are in a launch see by it that this process ends well, and take a grace of their own first. Where it
+        # has failed, they have been told.
+        ended = [] if self._ending else [Flag(flags.rank_ended(self._run, 0))]
         deadline = time.monotonic() + (GRACE_S if self._ending else 2 * GRACE_S)
         while (left := self._unended()) and time.monotonic() < deadline:
             for rank in left:
@@ -100,7 +101,8 @@ class ChildProcesses:
             time.sleep(_POLL_S)
         for rank in left:
             self.processes[rank - 1].kill()
-        ended.lower()
+        for flag in ended:
+            flag.lower()
 
     def _unended(self) -> list[int]:
         """The local ranks that must not outlive this process: all but those whose script goes on after the launch."""
@@ -139,20 +141,22 @@ class SpawnedRanks:
         while len(wait(trainers, 0)) < self._num_trainers:
             time.sleep(_POLL_S)
         deadline = time.monotonic() + self._end_timeout_s
-        while len(ended := wait(self._sentinels, 0)) < len(self._started):
-            for rank, (process, sentinel) in enumerate(zip(self._started, self._sentinels, strict=True)):
-                if sentinel in ended:
-                    continue
-                if processes.wake(process.pid):
+        while (left := self._unended()) and time.monotonic() < deadline:
+            for rank in left:
+                if processes.wake(self._started[rank].pid):
                     _log.warning(f"Local rank {rank} was stopped when all trainers had ended: it is woken up.")
-                if time.monotonic() > deadline:
-                    _log.warning(
-                        f"Local rank {rank} has not ended {self._end_timeout_s:g} s after all trainers: killed."
-                    )
-                    # Before it is killed: its status is looked at then.
-                    self._started[rank] = _Excused(process)
-                    processes.send_signal(process.pid, signal.SIGKILL)
             time.sleep(_POLL_S)
+        for rank in left:
+            _log.warning(
+                f"Local rank {rank} has not ended {self._end_timeout_s:g} s after all trainers, and is killed."
+            )
+            # Before it is killed: whoever joins it looks at its status then.
+            process, self._started[rank] = self._started[rank], _Excused(self._started[rank])
+            processes.send_signal(process.pid, signal.SIGKILL)
+
+    def _unended(self) -> list[int]:
+        ended = wait(self._sentinels, 0)
+        return [rank for rank, sentinel in enumerate(self._sentinels) if sentinel not in ended]
 
 
 class _Excused:
