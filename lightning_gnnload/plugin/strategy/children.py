@@ -89,8 +89,8 @@ class ChildProcesses:
 
     def _at_exit(self) -> None:
         # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
-        # Those that are in a launch see by it that this process ends well, and take a grace of their own first. Where it
-        # has failed, they have been told.
+        # Those that are in a launch see by it that this process ends well, and take a grace of their own first. Where
+        # it has failed, they have been told.
         ended = [] if self._ending else [Flag(flags.rank_ended(self._run, 0))]
         deadline = time.monotonic() + (GRACE_S if self._ending else 2 * GRACE_S)
         while (left := self._unended()) and time.monotonic() < deadline:
