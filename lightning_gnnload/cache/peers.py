@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -15,9 +16,11 @@ import numpy as np
 
 from lightning_gnnload.data import sockets
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
+_LOOK_S = 1.0  # how often peers say that they are busy, and who waits looks who does
 _LAST_WORDS_S = 2.0  # how long a peer may take to read why this one failed
 _MAX_TEXT = 4000  # a message holds it, though JSON writes 12 bytes for some characters
 
@@ -30,7 +33,9 @@ class Membership:
         name: of what they share, for messages; no two that are open at once have the same.
         index: which one this process is, in ``[0, count)``. Peer 0 decides, the others follow.
         count: how many there are.
-        timeout_s: how long to wait until all have come. From then on each waits as long as the others live.
+        timeout_s: how long to wait until all have come.
+        silence_s: how long another one may get nowhere from then on: neither give what is due, nor show by its pulse
+            that it works on that.
         key: of the job, and known to its ranks alone: with it, nobody else finds where they meet, or knows that before.
         ranks: their global ranks, for messages.
 
@@ -42,6 +47,7 @@ class Membership:
     index: int
     count: int
     timeout_s: float = 300.0
+    silence_s: float = 1800.0
     key: str = field(default="", repr=False)
     ranks: Sequence[int] = ()
 
@@ -54,12 +60,14 @@ class Membership:
         """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
 
         Raises:
-            CacheShareError: one is late, or two have one name.
+            CacheShareError: one is late, or two have one name; later, one fails, is gone, or gets nowhere.
         """
         peers = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:
-            peers.rendezvous()
-            yield peers
+            with PULSE.waiting():
+                peers.rendezvous()
+            with PULSE.heard_by(peers.say_busy):
+                yield peers
         except BaseException as error:  # interrupts, too: the others learn why this rank left
             peers.abort(error)
             raise
@@ -79,6 +87,7 @@ class PeerChannel(sockets.Channel):
 
     kinds: ClassVar = {
         "join": {"index": int, "count": int},
+        "busy": {},  # the sender works on what it is to give next, or waits for others to
         "given": {"index": int, "fields": dict},
         "failed": {"text": str},
         # of a kept channel: the next window's rows, in a memory file
@@ -98,6 +107,7 @@ class PeerGroup:
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
         self.channels: dict[int, PeerChannel] = {}
+        self._said_busy_at = -math.inf
 
     def rendezvous(self) -> None:
         """Connects this peer to the others."""
@@ -143,6 +153,17 @@ class PeerGroup:
             with contextlib.suppress(OSError):  # it is gone itself
                 channel.send("failed", text=text[:_MAX_TEXT])
 
+    def say_busy(self, but: Collection[int] = ()) -> None:
+        """Tells the others that this peer gets on, once a second at most; ``but`` those."""
+        if time.monotonic() < self._said_busy_at + _LOOK_S:
+            return
+        self._said_busy_at = time.monotonic()
+        for index, channel in self.channels.items():
+            # Who is busy itself reads none of these, and has room for so many only.
+            if index not in but and sockets.has_room(channel):
+                with contextlib.suppress(OSError):  # it is gone, which the next exchange will tell
+                    channel.send("busy")
+
     def detach(self) -> dict[int, PeerChannel]:
         """Hands the channels over to the caller, who has to close them; :meth:`close` leaves them alone then."""
         channels, self.channels = self.channels, {}
@@ -158,8 +179,31 @@ class PeerGroup:
             channel.drain(_LAST_WORDS_S)
             channel.close()
 
-    def _receive(self, index: int) -> PeerValue:
-        """Receives what a peer gives next."""
+    def _next_given(self, awaited: Sequence[int]) -> tuple[int, PeerValue]:
+        """Waits for the next of some peers to give, and returns which one did, and what."""
+        silent_s = dict.fromkeys(awaited, 0.0)
+        with PULSE.waiting():
+            while True:
+                began = time.monotonic()
+                ready = sockets.readable([self.channels[index] for index in awaited], _LOOK_S)
+                # No more than was asked for: while the whole job is stopped, nobody keeps silent.
+                looked_s = min(time.monotonic() - began, _LOOK_S)
+                # To wait is no fault: those who wait for this peer hear from it, and it blames whom it waits for.
+                self.say_busy(but=awaited)
+                for index in awaited:
+                    silent_s[index] += looked_s
+                    if self.channels[index] in ready:
+                        silent_s[index] = 0.0
+                        if (given := self._receive(index)) is not None:
+                            return index, given
+                    if silent_s[index] > self.membership.silence_s:
+                        raise CacheShareError(
+                            f"{self._sharer(index)} of {self.membership.name!r} has got nowhere for "
+                            f"{self.membership.silence_s:g} s: it is stopped, or hangs. Look at its output."
+                        )
+
+    def _receive(self, index: int) -> PeerValue | None:
+        """Receives what a peer gives next; None where it only says that it gets on."""
         try:
             message, fds = self.channels[index].receive()
         except EOFError:
@@ -167,6 +211,8 @@ class PeerGroup:
                 f"{self._sharer(index)} of {self.membership.name!r} is gone. Its own output says why, or it was killed."
             ) from None
         fd = fds[0] if fds else -1
+        if message["kind"] == "busy" and not fds:
+            return None
         if message["kind"] != "given":
             _close(fd)
             text = message.get("text", f"it sent {message['kind']!r} when it had to give something")
@@ -210,11 +256,9 @@ class _RootPeer(PeerGroup):
         # A duplicate, as the caller closes what it receives, from whomever.
         given = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
         try:
-            while waiting := {i: channel for i, channel in self.channels.items() if i not in given}:
-                # No deadline: others may be filling their shards, and the connection of one that is gone is readable.
-                ready = sockets.readable(list(waiting.values()), 3600.0)
-                for index in [index for index, channel in waiting.items() if channel in ready]:
-                    given[index] = self._receive(index)
+            while awaited := [index for index in self.channels if index not in given]:
+                index, value = self._next_given(awaited)
+                given[index] = value
             ordered = [given[index] for index in sorted(given)]
             for channel in self.channels.values():
                 for number, each in enumerate(ordered):
@@ -270,7 +314,7 @@ class _LeafPeer(PeerGroup):
         _send(self.channels[0], self.membership.index, PeerValue(fields, fd))
         given: list[PeerValue] = []
         try:
-            given.extend(self._receive(0) for _ in range(self.membership.count))
+            given.extend(self._next_given([0])[1] for _ in range(self.membership.count))
         except BaseException:
             for each in given:
                 _close(each.fd)

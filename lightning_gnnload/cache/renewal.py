@@ -146,6 +146,8 @@ class RenewedCache(StaticCache):
                 message, fds = channel.receive()
             except EOFError:
                 return  # peer 0 has parted, or is gone: the rows stay
+            if message["kind"] == "busy":
+                continue  # said while the cache was filled
             if message["kind"] != "moves" or not fds:
                 for fd in fds:
                     os.close(fd)

@@ -129,7 +129,7 @@ def gather_in_pieces(
         progress: show a bar on stderr.
     """
     step, num_bytes = rows_in_piece(store), len(ids) * store.row_bytes
-    with progress_bar("Filling the cache", num_bytes) if progress else nullcontext(lambda amount: None) as advance:
+    with progress_bar("Filling the cache", num_bytes, shown=progress) as advance:
         for begin in range(0, len(ids), step):
             piece = np.ascontiguousarray(ids[begin : begin + step])
             rows = room(begin, begin + len(piece))

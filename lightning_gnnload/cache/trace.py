@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
@@ -75,10 +73,7 @@ def visit_counts(
     counts = np.zeros(workload.graph.num_nodes, np.int32)
     one = np.int32(1)  # a number of the same dtype spares add.at a cast, and 40 ns a node
     total = len(epochs) * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
-    shown: AbstractContextManager[Callable[[int], Any]] = (
-        progress_bar("Sampling ahead", total) if progress else nullcontext(lambda amount: None)
-    )
-    with shown as advance:
+    with progress_bar("Sampling ahead", total, shown=progress) as advance:
         for _, nodes in node_lists(
             workload, chain.from_iterable(map(workload.requests, epochs)), num_threads=num_threads
         ):

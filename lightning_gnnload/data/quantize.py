@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,7 +51,7 @@ def quantize(
         raise GraphDataError(f"out is {codes.dtype} {list(codes.shape)}, but int8 {[num_rows, width]} is needed.")
     low = torch.full((width,), torch.inf, dtype=torch.float64)
     high = -low
-    with _bar("Quantising", 2 * num_rows if progress else 0) as advance:
+    with progress_bar("Quantising", 2 * num_rows, shown=progress) as advance:
         for first, values in _chunks(store):
             _check_finite(first, values)
             low, high = torch.minimum(low, values.amin(0)), torch.maximum(high, values.amax(0))
@@ -97,7 +96,7 @@ def quantization_error(rows: Any, quantized: FeatureStore, *, progress: bool = T
         raise GraphDataError(f"features are {list(store.shape)}, but the quantised ones {list(quantized.shape)}.")
     largest = torch.zeros(store.shape[1], dtype=torch.float64)
     squares = torch.zeros_like(largest)
-    with _bar("Comparing", store.shape[0] if progress else 0) as advance:
+    with progress_bar("Comparing", store.shape[0], shown=progress) as advance:
         for (_, values), (_, others) in zip(_chunks(store), _chunks(quantized), strict=True):
             difference = (values - others).abs()
             largest = torch.maximum(largest, difference.amax(0))
@@ -125,7 +124,3 @@ def _check_finite(first: int, values: torch.Tensor) -> None:
             f"row {first + row} has {values[row, column]} in column {column}; only finite numbers can be quantised. "
             f"Replace such values first."
         )
-
-
-def _bar(title: str, num_rows: int) -> AbstractContextManager[Callable[[int], Any]]:
-    return progress_bar(title, num_rows) if num_rows else nullcontext(lambda amount: None)

@@ -117,8 +117,8 @@ class Channel:
         with contextlib.suppress(OSError):  # the peer was faster
             self._socket.shutdown(socket.SHUT_WR)
 
-    def drain(self, timeout_s: float) -> None:
-        """Discards what still comes, until the peer closes too.
+    def drain(self, timeout_s: float) -> bool:
+        """Discards what still comes, until the peer closes too; returns whether it has.
 
         Closing with unread data would make the kernel reset the connection, and the peer would lose our last words.
         """
@@ -127,11 +127,12 @@ class Channel:
             try:
                 data, fds, _ = receive_fds(self._socket)
             except OSError:
-                return
+                return True
             for fd in fds:
                 os.close(fd)
             if not data:
-                return
+                return True
+        return False
 
     def close(self) -> None:
         self._socket.close()

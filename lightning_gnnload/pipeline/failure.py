@@ -123,3 +123,14 @@ def stalled(rank: int, doing: str, timeout_s: float) -> PeerError:
     error = QueueStalledError(text)
     error.failure = Failure("sampler", rank, False, doing, text)
     return error
+
+
+def stuck(rank: int, doing: str, timeout_s: float, where: str) -> Failure:
+    """Returns the failure of a sampler that gets nowhere before its first mini-batch; ``where`` is the stack of the
+    thread that hangs."""
+    text = (
+        f"For {timeout_s:g} s, nothing moved in it ({doing}): the data module's setup did not return, no rows were "
+        f"cached, no mini-batches sampled ahead. Its process ends itself. If setup takes so long, raise "
+        f"FactoredStrategy(setup_timeout_s=...). It hangs here:\n{where}"
+    )
+    return Failure("sampler", rank, False, "setup", text[-_MAX_TEXT:])

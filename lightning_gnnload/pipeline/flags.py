@@ -57,6 +57,11 @@ def rank_ended(run: str, local_rank: int) -> str:
     return f"{run}-ended-{local_rank}"
 
 
+def rank_parted(run: str, local_rank: int) -> str:
+    """Names the flag of a rank whose launch is over: what its script does from there on, it may do without rank 0."""
+    return f"{run}-parted-{local_rank}"
+
+
 def _socket() -> socket.socket:
     return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
 

@@ -41,6 +41,7 @@ class BatchQueue:
         num_trainers: trainers of this machine.
         takeover: go on without a sampler that is lost; else its loss is raised.
         has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
+        on_late: called with the index of a sampler that did not start in time.
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
         reader: this trainer's device, where samplers may send mini-batches in the memory of theirs.
@@ -49,6 +50,7 @@ class BatchQueue:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
             message, and file descriptors that the handler then owns.
         lost: called with the index of a sampler that is lost. A sampler that comes back is not announced.
+        on_wait: called each second in which a mini-batch is waited for; what it raises ends the wait.
 
     Raises:
         SamplerDiedError: a sampler did not start, without ``takeover``.
@@ -68,6 +70,7 @@ class BatchQueue:
         num_trainers: int = 1,
         takeover: bool = True,
         has_ended: Callable[[int], bool] = lambda sampler: False,
+        on_late: Callable[[int], None] = lambda sampler: None,
         known_gone: Container[int] = (),
         pinned: bool = False,
         reader: DeviceReader | None = None,
@@ -79,6 +82,7 @@ class BatchQueue:
         self.reader = reader
         self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
         self.lost: list[Callable[[int], None]] = []
+        self.on_wait: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
         self._streams: dict[int, ReadStream] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
@@ -97,7 +101,7 @@ class BatchQueue:
         self._pool.on_lost = self._take_over
         self._pool.on_welcome = self._announce_streams
         try:
-            self._pool.await_all(connect_timeout_s, has_ended)
+            self._pool.await_all(connect_timeout_s, has_ended, on_late)
         except BaseException:
             self._pool.close()
             raise
@@ -139,7 +143,11 @@ class BatchQueue:
         while (number, step) not in self._inbox:
             if not self._pool.alive:
                 return None
+            self.on_wait()
+            looked_at = time.monotonic()
             self.pump(min(_POLL_S, self.stall_timeout_s))
+            if time.monotonic() - looked_at > 2 * _POLL_S:
+                asked_at = time.monotonic()  # this process was stopped, perhaps with the whole job: none was heard
             # Tensors may have gone in other threads: the sampler may need their slots to make this step.
             self._pool.free_returned()
             self._find_stalled(number, asked_at)
@@ -179,6 +187,7 @@ class BatchQueue:
         for peer in self._pool.peers:
             peer.send("close", stream=number)
             peer.shares.pop(number, None)
+            peer.opened.discard(number)
         for key in [key for key in self._inbox if key[0] == number]:
             peer, slot, _ = self._inbox.pop(key)
             peer.free(slot)
@@ -229,6 +238,8 @@ class BatchQueue:
             self._keep(peer, message, fds)
         elif message["kind"] == "opening":
             pass  # that it was heard is all there is to it
+        elif message["kind"] == "opened":
+            peer.opened.add(message["stream"])
         elif message["kind"] in self.handlers:
             self.handlers[message["kind"]](peer.index, message, fds)
         else:
@@ -296,7 +307,7 @@ class BatchQueue:
         return owed
 
     def _find_stalled(self, number: int, asked_at: float) -> None:
-        """Gives up the samplers that owe a step and have been silent for too long."""
+        """Gives up the samplers that owe something and have been silent for too long."""
         now = time.monotonic()
         for peer in self._pool.alive:
             # Nothing is read between two calls, however long a step takes: silence counts from when this one asked.
@@ -305,4 +316,7 @@ class BatchQueue:
             # It is not waiting for a slot: steps get theirs in order, and an heir gets more for what it inherits. Later
             # steps may have come from it all the same, made by its other threads.
             if owed := self._owed(peer, number):
-                self._pool.lose_stalled(peer, min(steps[0] for steps in owed))
+                self._pool.lose_stalled(peer, f"step {min(steps[0] for steps in owed)}")
+            elif number not in peer.opened:
+                # Others may wait for it, though it is asked for no step: samplers that share a cache fill it together.
+                self._pool.lose_stalled(peer, "opening")

@@ -34,6 +34,7 @@ class SamplerPeer:
         pid: the process that samples; 0 until it has said welcome.
         end: why it makes no more mini-batches. One that raised is still connected, and says what becomes of trainers.
         shares: by stream, the steps that it was asked for, those that came included.
+        opened: the streams that it has found the mini-batches of; until then it may be filling a cache.
         heard_at: when its last message came, monotonic seconds.
     """
 
@@ -45,6 +46,7 @@ class SamplerPeer:
         self.pid = 0
         self.end: PeerError | None = None
         self.shares: dict[int, list[range]] = {}
+        self.opened: set[int] = set()
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: set[int] = set()
@@ -65,6 +67,12 @@ class SamplerPeer:
     def num_slots_used(self) -> int:
         """How many slots hold mini-batches that have come and were not given back."""
         return len(self._filled)
+
+    @property
+    def pids(self) -> list[int]:
+        """Its processes: first the one that samples, last its rank, which may have forked that one and wait for it."""
+        rank = 0 if self.channel is None else self.channel.peer_pid
+        return [pid for pid in dict.fromkeys((self.pid, rank)) if pid]
 
     def send(self, kind: str, fds: tuple[int, ...] = (), **fields: object) -> None:
         """Sends a message. Does nothing for a sampler that is gone: its end is known, or will be read."""
@@ -152,6 +160,11 @@ class SamplerPeer:
             self.send("free", slot=number)
         elif number in self._slots:
             self._slots.pop(number).close()
+
+    def ends_by(self, deadline: float) -> bool:
+        """Waits until it has closed its end of the connection, and returns whether it did in time; discards what still
+        comes."""
+        return self.channel is None or self.channel.drain(max(deadline - time.monotonic(), 0))
 
     def disconnect(self) -> None:
         """Closes the connection. Mini-batches that came stay, and tensors over them."""

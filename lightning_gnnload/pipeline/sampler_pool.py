@@ -7,8 +7,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Container
-from contextlib import suppress
 
+from lightning_gnnload.data import processes
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
 from lightning_gnnload.pipeline import flags, wire
@@ -19,6 +19,7 @@ from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 _log = logging.getLogger(__name__)
 _CONNECT_INTERVAL_S = 0.02  # a listener that is not there yet can only be tried again
 _GOODBYE_S = 2.0
+_POLL_S = 0.2
 _LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
@@ -71,7 +72,8 @@ class SamplerPool:
         self.on_welcome: Callable[[SamplerPeer], None] = lambda _: None
         self._departed: list[SamplerPeer] = []
         # Up before the first hello: a sampler that comes back waits for those whose flags it sees.
-        self._flags = [Flag(flags.trainer_alive(job, trainer))]
+        self._alive = Flag(flags.trainer_alive(job, trainer))
+        self._stalled: list[Flag] = []
 
     @property
     def alive(self) -> list[SamplerPeer]:
@@ -83,13 +85,23 @@ class SamplerPool:
         """Ranks of the samplers that have no process any more."""
         return [peer.rank for peer in self.peers if peer.channel is None and peer.end is not None]
 
-    def await_all(self, timeout_s: float, has_ended: Callable[[int], bool]) -> None:
-        """Connects to each; loses those that do not answer in time, or whose process is known to have ended."""
+    def await_all(
+        self, timeout_s: float, has_ended: Callable[[int], bool], on_late: Callable[[int], None] = lambda sampler: None
+    ) -> None:
+        """Connects to each; loses those that do not answer in time, or whose process is known to have ended.
+
+        Args:
+            timeout_s: how long to wait.
+            has_ended: whether a sampler's process has.
+            on_late: called with the index of a sampler that does not answer in time.
+        """
         deadline = time.monotonic() + timeout_s
         while awaited := [peer for peer in self.peers if peer.is_awaited]:
             is_late = time.monotonic() > deadline
             for peer in awaited:
                 if is_late or (not self._call(peer) and has_ended(peer.index)):
+                    if is_late:
+                        on_late(peer.index)
                     self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
             self.pump(_CONNECT_INTERVAL_S)
 
@@ -147,13 +159,13 @@ class SamplerPool:
         _log.log(logging.WARNING if is_news else logging.DEBUG, "%s\n%s", reason, self._heirs())
         self.on_lost(peer)
 
-    def lose_stalled(self, peer: SamplerPeer, step: int) -> None:
-        """Kills a sampler that owes a step and is silent, lest it wake up and serve trainers that gave it up."""
-        reason = stalled(peer.rank, f"step {step}", self.stall_timeout_s)
+    def lose_stalled(self, peer: SamplerPeer, doing: str) -> None:
+        """Kills a sampler that owes something and is silent, lest it wake up and serve trainers that gave it up."""
+        reason = stalled(peer.rank, doing, self.stall_timeout_s)
         if self.takeover:
             # Up before it is killed: the other trainers see its connection end, and look for the reason then.
-            self._flags.append(Flag(flags.sampler_stalled(self.job, peer.pid)))
-            _kill(peer.pid)
+            self._stalled.append(Flag(flags.sampler_stalled(self.job, peer.pid)))
+            processes.send_signal(peer.pid, signal.SIGKILL)
         self.lose(peer, reason)
 
     def failure_behind(self, timeout_s: float) -> PeerError | None:
@@ -177,7 +189,8 @@ class SamplerPool:
         return [other for other in others if not flags.is_up(flags.trainer_alive(self.job, other))]
 
     def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
-        """Says goodbye to all samplers, or tells them of a failure, and closes the outcome."""
+        """Says goodbye to all samplers, or tells them of a failure, and closes the outcome. The last trainer to part
+        waits for the samplers' end, for ``stall_timeout_s`` at most, and ends those that hang."""
         for peer in self.peers:
             if failure is None:
                 told = () if outcome is None else (outcome.fd,)
@@ -188,18 +201,48 @@ class SamplerPool:
                 peer.channel.finish()
         if outcome is not None:
             outcome.close()
+        # Down before the wait: of several trainers that part at once, each sees that the others have.
+        self._alive.lower()
         # All have been told before any is waited for, and end side by side.
-        for channel in [peer.channel for peer in self.peers if peer.channel is not None]:
-            channel.drain(_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
-            if failure is not None and not wire.readable([channel], 0):
-                _kill(channel.peer_pid)  # it is stopped, or amid something long, and the job is over
+        deadline = time.monotonic() + (_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
+        connected = [peer for peer in self.peers if peer.channel is not None]
+        left = [peer for peer in connected if not peer.ends_by(deadline)]
+        if failure is None:
+            self._wake(connected)
+            self._see_off(left)
+        else:
+            for peer in left:  # it is stopped, or amid something long, and the job is over
+                processes.send_signal(peer.pids[-1], signal.SIGKILL)
         self.close()
+
+    def _see_off(self, left: list[SamplerPeer]) -> None:
+        """Waits for samplers that have not ended at the goodbye, unless other trainers still need them."""
+        deadline = time.monotonic() + self.stall_timeout_s
+        while left and len(self._trainers_gone()) == self.num_trainers - 1:
+            if time.monotonic() > deadline:
+                for peer in left:
+                    _log.warning(
+                        "Sampler rank %d has not ended within %g s of the end of training, and is killed. No "
+                        "mini-batch is missing. Its own output may say what it does.",
+                        peer.rank,
+                        self.stall_timeout_s,
+                    )
+                    processes.send_signal(peer.pids[0], signal.SIGKILL)
+                return
+            self._wake(left)
+            left = [peer for peer in left if not peer.ends_by(time.monotonic() + _POLL_S)]
+
+    def _wake(self, peers: list[SamplerPeer]) -> None:
+        """Lets samplers go on that are stopped, so that they hear the goodbye and end as others do."""
+        for peer in peers:
+            if any(list(map(processes.wake, peer.pids))):
+                _log.warning("Sampler rank %d was stopped when training ended: it is woken up.", peer.rank)
 
     def close(self) -> None:
         """Closes everything; tensors over slots stay valid."""
         for peer in (*self.peers, *self._departed):
             peer.close()
-        for flag in self._flags:
+        for flag in (self._alive, *self._stalled):
             flag.lower()
 
     def _call(self, peer: SamplerPeer) -> bool:
@@ -256,9 +299,3 @@ class SamplerPool:
         if not ranks:
             return "The trainers sample themselves from here on, the same mini-batches, unless a sampler comes back."
         return f"Sampler rank {' and '.join(ranks)} takes its work over: the same mini-batches."
-
-
-def _kill(pid: int) -> None:
-    if pid != os.getpid():
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)

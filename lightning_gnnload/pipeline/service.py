@@ -5,35 +5,41 @@ out; the sampler makes those that it is asked for, in order, and publishes each 
 of slots out; the trainer sends back the slots it is done with, which is all the back-pressure there is. So
 Lightning's loops decide everything, and no loop logic is written twice.
 
-Threads: one reads the sockets; one opens streams, which may take long; the caller's thread and ``num_threads - 1`` more
-sample. All state is guarded by ``_changed``; sampling and opening themselves hold no lock.
+Threads: one reads the sockets; one opens streams, which may take long, while another one watches whether it gets on;
+the caller's thread and ``num_threads - 1`` more sample. All state is guarded by ``_changed``; sampling and opening
+themselves hold no lock.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
-from lightning_gnnload.data import sockets
+from lightning_gnnload.data import processes, sockets
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.connections import TrainerConnections
-from lightning_gnnload.pipeline.failure import FINAL, Failure
+from lightning_gnnload.pipeline.failure import FINAL, Failure, stuck
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.sealed import adopt_sealed
+from lightning_gnnload.pipeline.setup_watch import watched
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 
 _POLL_S = 0.5  # flags, and the time by which trainers must connect, wake nobody up
 _GOODBYE_S = 2.0
-_HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
+_LAST_WORDS_S = 1.0  # for trainers to raise by themselves, where this sampler's end ends the job
+_log = logging.getLogger(__name__)
 
 
 class SamplerService:
@@ -48,9 +54,12 @@ class SamplerService:
         queue_depth: slots that each stream may have out.
         num_threads: sampling threads.
         open_source: finds the mini-batches of a stream; called once for each stream that is opened, even where this
-            sampler is asked for none of them: samplers that share a cache fill it together. While it works, trainers
-            are told that this sampler lives.
+            sampler is asked for none of them: samplers that share a cache fill it together. While it gets on, trainers
+            are told so.
         connect_timeout_s: how long to wait for the trainers.
+        setup_timeout_s: how long ``open_source`` may go without a beat of this process's pulse; it counts no longer
+            while this process waits for another one. Then this sampler tells the trainers, and ends its process, of
+            which no thread can be ended.
         first_trainer_rank: global rank of the machine's first trainer; the others follow.
         takeover: the others go on when sampling raises here; this one samples no more, and ends with the trainers.
 
@@ -75,6 +84,7 @@ class SamplerService:
         num_threads: int,
         open_source: Callable[[StreamSpec], BatchSource],
         connect_timeout_s: float,
+        setup_timeout_s: float = 1800.0,
         first_trainer_rank: int = 0,
         takeover: bool = True,
     ) -> None:
@@ -85,6 +95,7 @@ class SamplerService:
         self.world_size = world_size
         self.queue_depth = queue_depth
         self.num_threads = num_threads
+        self.setup_timeout_s = setup_timeout_s
         self.first_trainer_rank = first_trainer_rank
         self.takeover = takeover
         self.handlers: dict[str, Callable[[TrainerPeer, wire.Message], None]] = {}
@@ -101,7 +112,8 @@ class SamplerService:
         self._error: BaseException | None = None
         self._outcome: MemoryFile | None = None
         self.is_successor = False
-        self._seen: set[int] = set()  # trainers that lived without having connected in time
+        self._seen: set[int] = set()  # trainers that live, or did, without having connected
+        self._first_bye = math.inf
         self._stopping = False
 
     def serve(self, *, is_successor: bool = False) -> MemoryFile | None:
@@ -240,10 +252,13 @@ class SamplerService:
     def _open_streams(self) -> None:
         try:
             while (stream := self._next_unopened()) is not None:
-                with self._heartbeat():
+                hangs = partial(self._leave, f"{stream.spec.phase}, epoch {stream.spec.epoch}")
+                with watched(self.setup_timeout_s, gets_on=self._say_opening, hangs=hangs):
                     source = self._open_source(stream.spec)
                 with self._changed:
                     stream.source = source
+                    with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
+                        stream.trainer.channel.send("opened", stream=stream.number)
                     self._changed.notify_all()
         except BaseException as error:
             self._end_with(error, "setup")
@@ -257,27 +272,23 @@ class SamplerService:
                 self._changed.wait(_POLL_S)
             return None
 
-    @contextlib.contextmanager
-    def _heartbeat(self) -> Iterator[None]:
-        """Tells the trainers that this sampler lives, until the block ends."""
-        over = threading.Event()
+    def _say_opening(self) -> None:
+        with self._changed:
+            # Who has read nothing for minutes has many of these to read; to wait for it would keep all others waiting.
+            for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
+                with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
+                    trainer.channel.send("opening")
 
-        def beat() -> None:
-            while not over.wait(_HEARTBEAT_S):
-                with self._changed:
-                    # Who has read nothing for minutes has many of these to read; to wait for it would keep all others
-                    # waiting.
-                    for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
-                        with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
-                            trainer.channel.send("opening")
-
-        thread = threading.Thread(target=beat, name="gnnload-heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    def _leave(self, doing: str, where: str) -> None:
+        """Ends this process, as a thread of it hangs that nobody can end. The trainers hear why."""
+        with self._changed:
+            self._breakdown = stuck(self.rank, doing, self.setup_timeout_s, where)
+            self._tell(self._breakdown)
+            self._changed.notify_all()
+        _log.error("%s", self._breakdown.error())
+        time.sleep(_LAST_WORDS_S)
+        # With a status of 0 where the others go on, as torchrun and spawning parents end all ranks with one that fails.
+        os._exit(0 if self.takeover else 1)
 
     # The reading thread.
 
@@ -338,6 +349,7 @@ class SamplerService:
             trainer.refuse(trainer.slot(message["slot"]), message["text"])
         elif kind == "bye":
             trainer.said_bye = True
+            self._first_bye = min(self._first_bye, time.monotonic())
         elif kind == "failed":
             trainer.said_bye = True
             self._fail(Failure.from_message(message))
@@ -357,18 +369,28 @@ class SamplerService:
     def _is_over(self) -> bool:
         """Whether all trainers have parted, or something ended the job. Called under the lock."""
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
-        if missing and (self.is_successor or time.monotonic() > self._connect_by):
+        if missing:
             # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
             living = {index for index in missing if flags.is_up(flags.trainer_alive(self.job, index))}
             self._seen |= living
-            if (never := missing - self._seen) and not self.is_successor:
+            never = missing - self._seen
+            if never and not self.is_successor and time.monotonic() > self._connect_by:
                 text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."
                 self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
             # Those in `_seen` whose flags are down have parted since, and need no sampler.
-            missing = living
+            missing = living if self.is_successor else living | never
         if self._failure is not None or self._error is not None or self._stopping:
             return True
-        return not missing and all(trainer.said_bye for trainer in self._trainers)
+        late = [trainer for trainer in self._trainers if not trainer.said_bye]
+        if late and time.monotonic() > self._first_bye + _GOODBYE_S:
+            self._wake(late)
+        return not missing and not late
+
+    def _wake(self, late: list[TrainerPeer]) -> None:
+        """Lets trainers go on that are stopped, where others have parted: nobody else is left to miss them."""
+        for trainer in late:
+            if processes.wake(trainer.channel.peer_pid):
+                _log.warning("Trainer rank %d was stopped when others had parted: it is woken up.", trainer.rank)
 
     def _end_with(self, error: BaseException, stage: str) -> None:
         # An interrupt is meant for the whole job, and after a FINAL error nobody is to take over.

@@ -20,7 +20,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -47,7 +47,8 @@ KINDS: dict[str, dict[str, type]] = {
     "settled": {"copy": int},
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
-    "opening": {},  # it lives, and fills a cache, say, before it makes a stream's first mini-batch
+    "opening": {},  # it gets on with what comes before a stream's first mini-batch: it fills a cache, say
+    "opened": {"stream": int},  # it is done with that
     # with a descriptor where the slot's memory is new; a handle where that is a device's
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "memory_handle": dict, "payload": dict},
     # sampler -> trainer 0, when it is idle

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -91,25 +92,37 @@ STRATEGY_OVERRIDES = (
 """Methods of DDPStrategy that FactoredStrategy overrides or calls; a test checks that they are still there."""
 
 
-def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], bool]) -> None:
+_SIGTERM_GRACE_S = 5.0  # for the step under way, after which Lightning heeds the signal by itself
+
+
+def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], bool]) -> Callable[[], None]:
     """On SIGTERM, Lightning broadcasts from the signal's handler, in the middle of whatever collective is under way,
     and ranks may wait for each other for good. Every rank gets the signal, and every training step begins with a
-    broadcast that says so: the handler need only note it, unless ``defer`` answers that it will be seen to."""
+    broadcast that says so: the handler need only note it, unless ``defer`` answers that it will be seen to.
+
+    Returns what to call in long waits, where no step begins: it ends this rank by SIGTERMException, a while after the
+    signal."""
     connector = trainer._signal_connector
-    heard = False
+    heard_at: float | None = None
 
     def note(number: int, frame: Any) -> None:
-        nonlocal heard
+        nonlocal heard_at
         _log.info(f"[rank: {trainer.local_rank}] Received SIGTERM: {number}")
         # Not Lightning's ``received_sigterm``, which stays unset where the signal is deferred.
-        if not heard and trainer.strategy.launcher is not None:
+        if heard_at is None and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(number)
-        heard = True
+        heard_at = time.monotonic() if heard_at is None else heard_at
         if not defer():
             connector.received_sigterm = True
 
     # On the instance: other Trainers of this process, without this strategy, keep Lightning's own.
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
+
+    def end_if_told() -> None:
+        if heard_at is not None and time.monotonic() > heard_at + _SIGTERM_GRACE_S:
+            raise pl.utilities.exceptions.SIGTERMException
+
+    return end_if_told
 
 
 def logging_step(trainer: pl.Trainer) -> int | None:

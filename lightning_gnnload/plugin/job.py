@@ -213,6 +213,7 @@ class Job:
     pin_cores: bool
     connect_timeout_s: float
     stall_timeout_s: float
+    setup_timeout_s: float
     takeover: bool
 
     @property

@@ -5,8 +5,7 @@ Shapes: N graph nodes, E edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes, in_units, reserve_bytes
 from lightning_gnnload.data.pages import mapped_file
-from lightning_gnnload.data.progress import progress as bar
+from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
@@ -201,7 +200,7 @@ class _Placing:
             return np.zeros(graph.num_nodes, bool), 0.0
         visits = self.hotness
         if visits is None:
-            with _bar("Ranking lists", graph.num_edges, self.progress) as advance:
+            with progress_bar("Ranking lists", graph.num_edges, shown=self.progress) as advance:
                 visits = expected_visits(graph, advance=advance)
         reads = expected_reads(graph, visits)
         hot = hottest_lists(graph, reads, num_edges)
@@ -219,7 +218,7 @@ class _Placing:
 
     def _fill(self, what: str, chunks: Iterable[np.ndarray], count: int, dtype: np.dtype) -> torch.Tensor:
         filled, end = self.device.empty(count, _DTYPES[dtype]), 0
-        with _bar(f"Placing {what}", count, self.progress) as advance:
+        with progress_bar(f"Placing {what}", count, shown=self.progress) as advance:
             for chunk in chunks:
                 begin, end = end, end + len(chunk)
                 if len(chunk):
@@ -270,12 +269,3 @@ def _begins(hot: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, int]:
 
 def _num_bytes(*arrays: np.ndarray | None) -> int:
     return sum(array.nbytes for array in arrays if array is not None)
-
-
-@contextmanager
-def _bar(title: str, total: int, shown: bool) -> Iterator[Callable[[int], None]]:
-    if not shown:
-        yield lambda _: None
-        return
-    with bar(title, total) as advance:
-        yield advance

@@ -2,19 +2,24 @@
 
 Arguments: how, num_devices, num_samplers, and for each loss ``what:where:sampler``: what becomes of which sampler, and
 where. Each trainer writes what it saw and its final weights. A last argument of digits is how long a training step
-takes at least, in ms. NUM_NODES in the environment says of how many machines this is one.
+takes at least, in ms. NUM_NODES in the environment says of how many machines this is one, CONNECT_TIMEOUT_S how long
+ranks wait for each other, and SETUP_TIMEOUT_S how long a sampler may get nowhere.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 from pytorch_lightning import Trainer, seed_everything
 
@@ -33,6 +38,8 @@ PLACES = {
     "sanity": ("eval", 1),
     "validation": ("eval", 3),
 }
+"""Where a sampler is lost by what it does itself; at ``idle`` and ``fit_end``, trainer 0 does it to the sampler."""
+SETUP_TIMEOUT_S = float(os.environ.get("SETUP_TIMEOUT_S", 3.0 * launch.PATIENCE))
 
 
 def lose(what: str) -> None:
@@ -41,12 +48,40 @@ def lose(what: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif what == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif what == "loops":
+        while True:
+            pass
+    elif what == "sleeps":  # as who opens a file of a dead server does
+        time.sleep(3600)
+    elif what == "frozen":  # it keeps all other threads from running, too
+        ctypes.PyDLL(None).sleep(3600)
     elif what == "raises":
         raise ArithmeticError("cannot draw")
     elif what == "memory":
         raise MemoryError
     else:
         raise ValueError(what)
+
+
+def lose_other(what: str, sampler: int) -> None:
+    """Has a sampler do so, or its rank, of which the sampler is a child."""
+    pid = int(Path(f"sampler-{sampler}").read_text())
+    if what == "stopped":
+        os.kill(pid, signal.SIGSTOP)
+    elif what == "rank_stopped":
+        os.kill(psutil.Process(pid).ppid(), signal.SIGSTOP)
+    else:
+        Path(f"do-{what}-{sampler}").touch()
+        time.sleep(0.5)
+
+
+def obey(sampler: int) -> None:
+    """Does what :func:`lose_other` wants, in a thread."""
+    while True:
+        for path in Path().glob(f"do-*-{sampler}"):
+            path.unlink()
+            lose(path.name.split("-")[1])
+        time.sleep(0.02)
 
 
 class Losing(NeighborSampler):
@@ -76,6 +111,19 @@ def once(*names: str) -> bool:
     return True
 
 
+class LosingStrategy(FactoredStrategy):
+    """Is lost on a sampler rank before that connects."""
+
+    losses: Sequence[tuple[str, str, int]] = ()
+
+    def play(self, *args: Any, **kwargs: Any) -> Any:
+        for what, where, sampler in self.losses:
+            is_it = self.role is Role.SAMPLER and self.roles.index(self.local_rank) == sampler
+            if where == "launch" and is_it and once(what, where):
+                lose(what)
+        return super().play(*args, **kwargs)
+
+
 class LosingData(GraphDataModule):
     """Tells its samplers which rank's they are."""
 
@@ -89,6 +137,8 @@ class LosingData(GraphDataModule):
         strategy = self.trainer.strategy
         if strategy.role is Role.SAMPLER:
             index = strategy.roles.index(strategy.local_rank)
+            Path(f"sampler-{index}").write_text(str(os.getpid()))
+            threading.Thread(target=obey, args=(index,), name="obey", daemon=True).start()
             for sampler in (self.sampler, self.eval_sampler):
                 sampler.sampler = index
             for what, where, sampler_index in self.losses:
@@ -112,12 +162,14 @@ def main() -> None:
         if where == "start" and os.environ.get("LOCAL_RANK") == str(num_trainers + sampler):
             lose(what)
     seed_everything(1, verbose=False)
-    strategy = FactoredStrategy(
+    strategy = LosingStrategy(
         num_samplers,
         stall_timeout_s=STALL_TIMEOUT_S,
-        connect_timeout_s=30 * launch.PATIENCE,
+        connect_timeout_s=float(os.environ.get("CONNECT_TIMEOUT_S", 30 * launch.PATIENCE)),
+        setup_timeout_s=SETUP_TIMEOUT_S,
         start_method=how if how in ("spawn", "fork") else "popen",
     )
+    strategy.losses = losses
     trainer = Trainer(
         accelerator="cpu",
         devices=devices,
@@ -130,7 +182,7 @@ def main() -> None:
         enable_model_summary=False,
         enable_checkpointing=False,
     )
-    model, data = Written(step_ms()), LosingData(losses)
+    model, data = Written(step_ms(), losses), LosingData(losses)
     trainer.fit(model, data)
     began = time.monotonic()
     results = trainer.test(model, data, verbose=False)
@@ -141,13 +193,30 @@ def main() -> None:
 class Written(Recorder):
     """Writes down what it saw, in the process that trained."""
 
-    def __init__(self, step_ms: int) -> None:
+    def __init__(self, step_ms: int, losses: list[tuple[str, str, int]]) -> None:
         super().__init__()
         self.step_ms = step_ms
+        self.losses = losses
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         time.sleep(self.step_ms / 1e3)
         return super().training_step(batch, batch_idx)
+
+    def on_validation_end(self) -> None:
+        if not self.trainer.sanity_checking and self.trainer.current_epoch == 0:
+            self._lose_at("idle")
+
+    def on_fit_end(self) -> None:
+        self._lose_at("fit_end")
+
+    def _lose_at(self, now: str) -> None:
+        for what, where, rank in self.losses:
+            if where != now or self.trainer.state.fn != "fit":
+                continue
+            if what == "trainer_stopped" and self.trainer.global_rank == rank:
+                lose("stopped")
+            elif what != "trainer_stopped" and self.trainer.is_global_zero:
+                lose_other(what, rank)
 
     def teardown(self, stage: Any) -> None:
         if self.trainer.strategy.role is Role.TRAINER:

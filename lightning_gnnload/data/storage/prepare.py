@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +64,7 @@ def save_features(
     file_name = array_file(name)
     check_place(place, "features", overwrite=overwrite)  # before rows are asked for, which may take long
     table = _Table(rows)
-    shown: AbstractContextManager[Callable[[int], Any]] = (
-        progress_bar("Writing features", table.size_bytes) if progress else nullcontext(lambda amount: None)
-    )
+    shown = progress_bar("Writing features", table.size_bytes, shown=progress)
     try:
         with new_folder(place, "features", overwrite=overwrite) as made, shown as advance:
             checksums = write_chunks(made / file_name, table.chunks(advance), table.size_bytes or 0)

@@ -28,6 +28,7 @@ class GatherGroup:
         count: how many they are.
         name: what they call themselves, alike in all of them and in no other job, and known to nobody else.
         timeout_s: how long they wait for each other to come.
+        silence_s: how long one may keep the others waiting, once all have come, while it gets nowhere.
         trainer: the rank of the trainer that this rank alone gathers for, and no other one; None: for all of them.
         ranks: their global ranks, for messages.
     """
@@ -39,6 +40,7 @@ class GatherGroup:
     timeout_s: float = 0.0
     trainer: int | None = None
     ranks: tuple[int, ...] = ()
+    silence_s: float = _WAIT_S
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:
@@ -75,7 +77,7 @@ class GatherGroup:
         if self.count == 1:
             return None
         timeout_s = min(self.timeout_s, at_most_s)
-        return Membership(what, self.index, self.count, timeout_s, key=self.name, ranks=self.ranks)
+        return Membership(what, self.index, self.count, timeout_s, self.silence_s, key=self.name, ranks=self.ranks)
 
 
 def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -75,7 +76,11 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 8;
             on a lone device half of them, at most 4.
         connect_timeout_s: how long ranks wait for each other to start.
-        stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost.
+        stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost. At the
+            end of a call, how long a sampler may take to end.
+        setup_timeout_s: how long a sampler may get nowhere before its first mini-batch, in the data module's ``setup``
+            or in opening features; then it counts as lost. Rows that are cached and mini-batches that are sampled
+            ahead count as progress, however long they take. What ``setup`` does is not seen.
         takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
             stopped, raised): the others take its work over, or the trainers sample themselves. Else the job ends.
         **ddp: arguments of Lightning's DDPStrategy.
@@ -101,6 +106,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         sampler_threads: int | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
+        setup_timeout_s: float = 1800.0,
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
@@ -110,9 +116,10 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         check_staleness(staleness, ddp, switching=switching)
         if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
             raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
-        for name, seconds in (("connect_timeout_s", connect_timeout_s), ("stall_timeout_s", stall_timeout_s)):
+        timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}
+        for name, seconds in timeouts.items():
             if not seconds > 0:
-                raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
+                raise RoleConfigError(f"{name}_timeout_s={seconds!r}: a positive number of seconds is needed.")
         if not isinstance(takeover, bool):
             raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.samplers = samplers
@@ -127,6 +134,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.sampler_threads = sampler_threads
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
+        self.setup_timeout_s = setup_timeout_s
         self.takeover = takeover
         self.queue: BatchQueue | None = None
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
@@ -171,7 +179,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.local_rank not in ranks:
             return GatherGroup(is_here=False)
         name = f"{self.run_name}-{self.session}"
-        return self._group(True, ranks, name)
+        # Later than one that hangs gives itself up: the others name it then, and why it hung.
+        return replace(self._group(True, ranks, name), silence_s=2 * self.setup_timeout_s)
 
     @property
     def training(self) -> GatherGroup:
@@ -213,6 +222,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             pin_cores=self.pin_cores,
             connect_timeout_s=self.connect_timeout_s,
             stall_timeout_s=self.stall_timeout_s,
+            setup_timeout_s=self.setup_timeout_s,
             takeover=self.takeover,
         )
 
@@ -235,7 +245,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
             self.queue = ranks.open_queue(self.job, reader)
-            compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
+            self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
             return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
 

@@ -5,16 +5,13 @@ The function that they are given is wrapped by the strategy's ``play``; nothing 
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import logging
 import os
 import signal
-import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -23,18 +20,20 @@ import torch.distributed as dist
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
+from lightning_gnnload.data import processes
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision
+from lightning_gnnload.plugin.strategy.children import GRACE_S, ChildProcesses, SpawnedRanks
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 
-GRACE_S = 5.0
-"""Ranks that see another one end get so long to say why, and to stop in good order."""
 _POLL_S = 0.2
 _PARENT = "GNNLOAD_PARENT_PID"
+_parted: list[Flag] = []
+"""The flag of this rank, while it is in no launch."""
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +53,7 @@ def is_child() -> bool:
 
 
 @contextmanager
-def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
+def end_with_parent(can_tell: Callable[[], bool], run: str, local_rank: int) -> Iterator[None]:
     """Makes a started rank end soon after rank 0, or torchrun's agent, should that die.
 
     While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody. Ranks of an agent
@@ -62,13 +61,18 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
 
     Args:
         can_tell: whether this rank will notice by itself, and can tell others; it gets the time to.
+        run: name that the ranks of this machine share.
+        local_rank: this one's.
     """
     is_over = threading.Event()
 
+    def is_there(parent: int) -> bool:
+        return os.getppid() == parent and not flags.is_up(flags.rank_ended(run, 0))
+
     def watch(parent: int, who: str) -> None:
         # If it is gone before the first look, nobody is left to tell: no time to do so is given.
-        was_there = os.getppid() == parent
-        while os.getppid() == parent:
+        was_there = is_there(parent)
+        while is_there(parent):
             if is_over.wait(_POLL_S):
                 return
         grace_s = GRACE_S if was_there and can_tell() else 0.0
@@ -84,88 +88,18 @@ def end_with_parent(can_tell: Callable[[], bool]) -> Iterator[None]:
     parent = agent or int(os.environ.get(_PARENT, 0))
     who = "torchrun's agent" if agent else "rank 0"
     watcher = threading.Thread(target=watch, args=(parent, who), name="gnnload-parent", daemon=True)
+    while _parted:
+        _parted.pop().lower()  # it was up since the launch before
     if parent:
         watcher.start()
     try:
         yield
     finally:
+        if is_child():
+            _parted.append(Flag(flags.rank_parted(run, local_rank)))
         is_over.set()
         if parent:
             watcher.join()  # it holds what can_tell holds: a strategy, with its trainer, features and files
-
-
-class ChildProcesses:
-    """Watches the ranks that this process has started, in a thread, and kills those that hang when it ends.
-
-    Lightning's own observer kills all ranks within five seconds of one's end, often before any could tell the
-    reason. This one waits for this process to notice by itself, and kills only what hangs. A rank that may end, as a
-    sampler may whose work is taken over, is let go; a flag tells all others that it will never connect.
-
-    Args:
-        processes: local ranks 1, 2, ..., in order.
-        run: name that the ranks of this machine share.
-        may_end: whether a local rank is one that may.
-    """
-
-    def __init__(self, processes: Sequence[subprocess.Popen], run: str, may_end: Callable[[int], bool]) -> None:
-        self.processes = list(processes)
-        self._run = run
-        self._may_end = may_end
-        self._ended: dict[int, Flag] = {}
-        self._ending = False
-        threading.Thread(target=self._watch, name="gnnload-children", daemon=True).start()
-        atexit.register(self._at_exit)
-
-    def begin_launch(self, may_end: Callable[[int], bool]) -> None:
-        """Begins another Trainer's launch, in which ranks may have other roles."""
-        self._may_end = may_end
-
-    @property
-    def exit_codes(self) -> dict[int, int]:
-        """The exit codes of the local ranks whose processes have ended."""
-        # A copy of the keys: the watching thread adds to them.
-        return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
-
-    def send_signal(self, number: int) -> None:
-        for process in self.processes:
-            process.send_signal(number)
-
-    def expect_end(self) -> None:
-        """Notes that this process has failed and will end, and that the others must too."""
-        self._ending = True
-
-    def _watch(self) -> None:
-        codes: dict[int, int] = {}
-        while not codes:
-            for local_rank, process in enumerate(self.processes, 1):
-                if process.poll() is not None and local_rank not in self._ended:
-                    # Kept: a flag goes down with its socket.
-                    self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
-            # Asked of all each time: roles change from launch to launch, and when they are decided.
-            codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
-            if len(self._ended) == len(self.processes) and not codes:
-                return
-            time.sleep(_POLL_S)
-        deadline = time.monotonic() + GRACE_S
-        while time.monotonic() < deadline:
-            if self._ending:
-                return
-            time.sleep(_POLL_S)
-        _log.error(
-            f"local rank {min(codes)} ended with exit code {codes[min(codes)]}, and rank 0 hangs since: "
-            f"ending all ranks. What the other ranks wrote above may say why."
-        )
-        self.send_signal(signal.SIGKILL)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    def _at_exit(self) -> None:
-        # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
-        if not self._ending:
-            return
-        deadline = time.monotonic() + GRACE_S
-        while any(process.poll() is None for process in self.processes) and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        self.send_signal(signal.SIGKILL)
 
 
 _sessions = itertools.count(1)
@@ -195,7 +129,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
-            with end_with_parent(self._can_tell):
+            with end_with_parent(self._can_tell, self._ranked.run_name, self._ranked.local_rank):
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except BaseException as error:
             # A tuner's exit ends a search, not the job: this process goes on, and so must the others.
@@ -251,8 +185,19 @@ def private_temporary_files() -> Iterator[None]:
             tempfile.tempdir = before
 
 
+def wake_rank(local_rank: int) -> None:
+    """Lets a local rank go on that a script, torchrun or SLURM has started, should it be stopped."""
+    ancestor = os.getpid() if ScriptLauncher._children is not None else os.getppid()
+    variables = {f"{name}={local_rank}".encode() for name in ("LOCAL_RANK", "SLURM_LOCALID")}
+    for pid in processes.descendants(ancestor, variables):
+        if processes.wake(pid):
+            _log.warning(f"Local rank {local_rank} was stopped before it connected: it is woken up.")
+
+
 class SpawnLauncher(MultiProcessingLauncher):
-    """Spawns or forks the local ranks from this process."""
+    """Spawns or forks the local ranks from this process, and ends samplers that outlive all trainers."""
+
+    _procs: list[Any] = []  # noqa: RUF012 - for copies in ranks, which have started none
 
     def __init__(self, strategy: RankedStrategy, start_method: Any) -> None:
         super().__init__(_AllRanks(strategy), start_method=start_method)  # type: ignore[arg-type]
@@ -270,6 +215,21 @@ class SpawnLauncher(MultiProcessingLauncher):
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
             raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
+
+    @property
+    def procs(self) -> list[Any]:
+        """The processes that were started."""
+        return self._procs
+
+    @procs.setter
+    def procs(self, started: list[Any]) -> None:
+        # Lightning sets them as soon as they run, and joins them then.
+        self._procs = started
+        if started:
+            SpawnedRanks(started, self._ranked.roles.num_trainers, self._ranked.job.stall_timeout_s).watch()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"procs": [], "_procs": []}  # processes cannot be pickled
 
     def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
         """Collects in rank 0 what the process that spawned it must know."""

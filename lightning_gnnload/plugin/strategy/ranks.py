@@ -44,6 +44,7 @@ from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.module.integrity import check_alike
 from lightning_gnnload.plugin.strategy import failover
 from lightning_gnnload.plugin.strategy.adoption import adopt
+from lightning_gnnload.plugin.strategy.launcher import wake_rank
 from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
 from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, FailureStore, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
@@ -70,6 +71,7 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
         takeover=job.takeover,
         known_gone=_gone,
         has_ended=lambda sampler: flags.is_up(flags.rank_ended(job.run_name, roles.num_trainers + sampler)),
+        on_late=lambda sampler: wake_rank(roles.num_trainers + sampler),
         pinned=job.device.type == "cuda",
         reader=reader,
     )
@@ -150,6 +152,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         num_threads=job.num_sampler_threads,
         open_source=sources.open,
         connect_timeout_s=job.connect_timeout_s,
+        setup_timeout_s=job.setup_timeout_s,
         first_trainer_rank=job.roles.global_rank(job.node_rank, 0),
         takeover=job.takeover,
     )

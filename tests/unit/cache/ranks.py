@@ -12,13 +12,15 @@ from lightning_gnnload.cache.peers import Membership
 TIMEOUT_S = 10.0
 
 
-def together(count: int, work: Callable[[Membership], Any], timeout_s: float = TIMEOUT_S) -> list[Any]:
+def together(
+    count: int, work: Callable[[Membership], Any], timeout_s: float = TIMEOUT_S, silence_s: float = TIMEOUT_S
+) -> list[Any]:
     """What each peer's work returned or raised."""
     name, ends = uuid.uuid4().hex, [None] * count
 
     def run(index: int) -> None:
         try:
-            ends[index] = work(Membership(name, index, count, timeout_s))
+            ends[index] = work(Membership(name, index, count, timeout_s, silence_s))
         except Exception as error:
             ends[index] = error
 

@@ -15,10 +15,12 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache import peers as peers_module
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.cache.shared import is_mapped_file, share_rows
 from lightning_gnnload.data import sockets
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.errors import CacheShareError
 from tests.unit.cache.ranks import TIMEOUT_S, together
 
@@ -263,3 +265,69 @@ def test_another_rows_table_is_refused_by_all() -> None:
     for end in together(3, work):
         assert isinstance(end, CacheShareError)
         assert "row 17 of 40" in str(end)
+
+
+# Peers that take long, or hang.
+
+
+@pytest.fixture
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "_LOOK_S", 0.05)
+
+
+@pytest.mark.usefixtures("_looks_often")
+@pytest.mark.parametrize("slow", [0, 2])
+def test_who_takes_long_but_gets_on_is_waited_for(slow: int) -> None:
+    # Longer than anybody may be silent. Peer 1 hears of peer 2 through peer 0 alone, which waits itself.
+    def work(peers: PeerGroup) -> list[int]:
+        if peers.membership.index == slow:
+            for _ in range(12):
+                time.sleep(0.1)
+                peers.say_busy()  # as its pulse has it do; here, all peers are one process
+        return [each.fields["i"] for each in peers.all_gather({"i": peers.membership.index})]
+
+    assert together(3, meet(work), silence_s=0.4) == [[0, 1, 2]] * 3
+
+
+@pytest.mark.usefixtures("_looks_often")
+@pytest.mark.parametrize("hanging", [0, 2])
+def test_who_gets_nowhere_is_given_up_and_named(hanging: int) -> None:
+    def work(peers: PeerGroup) -> None:
+        if peers.membership.index == hanging:
+            time.sleep(2)
+        peers.all_gather({})
+
+    ends = together(3, meet(work), silence_s=0.4)
+    waiting = [str(end) for index, end in enumerate(ends) if index != hanging]
+    assert all(f"sharer {hanging} of" in end and "got nowhere for 0.4 s" in end for end in waiting), ends
+
+
+def test_pieces_of_work_are_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+    monkeypatch.setattr(PeerGroup, "say_busy", lambda self, but=(): but or said.append(self.membership.index))
+
+    def work(peers: PeerGroup) -> None:
+        peers.agree({})
+        if peers.membership.index == 1:
+            PULSE.beat()
+        peers.agree({})
+
+    assert together(2, meet(work)) == [None, None]
+    assert set(said) == {0, 1}  # whose process is one
+    PULSE.beat()
+    assert len(said) == 2
+
+
+@pytest.mark.usefixtures("_looks_often")
+def test_who_waits_says_so_meanwhile() -> None:
+    waited: list[bool] = []
+
+    def work(peers: PeerGroup) -> None:
+        if peers.membership.index == 1:
+            time.sleep(0.3)
+            waited.append(PULSE.is_waiting)
+        peers.agree({})
+
+    together(2, meet(work))
+    assert waited == [True]
+    assert not PULSE.is_waiting

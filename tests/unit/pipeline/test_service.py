@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.data import sockets
+from lightning_gnnload.data import processes, sockets
 from lightning_gnnload.errors import (
     QueueProtocolError,
     QueueStalledError,
@@ -19,9 +19,9 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import sampler_pool, wire
-from lightning_gnnload.pipeline import service as service_module
+from lightning_gnnload.pipeline import flags, setup_watch, wire
 from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.pipeline.streams import StreamSpec
@@ -34,7 +34,7 @@ SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=3)
 @pytest.fixture(autouse=True)
 def _kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer ends a sampler that does not answer its last words: here it would be this process."""
-    monkeypatch.setattr(sampler_pool, "_kill", lambda pid: pytest.fail("a sampler did not part in time"))
+    monkeypatch.setattr(processes, "send_signal", lambda *_: pytest.fail("a sampler did not part in time"))
 
 
 class Failing(NeighborSampler):
@@ -90,7 +90,7 @@ def test_opening_may_take_longer_than_a_stall() -> None:
 
 def test_opening_waits_for_no_trainer_that_does_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     # One that computes for minutes: a connection holds some 280 signs of life.
-    monkeypatch.setattr(service_module, "_HEARTBEAT_S", 5e-4)
+    monkeypatch.setattr(setup_watch, "_HEARTBEAT_S", 5e-4)
 
     def open_source(spec: StreamSpec):
         time.sleep(1.5)
@@ -146,6 +146,17 @@ def test_a_trainer_that_vanishes_is_noticed() -> None:
 def test_nobody_knows_of_a_failure() -> None:
     with job() as running:
         assert running.queue().failure_behind(timeout_s=0.2) is None
+
+
+def test_a_sampler_that_comes_too_late_ends_with_the_trainers() -> None:
+    # They gave it up, as it was stopped before it connected: their flags are all that it sees of them.
+    with job(connect_timeout_s=60) as running:
+        trainer = Flag(flags.trainer_alive(running.name, 0))
+        time.sleep(1)
+        assert not running.ends
+        trainer.lower()
+        running.join()
+        assert running.ends == {0: None}
 
 
 def test_trainers_that_never_come() -> None:
@@ -386,6 +397,30 @@ def test_a_sampler_that_stops_is_waited_for_so_long() -> None:
         queue = connected(name, stall_timeout_s=0.3)
         with pytest.raises(QueueStalledError, match=r"rank 7.*step 2.*stall_timeout_s"):
             queue.take(queue.open(SPEC), 2)
+        queue.goodbye()
+
+
+def test_a_sampler_that_does_not_open_is_waited_for_so_long_though_it_owes_no_step() -> None:
+    # Another one may wait for it to fill a cache together: whoever makes the step cannot make it before.
+    with played_sampler() as name:
+        queue = connected(name, stall_timeout_s=0.3)
+        number = queue.open(SPEC)
+        queue._pool.peers[0].shares.clear()
+        with pytest.raises(QueueStalledError, match=r"rank 7.*opening.*stall_timeout_s"):
+            queue.take(number, 0)
+        queue.goodbye()
+
+
+def test_who_has_opened_and_owes_nothing_may_be_silent() -> None:
+    with played_sampler(("opened", {"stream": 0})) as name:
+        queue = connected(name)
+        number, (peer,) = queue.open(SPEC), queue._pool.peers
+        peer.shares.clear()
+        while number not in peer.opened:
+            queue.pump(1)
+        peer.heard_at -= 60
+        queue._find_stalled(number, asked_at=0)
+        assert queue.alive == [0]
         queue.goodbye()
 
 

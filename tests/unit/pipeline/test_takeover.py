@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from lightning_gnnload.data import processes
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
-from lightning_gnnload.pipeline import flags, sampler_pool, wire
+from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
@@ -50,7 +51,7 @@ def sequential() -> BatchSource:
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Who would have been killed: here, this process."""
     pids: list[int] = []
-    monkeypatch.setattr(sampler_pool, "_kill", pids.append)
+    monkeypatch.setattr(processes, "send_signal", lambda pid, number: pids.append(pid))
     return pids
 
 

@@ -1,5 +1,8 @@
 """What becomes of the ranks that a script started."""
 
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -7,9 +10,11 @@ import uuid
 
 import psutil
 import pytest
+from torch.multiprocessing import ProcessContext, ProcessExitedException
 
 from lightning_gnnload.pipeline import flags
-from lightning_gnnload.plugin.strategy.launcher import ChildProcesses
+from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.plugin.strategy.children import ChildProcesses, SpawnedRanks
 from tests import forkserver
 
 pytestmark = pytest.mark.slow
@@ -71,3 +76,72 @@ def test_a_rank_that_hangs_ends_with_rank_0(does: str, status: int) -> None:
         assert rank_0.wait(30) == status
     _, left = psutil.wait_procs([hanging], timeout=10)
     assert not [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, 0])
+def test_a_rank_that_hangs_ends_with_rank_0_though_that_ends_well(number: int) -> None:
+    run = uuid.uuid4().hex
+    hangs = f'hanging.send_signal({int(number)}); ChildProcesses([hanging], "", lambda local_rank: False)'
+    command = [sys.executable, "-c", (RANK_0 + hangs).replace('""', repr(run))]
+    with forkserver.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rank_0:
+        assert rank_0.stdout is not None
+        hanging = psutil.Process(int(rank_0.stdout.readline()))
+        assert rank_0.wait(30) == 0
+    psutil.wait_procs([hanging], timeout=10)
+    assert not is_left(hanging)
+
+
+def test_a_rank_whose_launch_is_over_may_outlive_rank_0() -> None:
+    run = uuid.uuid4().hex
+    parted = Flag(flags.rank_parted(run, 1))
+    command = [
+        sys.executable,
+        "-c",
+        (RANK_0 + 'ChildProcesses([hanging], "", lambda local_rank: False)').replace('""', repr(run)),
+    ]
+    try:
+        with forkserver.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as rank_0:
+            assert rank_0.stdout is not None
+            working = psutil.Process(int(rank_0.stdout.readline()))
+            assert rank_0.wait(30) == 0
+        assert is_left(working)
+    finally:
+        working.kill()
+        parted.lower()
+
+
+def is_left(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_sampler_that_outlives_all_spawned_trainers_is_ended_and_excused(stopped: bool) -> None:
+    context = multiprocessing.get_context("fork")
+    started = [context.Process(target=time.sleep, args=(seconds,)) for seconds in (0.2, 0.4, 60)]
+    for process in started:
+        process.start()
+    joined = ProcessContext(started, [""] * 3)
+    if stopped:
+        os.kill(started[2].pid, signal.SIGSTOP)
+    began = time.monotonic()
+    SpawnedRanks(started, num_trainers=2, end_timeout_s=1.0).watch()
+    join(joined)
+    assert time.monotonic() > began + 1.4  # it had its time
+    assert started[2].exitcode == 0
+    assert started[1].exitcode == 0
+
+
+def test_a_sampler_that_fails_by_itself_is_not_excused() -> None:
+    context = multiprocessing.get_context("fork")
+    started = [context.Process(target=time.sleep, args=(0.2,)), context.Process(target=sys.exit, args=(3,))]
+    for process in started:
+        process.start()
+    SpawnedRanks(started, num_trainers=1, end_timeout_s=1.0).watch()
+    with pytest.raises(ProcessExitedException, match="exit code 3"):
+        join(ProcessContext(started, [""] * 2))
+
+
+def join(context: ProcessContext) -> None:
+    deadline = time.monotonic() + 20
+    while not context.join(timeout=10):
+        assert time.monotonic() < deadline

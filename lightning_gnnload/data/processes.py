@@ -1,0 +1,49 @@
+"""Other processes of this machine: whether one is stopped, and signals to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is stopped (SIGSTOP, SIGTSTP, a debugger): it does nothing until SIGCONT."""
+    return _stat(pid)[:1] in (["T"], ["t"])
+
+
+def wake(pid: int) -> bool:
+    """Lets a stopped process go on; returns whether it was one."""
+    return is_stopped(pid) and send_signal(pid, signal.SIGCONT)
+
+
+def send_signal(pid: int, number: int) -> bool:
+    """Sends a signal to another process than this one; returns whether there is one."""
+    if pid == os.getpid():
+        return False
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
+def descendants(ancestor: int, variables: set[bytes]) -> list[int]:
+    """Finds processes that ``ancestor`` or its children started with one of ``variables``, as ``b"NAME=value"``."""
+    parents = {int(pid): int(stat[1]) for pid in os.listdir("/proc") if pid.isdigit() and (stat := _stat(int(pid)))}
+    found = []
+    for pid, parent in parents.items():
+        if ancestor in (parent, parents.get(parent)):
+            with suppress(OSError):  # it has ended meanwhile
+                if variables & set(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")):
+                    found.append(pid)
+    return found
+
+
+def _stat(pid: int) -> list[str]:
+    """Returns a process's state, its parent and what else the kernel tells; nothing for one that is gone."""
+    try:
+        # After the command's name, which may hold blanks and brackets of its own.
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    except OSError:
+        return []

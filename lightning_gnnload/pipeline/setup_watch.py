@@ -1,0 +1,45 @@
+"""A watch over a thread that may be busy for long: it tells whether the thread gets on, not only that it lives."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from lightning_gnnload.data.pulse import PULSE
+
+_HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
+
+
+@contextmanager
+def watched(timeout_s: float, *, gets_on: Callable[[], None], hangs: Callable[[str], None]) -> Iterator[None]:
+    """Watches this thread from another one, until the block ends.
+
+    Args:
+        timeout_s: how long there may be no beat of this process's pulse. While this process waits for another one,
+            nothing counts: it is the other's to get on.
+        gets_on: called each second until then.
+        hangs: called once then, with the stack of the thread that hangs.
+    """
+    over, working = threading.Event(), threading.get_ident()
+
+    def watch() -> None:
+        # Counted in looks, not by the clock: a machine that is suspended, or a stopped job, makes no progress either.
+        beats, idle_s = PULSE.beats, 0.0
+        while not over.wait(_HEARTBEAT_S):
+            has_moved = PULSE.is_waiting or PULSE.beats != beats
+            beats, idle_s = PULSE.beats, 0.0 if has_moved else idle_s + _HEARTBEAT_S
+            if idle_s >= timeout_s:
+                hangs("".join(traceback.format_stack(sys._current_frames()[working])))
+                return
+            gets_on()
+
+    thread = threading.Thread(target=watch, name="gnnload-watch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,57 @@
+"""What is told of other processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from lightning_gnnload.data import processes
+
+SLEEP = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
+
+
+def wait_until(stopped: bool, pid: int) -> None:
+    deadline = time.monotonic() + 10
+    while processes.is_stopped(pid) != stopped:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_stopped_process_is_known_and_woken() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert not processes.wake(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            wait_until(True, process.pid)
+            assert processes.wake(process.pid)
+            wait_until(False, process.pid)
+        finally:
+            process.kill()
+    assert not processes.is_stopped(process.pid)
+    assert not processes.send_signal(process.pid, signal.SIGKILL)
+
+
+def test_no_process_signals_itself() -> None:
+    assert not processes.send_signal(os.getpid(), signal.SIGKILL)
+
+
+def test_descendants_are_known_by_what_they_were_started_with() -> None:
+    wanted, other = (os.environ | {"LOCAL_RANK": rank} for rank in ("7", "77"))
+    with (
+        subprocess.Popen([sys.executable, "-c", SLEEP], env=wanted, start_new_session=True) as forking,
+        subprocess.Popen(["sleep", "60"], env=other) as unlike,
+    ):
+        try:
+            deadline = time.monotonic() + 20
+            # A rank, and the child that it forks.
+            while len(found := processes.descendants(os.getpid(), {b"LOCAL_RANK=7"})) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            assert forking.pid in found
+            assert unlike.pid not in found
+        finally:
+            os.killpg(forking.pid, signal.SIGKILL)
+            unlike.kill()
