@@ -10,9 +10,8 @@ import re
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,7 +21,7 @@ import torch
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.pages import let_go
 from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION
-from lightning_gnnload.data.storage.places import Kind, check_place
+from lightning_gnnload.data.storage.places import Kind, check_locked_place, check_place, locked
 from lightning_gnnload.data.storage.swap import exchange
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
@@ -48,17 +47,17 @@ def new_folder(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, r
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
     target = Path(folder)
-    check = partial(check_place, folder, kind, overwrite=overwrite, repair=repair)
-    check()
+    rules: dict[str, Any] = {"kind": kind, "overwrite": overwrite, "repair": repair}
+    check_place(folder, **rules)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(target)  # which may put one back
-        check()
+        check_place(folder, **rules)
         with workshop(target) as place:
             made = place / "new"
             made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
             yield made
-            _move_into_place(made, target, place / "old", check)
+            _move_into_place(made, target, place / "old", rules)
     except FeatureFileError:
         raise  # rows that could not be read
     except OSError as error:
@@ -198,10 +197,9 @@ def workshop(target: Path) -> Iterator[Path]:
     with ExitStack() as held:
         while True:
             place = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
-            with suppress(FileNotFoundError):
-                held.enter_context(_locked(place, fcntl.LOCK_EX))
-                if place.exists():  # else another process took it for a leftover before the lock was ours
-                    break
+            held.enter_context(locked(place, fcntl.LOCK_EX))
+            if place.exists():  # else another process took it for a leftover before the lock was ours
+                break
         try:
             yield place
         finally:
@@ -214,42 +212,24 @@ def clear_leftovers(target: Path) -> None:
     for place in [path for path in target.parent.iterdir() if name.fullmatch(path.name)]:
         if place.is_symlink():
             continue
-        with suppress(OSError), _locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+        with locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             # A process that still writes holds this lock; the kernel released that of a process that died.
             if is_ours:
                 # It was killed between the two renames of _move_into_place.
                 if (place / "old").exists() and not os.path.lexists(target):
-                    os.rename(place / "old", target)
+                    with suppress(OSError):  # another process has moved its own there since
+                        os.rename(place / "old", target)
                 shutil.rmtree(place, ignore_errors=True)
 
 
-@contextmanager
-def _locked(folder: Path, operation: int) -> Iterator[bool]:
-    """Holds a folder's lock; gives whether it is ours, which it never is where the file system has no such locks.
-
-    Raises:
-        OSError: the folder is gone, or another user's.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(descriptor, operation)
-            is_ours = True
-        except OSError:
-            is_ours = False
-        yield is_ours
-    finally:
-        os.close(descriptor)
-
-
-def _move_into_place(made: Path, target: Path, old: Path, check: Callable[[], None]) -> None:
+def _move_into_place(made: Path, target: Path, old: Path, rules: dict[str, Any]) -> None:
     """Moves a folder to its place; a folder that stood there is then where this one was, or is ``old``.
 
     Others that write the same folder wait for the lock of the folder around it. So none comes between the look at what
     is there and the exchange.
     """
-    with _locked(target.parent, fcntl.LOCK_EX):
-        check()  # again: it may have taken hours, and another process may have been faster
+    with locked(target.parent, fcntl.LOCK_EX):
+        check_locked_place(target, **rules)  # again: it may have taken hours, and another process may have been faster
         if not os.path.lexists(target):
             os.rename(made, target)
         elif not exchange(made, target):

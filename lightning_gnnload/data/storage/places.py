@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +40,12 @@ def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, 
     place = Path(folder)
     if place.name in ("", "..") or "\0" in str(place):
         raise StoreFormatError(f"{str(folder)!r} does not name a folder that could be written. Give one with a name.")
+    with locked(place.parent, fcntl.LOCK_SH):  # who exchanges folders waits, so that this sees the one or the other
+        check_locked_place(place, kind, overwrite=overwrite, repair=repair)
+
+
+def check_locked_place(place: Path, kind: Kind, *, overwrite: bool, repair: bool) -> None:
+    """Does what :func:`check_place` does, for one who holds the lock of the folder around it."""
     if not os.path.lexists(place):
         check_parent(place)
         return
@@ -52,6 +61,30 @@ def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, 
     with OpenFolder(place) as opened:
         if found := opened.names():
             _check_content(opened, found, kind, repair)
+
+
+@contextmanager
+def locked(folder: Path, operation: int) -> Iterator[bool]:
+    """Holds a folder's lock, as ``fcntl.flock`` takes it; gives whether it is ours.
+
+    It never is where the folder is gone or may not be read, or where the file system has no such locks.
+    """
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield False
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, operation)
+            is_ours = True
+        except OSError:
+            is_ours = False
+        yield is_ours
+    finally:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork of this process may have the descriptor, too
+        os.close(descriptor)
 
 
 def check_parent(place: Path) -> None:
@@ -75,7 +108,8 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
         parts = {part_folder(number) for number in range(len(described["parts"]))} if described else set()
     except (StoreFormatError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         # Broken, as a disk may do; but what another program wrote is sound, and not ours.
-        ours = repair and not (isinstance(manifest, dict) and manifest.get("format") != FORMAT)
+        manifest = manifest if isinstance(manifest, dict) else {}
+        ours = repair and manifest.get("format", FORMAT) == FORMAT
         files, described, parts = set(), None, set()
     if not ours:
         raise StoreFormatError(
@@ -84,7 +118,7 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
         )
     if repair:
         files |= {name for name in found if name.endswith(".bin")}
-    has = "partition" if described else "graph" if "indptr" in (manifest or {}).get("arrays", ()) else "features"
+    has = "partition" if described else "graph" if "indptr" in manifest.get("arrays", ()) else "features"
     if kind not in (None, has) and not repair:
         raise StoreFormatError(
             f"{folder.path} holds a {has.removesuffix('s')} folder, which a {kind} does not replace. {_YOURSELF}"

@@ -111,7 +111,7 @@ def test_other_settings_stay(folder: Path) -> None:
 def test_seeds_of_all_parts_are_known_without_their_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_partition(folder)
     expected = [part.seeds["val"].tolist() for part in loaded.parts]
-    monkeypatch.setattr(parts, "load_graph_data", lambda *_, **__: pytest.fail("a graph was loaded"))
+    monkeypatch.setattr(parts, "open_graph", lambda *_, **__: pytest.fail("a graph was loaded"))
     seeds = load_partition(folder).seeds_of("val")
     assert seeds is not None
     assert [ids.tolist() for ids in seeds] == expected
