@@ -1,0 +1,5 @@
+from tests.faults.campaign.attack import Attack, Verdict
+class Resumes(Attack):
+    name = "resumes"; good = frozenset(); ways = ("none",)
+    def obstacle(self, way): return "unwritten"
+    def trial(self, way, choose, folder): raise NotImplementedError
