@@ -102,7 +102,7 @@ def _way(attack: Attack, number: int, options: argparse.Namespace) -> str | None
 
 def _trial(attack: Attack, way: str, number: int, options: argparse.Namespace, folder: Path) -> Row:
     (folder / "tmp").mkdir(parents=True)
-    os.environ["TMPDIR"] = str(folder / "tmp")
+    os.environ["TMPDIR"] = str(folder / "tmp")  # of the trial's processes
     before, began = guards.footprint(), time.monotonic()
     choose = Random(f"{options.seed}/{attack.name}/{number}")
     try:
@@ -122,10 +122,10 @@ def _trial(attack: Attack, way: str, number: int, options: argparse.Namespace, f
     return Row(attack.name, way, number, verdict.what, is_good, round(seconds, 2), verdict.figures)
 
 
-def leftovers(tmp: Path, before: guards.Footprint) -> list[str]:
-    """Lists what a trial left: files for a while, shared memory, processes, and what these still hold."""
+def leftovers(tmp: Path, before: guards.Footprint, grace_s: float = guards.GRACE_S) -> list[str]:
+    """Lists what a trial left: files for a while, shared memory, processes, and what these still hold. Ends these."""
     files = [str(path) for path in tmp.iterdir() if not path.name.startswith(_OF_TORCH)]
-    held = guards.leaks(before)
+    held = guards.leaks(before, grace_s)
     guards.kill(guards.new_children(before))
     return files + held
 
@@ -141,9 +141,13 @@ def _report(rows: list[Row], options: argparse.Namespace) -> None:
     counted: defaultdict[tuple[str, str, str, bool], list[Row]] = defaultdict(list)
     for row in rows:
         counted[row.attack, row.way, row.what, row.is_good].append(row)
-    print("\n| attack | way | what came of it | trials | good | figures, median |\n| --- | --- | --- | ---: | --- | --- |")
+    print(
+        "\n| attack | way | what came of it | trials | good | figures, median |\n| --- | --- | --- | ---: | --- | --- |"
+    )
     order = list(ATTACKS)
-    for (attack, way, what, good), found in sorted(counted.items(), key=lambda each: (order.index(each[0][0]), each[0])):
+    for (attack, way, what, good), found in sorted(
+        counted.items(), key=lambda each: (order.index(each[0][0]), each[0])
+    ):
         figures = ", ".join(
             f"{statistics.median(row.figures[name] for row in found if name in row.figures):.3g} {name}"
             for name in found[0].figures

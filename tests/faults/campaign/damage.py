@@ -109,7 +109,9 @@ class Damage(Attack):
     ways = (*AT_REST, *IN_USE)
 
     def trial(self, way: str, choose: Random, folder: Path) -> Verdict:
-        kinds = ["graph"] if way in IN_USE else ["graph", "partition", *(["features"] if way != "arrays exchanged" else [])]
+        kinds = (
+            ["graph"] if way in IN_USE else ["graph", "partition", *(["features"] if way != "arrays exchanged" else [])]
+        )
         kind = choose.choice(kinds)
         sampler = choose.choice(list(damaged.SAMPLERS) if kind == "graph" else _OF_PARTITIONS)
         sound, _, output = _use(folder, kind, sampler, "save")

@@ -1,8 +1,8 @@
 """A whole job, fit and then test, that misfortunes befall.
 
-Arguments: how, num_devices, num_samplers, ms that a training step takes at least, num_epochs, and misfortunes, each
-``what:where:visit:sampler``: what becomes of which sampler when it comes to a place for the ``visit``-th time. Each
-trainer writes what it saw and its final weights.
+Arguments: how, num_devices, num_samplers, ms that a training step takes at least, num_epochs, "shared" where samplers
+share a cache, and misfortunes, each ``what:where:visit:sampler``: what becomes of which sampler when it comes to a place
+for the ``visit``-th time. Each trainer writes what it saw and its final weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer, seed_everything
 
-from lightning_gnnload import FactoredStrategy, FeatureStore, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload import FactoredStrategy, FeatureCache, FeatureStore, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.job import Role
 from tests.faults.campaign.jobs import TRAINED, keep_to_given_cores
 from tests.faults.takeover import Written, once
@@ -40,7 +40,7 @@ def visit(where: str) -> None:
     """Comes to a place, and suffers what is to happen there."""
     number = _visits[where]
     _visits[where] += 1
-    for what, place, at, sampler in (each.split(":") for each in sys.argv[6:]):
+    for what, place, at, sampler in (each.split(":") for each in sys.argv[6:] if ":" in each):
         is_here = where in IN_TRAINER_0 or _here == [int(sampler)]
         if (place, int(at)) == (where, number) and is_here and once(what, where):
             if where in IN_TRAINER_0:
@@ -96,7 +96,8 @@ class VisitingData(GraphDataModule):
         data = toy_data()
         assert data.x is not None
         data = GraphData(data.graph, VisitingStore(data.x), data.y, data.train, data.val, data.test)
-        super().__init__(data, Visiting([4, 3]), batch_size=16, seed=5)
+        cache = FeatureCache(ratio=0.3, share="partitioned") if "shared" in sys.argv[6:] else None
+        super().__init__(data, Visiting([4, 3]), batch_size=16, seed=5, cache=cache)
 
     def setup(self, stage: str | None = None) -> None:
         assert self.trainer is not None

@@ -26,12 +26,14 @@ _HEIRS = ("takes its work over", "sample themselves from here on")
 
 @dataclass(frozen=True)
 class Shape:
-    """A job's ranks and length. A training step takes at least ``step_ms``, so that moments fall into training."""
+    """A job's ranks and length. A training step takes at least ``step_ms``, so that moments fall into training;
+    ``shares`` means that samplers share a cache."""
 
     num_devices: int
     num_samplers: int
     step_ms: int = 60
     num_epochs: int = 2
+    shares: bool = False
 
     @property
     def num_trainers(self) -> int:
@@ -72,9 +74,15 @@ class Jobs:
         self, shape: Shape, folder: Path, *misfortunes: str, environment: Mapping[str, str] | None = None
     ) -> Iterator[launch.Job]:
         """Starts a job; misfortunes are written as ``job.py`` has them."""
-        arguments = (shape.num_samplers, shape.step_ms, shape.num_epochs, *misfortunes)
+        arguments = (shape.num_samplers, shape.step_ms, shape.num_epochs, *(["shared"] if shape.shares else []))
         with launch.start(
-            SCRIPT, *arguments, folder=folder, how=self.how, num_devices=shape.num_devices, environment=environment
+            SCRIPT,
+            *arguments,
+            *misfortunes,
+            folder=folder,
+            how=self.how,
+            num_devices=shape.num_devices,
+            environment=environment,
         ) as job:
             yield job
 
@@ -94,21 +102,17 @@ class Jobs:
 
 def records(folder: Path) -> dict[str, Any]:
     """Reads what trainers saw and have, in fit and in test."""
-    return {
-        file.name: json.loads(file.read_text()) for pattern in ("fit-*", "test-*") for file in folder.glob(pattern)
-    }
+    return {file.name: json.loads(file.read_text()) for pattern in ("fit-*", "test-*") for file in folder.glob(pattern)}
 
 
 def num_lines(job: launch.Job) -> int:
     return job.output.count("\n")
 
 
-def ending(job: launch.Job, folder: Path, wanted: Undisturbed, limit_s: float = LIMIT_S) -> str:
+def ending(job: launch.Job, folder: Path, wanted: Undisturbed) -> str:
     """Waits for a job that must train to its end, and says in a few words how it did."""
-    try:
-        job.wait(limit_s)
-    except TimeoutError as error:
-        return f"hung: {_who(str(error))}"
+    if ends(job, LIMIT_S) == "hung":
+        return "hung"
     if job.returncode:
         return "ended with an error"
     if records(folder) != wanted.records:
@@ -117,35 +121,39 @@ def ending(job: launch.Job, folder: Path, wanted: Undisturbed, limit_s: float = 
 
 
 def ends(job: launch.Job, limit_s: float) -> str:
-    """Waits for a job that must end, whatever it comes to."""
+    """Waits for a job that must end, whatever it comes to. The output of one that hangs says where."""
     try:
         job.wait(limit_s)
     except TimeoutError as error:
-        return f"hung: {_who(str(error))}"
+        with job.log.open("a") as log:
+            log.write(str(error).splitlines()[0])
+        return "hung"
     return "ended"
 
 
-def process_of(job: launch.Job, local_rank: int) -> psutil.Process | None:
-    """The process that does the rank's work: the youngest, where a rank has several."""
+def processes_of(job: launch.Job, local_rank: int) -> list[psutil.Process]:
+    """The processes of a rank, the youngest last: where a rank has several, that one does its work."""
     found = []
     for process in job.processes():
         try:
             is_launcher = "torch.distributed.run" in process.cmdline()
             if not is_launcher and int(process.environ().get("LOCAL_RANK", 0)) == local_rank:
-                found.append(process)
+                found.append((process.create_time(), process))
         except psutil.Error:
             continue
-    return max(found, key=lambda process: process.create_time(), default=None)
+    return [process for _, process in sorted(found, key=lambda each: each[0])]
 
 
-def signal_at(job: launch.Job, local_rank: int, number: signal.Signals, moment_s: float) -> float | None:
-    """Sends a rank a signal at a moment, or as soon as it is there; returns when that was, None if the job was over
-    first."""
+def signal_at(
+    job: launch.Job, local_rank: int, number: signal.Signals, moment_s: float, *, which: int = -1
+) -> float | None:
+    """Sends one of a rank's processes a signal at a moment, or as soon as it is there; returns when that was, None if
+    the job was over first."""
     while job.process.poll() is None:
         at = time.monotonic() - job.began
-        if at >= moment_s and (process := process_of(job, local_rank)) is not None:
+        if at >= moment_s and (found := processes_of(job, local_rank)):
             try:
-                process.send_signal(number)
+                found[which].send_signal(number)
             except psutil.NoSuchProcess:
                 return None
             return at
@@ -162,8 +170,3 @@ def keep_to_given_cores() -> None:
     """Called in a rank, as soon as it runs."""
     if CORES in os.environ:
         os.sched_setaffinity(0, {int(os.environ[CORES])})
-
-
-def _who(error: str) -> str:
-    """Counts who still ran, without the process ids, which would make each hang another verdict."""
-    return f"{error.splitlines()[0].count('rank')} processes stayed"

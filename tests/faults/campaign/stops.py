@@ -47,7 +47,8 @@ class Stops(Attack):
         with self.jobs.start(shape, folder, *misfortunes) as job:
             began, at = time.monotonic(), None
             if not misfortunes:
-                at = signal_at(job, local_rank, signal.SIGSTOP, moment_s)
+                # Under some launchers, a rank waits while a process of its own samples.
+                at = signal_at(job, local_rank, signal.SIGSTOP, moment_s, which=choose.choice((0, -1)))
             if way.startswith("sampler"):
                 came = ending(job, folder, wanted)
             elif at is None:

@@ -101,7 +101,7 @@ class Stranger:
                     yield b"\0" + pattern.format(uid=0, run=run, session=session, number=number, pid=pid).encode()
 
     def _bind(self, name: bytes, kind: int) -> None:
-        if (name, kind) in self._bound or len(self._bound) > _MOST_HELD:
+        if (name, kind) in self._bound or sum(of == kind for _, of in self._bound) > _MOST_HELD:
             return
         taken = socket.socket(socket.AF_UNIX, kind)
         try:
@@ -173,9 +173,9 @@ def run(harms: list[str], seed: str, cores: set[int], channel: Connection) -> No
 
 def abstract_sockets() -> list[tuple[bytes, int]]:
     """Lists names and kinds of the abstract namespace."""
-    lines = [line.split() for line in Path("/proc/net/unix").read_text(errors="replace").splitlines()[1:]]
+    lines = [line.split() for line in Path("/proc/net/unix").read_text(errors="surrogateescape").split("\n")[1:]]
     named = {(fields[7], fields[4]) for fields in lines if len(fields) == 8 and fields[7].startswith("@")}
-    return [(b"\0" + name[1:].encode(), _KINDS[kind]) for name, kind in sorted(named)]
+    return [(b"\0" + os.fsencode(name[1:]), _KINDS[kind]) for name, kind in sorted(named)]
 
 
 def listening_ports() -> list[int]:

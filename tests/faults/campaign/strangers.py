@@ -21,7 +21,8 @@ from tests.faults.campaign.jobs import TRAINED, Shape, ending, num_lines, pinned
 
 MOST_LINES = 50
 """That a job's log may have more than without strangers, however many come."""
-_SHAPE = Shape(3, 1, step_ms=0, num_epochs=15)  # two trainers, who meet by a store and by gloo's pairs
+# Two trainers, who meet by a store and by gloo's pairs; two samplers, who meet to share a cache.
+_SHAPE = Shape(4, 2, step_ms=0, num_epochs=15, shares=True)
 _HARMS = {
     "names connected to": ["sockets"],
     "names taken": ["names"],
@@ -39,6 +40,8 @@ class Strangers(Attack):
     ways = tuple(_HARMS)
 
     def obstacle(self, way: str) -> str:
+        if self.jobs.how == "torchrun" and way in ("requests to the store", "everything"):
+            return "torchrun's agent keeps a store that asks nobody who he is"
         return network.obstacle()
 
     def trial(self, way: str, choose: Random, folder: Path) -> Verdict:
