@@ -10,7 +10,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
@@ -30,6 +30,9 @@ from tests.faults.campaign.strangers import Strangers
 ATTACKS: dict[str, type[Attack]] = {
     each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes)
 }
+DOCS = Path(__file__).parents[3] / "docs" / "security.md"
+_BEGIN = "<!-- campaign: begin, written by python -m tests.faults.campaign --docs -->"
+_END = "<!-- campaign: end -->"
 _OF_TORCH = "torchinductor_"  # its compiler's cache, made on import
 
 
@@ -56,6 +59,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--trial", type=int, metavar="NUMBER", help="one trial alone, as a finding names it")
     parser.add_argument("--how", default="script", choices=("script", "torchrun", "spawn", "fork"))
     parser.add_argument("--json", type=Path, default=Path("runs/campaign.json"), metavar="FILE")
+    parser.add_argument("--docs", action="store_true", help=f"write a table to {DOCS.name}, too")
     options = parser.parse_args(arguments)
     if options.trials is None and options.minutes is None:
         options.trials = 10
@@ -141,23 +145,37 @@ def _report(rows: list[Row], options: argparse.Namespace) -> None:
     counted: defaultdict[tuple[str, str, str, bool], list[Row]] = defaultdict(list)
     for row in rows:
         counted[row.attack, row.way, row.what, row.is_good].append(row)
-    print(
-        "\n| attack | way | what came of it | trials | good | figures, median |\n| --- | --- | --- | ---: | --- | --- |"
-    )
-    order = list(ATTACKS)
-    for (attack, way, what, good), found in sorted(
-        counted.items(), key=lambda each: (order.index(each[0][0]), each[0])
-    ):
-        figures = ", ".join(
-            f"{statistics.median(row.figures[name] for row in found if name in row.figures):.3g} {name}"
-            for name in found[0].figures
-        )
-        print(f"| {attack} | {way} | {what} | {len(found)} | {'yes' if good else '**no**'} | {figures} |")
+    print("\n| attack | way | what came of it | trials | good | medians |\n| --- | --- | --- | ---: | --- | --- |")
+    for (attack, way, what, good), found in sorted(counted.items()):
+        print(f"| {attack} | {way} | {what} | {len(found)} | {'yes' if good else '**no**'} | {_medians(found)} |")
     bad = sum(not row.is_good for row in rows)
     print(f"\n{len(rows)} trials (seed {options.seed}, {options.how}), {bad} of them bad", flush=True)
-    options.json.parent.mkdir(parents=True, exist_ok=True)
     told = {"seed": options.seed, "how": options.how, "trials": [asdict(row) for row in rows]}
+    options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(told, indent=1) + "\n")
+    if options.docs:
+        _write_docs(rows, options)
+
+
+def _write_docs(rows: list[Row], options: argparse.Namespace) -> None:
+    """Writes what the documentation shows: one line an attack."""
+    lines = [f"Seed {options.seed}, ranks started by `{options.how}`, {os.cpu_count()} cores:\n"]
+    lines += ["| attack | trials | bad | what came of it | medians |", "| --- | ---: | ---: | --- | --- |"]
+    for attack in ATTACKS:
+        if found := [row for row in rows if row.attack == attack]:
+            came = Counter(row.what if row.is_good else f"**{row.what}**" for row in found)
+            told = ", ".join(f"{what} {number}" for what, number in came.most_common())
+            bad = sum(not row.is_good for row in found)
+            lines += [f"| {attack} | {len(found)} | {bad} | {told} | {_medians(found)} |"]
+    head, _, rest = DOCS.read_text().partition(_BEGIN)
+    DOCS.write_text("\n".join([f"{head}{_BEGIN}", *lines, f"{_END}{rest.partition(_END)[2]}"]))
+
+
+def _medians(rows: list[Row]) -> str:
+    measured: defaultdict[str, list[float]] = defaultdict(list)
+    for name, number in (each for row in rows for each in row.figures.items()):
+        measured[name].append(number)
+    return ", ".join(f"{statistics.median(numbers):.3g} {name}" for name, numbers in measured.items())
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Opens a folder that somebody has damaged, or damages while it is used, and samples from it.
 
 Arguments: how, num_devices, kind of folder, sampler; then "save" to write it first; or "change" or "cut" and a seed, to
-damage its topology in mid-course. Prints what came of it as JSON: mini-batches' digests, and an error of this package's.
+damage its topology in mid-course. Prints what came of it as JSON: mini-batches' digests, and an error of ours.
 """
 
 from __future__ import annotations

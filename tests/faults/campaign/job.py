@@ -1,8 +1,8 @@
 """A whole job, fit and then test, that misfortunes befall.
 
 Arguments: how, num_devices, num_samplers, ms that a training step takes at least, num_epochs, "shared" where samplers
-share a cache, and misfortunes, each ``what:where:visit:sampler``: what becomes of which sampler when it comes to a place
-for the ``visit``-th time. Each trainer writes what it saw and its final weights.
+share a cache, and misfortunes, each ``what:where:visit:sampler``: what becomes of which sampler when it has come to a
+place so often before. Each trainer writes what it saw and its final weights.
 """
 
 from __future__ import annotations

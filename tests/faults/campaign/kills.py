@@ -1,5 +1,5 @@
-"""Processes are killed, from a job's first process to its last: samplers, whose work must be taken over; trainers, whose
-end must end the job; and who writes a folder, of which all must be there or nothing.
+"""Processes are killed at random moments: samplers, whose work must be taken over; trainers, whose end must end the
+job; and who writes a folder, of which all must be there or nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs resume from a checkpoint of mid-epoch: with the settings of then, as if nothing had been; with others, not at all."""
+"""Runs resume in mid-epoch: with the settings of then, as if nothing had been; with others, not at all."""
 
 from __future__ import annotations
 

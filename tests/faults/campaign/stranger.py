@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
+from typing import Any
 
 NOBODY = 65534
 MAIN_PORT = 29500
@@ -91,9 +92,9 @@ class Stranger:
         for name, _ in abstract_sockets():
             text = name[1:].decode(errors="replace")
             runs.update(re.findall(r"\b[0-9a-f]{16}\b", text))
-            for number in re.finditer(r"(?<=-)\d{1,6}(?=-|$)", text):
+            for found in re.finditer(r"(?<=-)\d{1,6}(?=-|$)", text):
                 for more in (1, 2):
-                    yield b"\0" + f"{text[: number.start()]}{int(number[0]) + more}{text[number.end() :]}".encode()
+                    yield b"\0" + f"{text[: found.start()]}{int(found[0]) + more}{text[found.end() :]}".encode()
         pids = [name for name in os.listdir("/proc") if name.isdecimal()] if "{pid}" in pattern else ["0"]
         for run in runs:
             for session in (1, 2, 3):
@@ -145,7 +146,7 @@ class Stranger:
                         connection.sendall(_SET + text + struct.pack("<Q", 6) + b"forged")
                     self.done["requests"] += 1
 
-    def _connect(self, family: int, kind: int, address: object, *, most: int = _MOST_HELD) -> socket.socket:
+    def _connect(self, family: int, kind: int, address: Any, *, most: int = _MOST_HELD) -> socket.socket:
         """Connects, and keeps the connection open until some more are. Raises OSError: it was turned away."""
         connection = socket.socket(family, kind)
         connection.setblocking(False)

@@ -58,9 +58,7 @@ class Strangers(Attack):
         figures = {f"{name} of strangers": float(number) for name, number in told.items()}
         figures["lines more"] = float(num_lines(job) - wanted.num_lines)
         if (folder / TRAINED).exists():
-            figures["throughput with strangers, of that without"] = wanted.train_s / json.loads(
-                (folder / TRAINED).read_text()
-            )
+            figures["of the throughput without"] = wanted.train_s / json.loads((folder / TRAINED).read_text())
         if came == "taken over":
             came = "a living sampler was given up"
         elif came == "unmissed" and figures["lines more"] > MOST_LINES:

@@ -1,8 +1,8 @@
 """Folders in versions: every array of one tells its version, so that a mixture is seen, and whoever is killed amid
 writing can be told from who was not.
 
-As a script: ``how num_devices what kind [number]`` writes a version, checks a folder, or does either again and again for
-some seconds. Prints JSON in the end.
+As a script, with arguments how, num_devices, what, kind and a number: writes a version, checks a folder, or does either
+again and again for some seconds. Prints JSON in the end.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ def _partition_in(folder: Path) -> set[int]:
     assert partition.x is not None
     found = rows_in(partition.x)
     for part in partition.parts:
+        assert part.graph.origin is not None
         ids = part.graph.origin.node_ids
         assert part.y is not None
         found |= {int(value) for value in np.unique(ids[part.graph.indices])}  # the source of every edge
@@ -129,7 +130,7 @@ def _synthetic(version: int) -> Synthetic:
 
 
 def _prepared_in(_: Path) -> set[int]:
-    """The versions that are prepared, each in a folder of its own. Raises StoreFormatError: one is there, and broken."""
+    """The versions that are prepared, each in a folder of its own. Raises StoreFormatError: one is broken."""
     found = {version for version in range(MOST) if _synthetic(version).folder.exists()}
     for version in found:
         load_graph_data(_synthetic(version).folder, verify=True)
