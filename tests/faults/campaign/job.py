@@ -8,6 +8,7 @@ place so often before. Each trainer writes what it saw and its final weights.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import json
 import os
 import signal
@@ -27,8 +28,6 @@ from tests.faults.takeover import Written, once
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import toy_data
 
-STALL_TIMEOUT_S = 3.0 * launch.PATIENCE
-CONNECT_TIMEOUT_S = 15.0 * launch.PATIENCE
 IN_A_SAMPLER = ("start", "setup", "opening", "gather", "sample")
 IN_TRAINER_0 = ("trained", "tested")
 """After its last mini-batch of a launch, which the sampler has long made."""
@@ -133,6 +132,17 @@ class Timed(Written):
             visit("tested")
 
 
+def time_limits() -> dict[str, float]:
+    """Short ones, where they are to be exceeded; of a job that others crowd, none is to be."""
+    limits = dict.fromkeys(("connect_timeout_s", "stall_timeout_s", "setup_timeout_s"), 30.0 * launch.PATIENCE)
+    if "shared" not in sys.argv[6:]:
+        limits |= {"connect_timeout_s": 15.0 * launch.PATIENCE, "stall_timeout_s": 3.0 * launch.PATIENCE}
+        limits |= {"setup_timeout_s": 8.0 * launch.PATIENCE}
+    # A strategy that has no limit on set-up is to be seen waiting for ever.
+    known = inspect.signature(FactoredStrategy).parameters
+    return {name: seconds for name, seconds in limits.items() if name in known}
+
+
 def main() -> None:
     keep_to_given_cores()
     how, devices, num_samplers, step_ms, num_epochs = sys.argv[1], *map(int, sys.argv[2:6])
@@ -145,10 +155,7 @@ def main() -> None:
         accelerator="cpu",
         devices=devices,
         strategy=FactoredStrategy(
-            num_samplers,
-            stall_timeout_s=STALL_TIMEOUT_S,
-            connect_timeout_s=CONNECT_TIMEOUT_S,
-            start_method=how if how in ("spawn", "fork") else "popen",
+            num_samplers, start_method=how if how in ("spawn", "fork") else "popen", **time_limits()
         ),
         max_epochs=num_epochs,
         num_sanity_val_steps=2,

@@ -5,7 +5,6 @@ A load is of one version, whichever; and what this package did not write, it doe
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from random import Random
@@ -20,12 +19,16 @@ from tests.integration.scripts import launch
 SECONDS = 3.0
 _LOADED = ("save_graph_data", "graph on disk", "quantize", "save_features", "partition_graph")
 _FOREIGN = {
-    "photographs": {"2019/sea.jpg": "\xff\xd8", "2019/hills.jpg": "\xff\xd8\xff"},
-    "another program's manifest": {"manifest.json": '{"name": "a web page", "version": 1}', "index.html": "<p>"},
-    "a repository": {".git/HEAD": "ref: refs/heads/main", "thesis.tex": "\\chapter{}"},
-    "a broken manifest": {"manifest.json": "{", "years_of_work.csv": "1,2"},
-    "an array alone": {"x.bin": "no manifest beside it"},
+    "photographs": {"folder/2019/sea.jpg": "a shell", "folder/2019/hills.jpg": "a sheep"},
+    "another program's manifest": {"folder/manifest.json": '{"name": "a page", "version": 1}', "folder/index.html": ""},
+    "a repository": {"folder/.git/HEAD": "ref: refs/heads/main", "folder/thesis.tex": "\\chapter{}"},
+    "a broken manifest": {"folder/manifest.json": "{", "folder/years_of_work.csv": "1,2"},
+    "an array alone": {"folder/x.bin": "no manifest beside it"},
+    "a file": {"folder": "the only copy"},
+    "a link": {"elsewhere/notes.txt": "a link leads here"},
+    "a version with notes": {"folder/notes.txt": "what was found out about this graph"},
 }
+"""What a user has where a folder is to be written: files, and what is in them."""
 
 
 class Overwriters(Attack):
@@ -36,7 +39,7 @@ class Overwriters(Attack):
     def trial(self, way: str, choose: Random, folder: Path) -> Verdict:
         if way in _LOADED:
             return self._loads(way, folder)
-        return self._foreign(_FOREIGN[way.removeprefix("over ")], choose, folder)
+        return self._foreign(way.removeprefix("over "), choose, folder)
 
     def _loads(self, kind: str, folder: Path) -> Verdict:
         run("write", kind, 1, folder=folder)
@@ -50,16 +53,19 @@ class Overwriters(Attack):
             return Verdict("a process failed", f"{writer.output}\n{loader.output}")
         return judged(json.loads(loader.output.splitlines()[-1]))
 
-    def _foreign(self, files: dict[str, str], choose: Random, folder: Path) -> Verdict:
-        for name, text in files.items():
-            (folder / FOLDER / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / FOLDER / name).write_text(text)
-        before = _digest(folder / FOLDER)
+    def _foreign(self, what: str, choose: Random, folder: Path) -> Verdict:
         kind = choose.choice(("save_graph_data", "save_features", "partition_graph"))
-        came = run("write", kind, 1, folder=folder)
-        if _digest(folder / FOLDER) != before:
-            return Verdict("foreign files were deleted", f"{kind}(overwrite=True) over {list(files)}: {came}")
-        return Verdict("foreign files stay" if "refused" in came else "foreign files stay, unsaid", f"{kind}: {came}")
+        if what == "a version with notes":
+            run("write", kind, 1, folder=folder)
+        files = {folder / name: text for name, text in _FOREIGN[what].items()}
+        for file, text in files.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        if what == "a link":
+            (folder / FOLDER).symlink_to("elsewhere")
+        came = run("write", kind, 2, folder=folder)
+        lost = [name for name, text in files.items() if not name.is_file() or name.read_text() != text]
+        return Verdict("foreign files were deleted" if lost else "foreign files stay", f"{kind}: {came}, lost: {lost}")
 
 
 def judged(told: dict[str, Any]) -> Verdict:
@@ -74,10 +80,3 @@ def judged(told: dict[str, Any]) -> Verdict:
     if not figures["loads"]:
         return Verdict("never loaded", seen, figures)
     return Verdict("one version each, or an error of ours" if figures["refused"] else "one version each", seen, figures)
-
-
-def _digest(folder: Path) -> str:
-    hashed = hashlib.blake2b()
-    for path in sorted(folder.rglob("*")):
-        hashed.update(f"{path.relative_to(folder)} ".encode() + (path.read_bytes() if path.is_file() else b""))
-    return hashed.hexdigest()

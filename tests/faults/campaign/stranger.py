@@ -60,6 +60,7 @@ class Stranger:
             "flags": self.forge_flags,
             "garbage": self.send_garbage,
             "half-open": self.open_half,
+            "pairs": self.join_pairs,
             "requests": self.forge_requests,
         }
 
@@ -129,6 +130,14 @@ class Stranger:
             with contextlib.suppress(OSError):
                 connection = self._connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port))
                 connection.send(self.random.choice((_VALIDATE, _VALIDATE + _SET + b"\xff", b"\0", _VALIDATE[:3])))
+
+    def join_pairs(self) -> None:
+        """Connects as a rank of gloo would, which says by a small number whose connection this is to be."""
+        for port in listening_ports():
+            for number in range(4):
+                with contextlib.suppress(OSError):
+                    connection = self._connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port))
+                    connection.send(struct.pack("<q", number))
 
     def forge_requests(self) -> None:
         """Lists the keys of each store, and overwrites or deletes them."""

@@ -29,8 +29,9 @@ _HARMS = {
     "flags forged": ["flags"],
     "garbage to ports": ["garbage"],
     "half-open ports": ["half-open"],
+    "gloo's pairs joined": ["pairs"],
     "requests to the store": ["requests"],
-    "everything": ["sockets", "names", "flags", "garbage", "half-open", "requests"],
+    "everything": ["sockets", "names", "flags", "garbage", "half-open", "pairs", "requests"],
 }
 
 
