@@ -33,7 +33,7 @@ ATTACKS: dict[str, type[Attack]] = {
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 _BEGIN = "<!-- campaign: begin, written by python -m tests.faults.campaign --docs -->"
 _END = "<!-- campaign: end -->"
-_OF_TORCH = "torchinductor_"  # its compiler's cache, made on import
+_OF_TORCH = ("torchinductor_", "torchelastic_", "pytorch-errorfile-")  # its compiler's, agent's and launcher's
 
 
 @dataclass(frozen=True)
@@ -128,10 +128,15 @@ def _trial(attack: Attack, way: str, number: int, options: argparse.Namespace, f
 
 def leftovers(tmp: Path, before: guards.Footprint, grace_s: float = guards.GRACE_S) -> list[str]:
     """Lists what a trial left: files for a while, shared memory, processes, and what these still hold. Ends these."""
-    files = [str(path) for path in tmp.iterdir() if not path.name.startswith(_OF_TORCH)]
+    files = [str(path) for path in tmp.iterdir() if not (path.name.startswith(_OF_TORCH) or _is_lightnings(path))]
     held = guards.leaks(before, grace_s)
     guards.kill(guards.new_children(before))
     return files + held
+
+
+def _is_lightnings(path: Path) -> bool:
+    """Whether it is the folder in which Lightning's launcher of spawned ranks hands weights back."""
+    return path.name.startswith("tmp") and path.is_dir() and {file.name for file in path.iterdir()} <= {".temp.ckpt"}
 
 
 def _indented(text: str, most: int = 60) -> str:
