@@ -67,7 +67,7 @@ class Jobs:
     def __init__(self, how: str, folder: Path) -> None:
         self.how = how
         self._folder = folder
-        self._known: dict[tuple[Any, ...], Undisturbed] = {}
+        self._known: dict[Shape, Undisturbed] = {}
 
     @contextmanager
     def start(
@@ -86,18 +86,19 @@ class Jobs:
         ) as job:
             yield job
 
-    def undisturbed(self, shape: Shape, environment: Mapping[str, str] | None = None) -> Undisturbed:
+    def undisturbed(self, shape: Shape) -> Undisturbed:
         """Runs a job in peace, once for each shape. Raises RuntimeError: it fails even so."""
-        key = (shape, *sorted((environment or {}).items()))
-        if key not in self._known:
-            folder = self._folder / str(len(self._known))
-            with self.start(shape, folder, environment=environment) as job:
-                seconds = job.wait(2 * LIMIT_S)
-            if job.returncode:
-                raise RuntimeError(f"an undisturbed job of {shape} ended with {job.returncode}:\n{job.output}")
-            train_s = json.loads((folder / TRAINED).read_text())
-            self._known[key] = Undisturbed(records(folder), seconds, train_s, num_lines(job))
-        return self._known[key]
+        if shape not in self._known:
+            self._known[shape] = self.measure(shape, self._folder / str(len(self._known)))
+        return self._known[shape]
+
+    def measure(self, shape: Shape, folder: Path, environment: Mapping[str, str] | None = None) -> Undisturbed:
+        """Runs a job in peace. Raises RuntimeError: it fails even so."""
+        with self.start(shape, folder, environment=environment) as job:
+            seconds = job.wait(2 * LIMIT_S)
+        if job.returncode:
+            raise RuntimeError(f"an undisturbed job of {shape} ended with {job.returncode}:\n{job.output}")
+        return Undisturbed(records(folder), seconds, json.loads((folder / TRAINED).read_text()), num_lines(job))
 
 
 def records(folder: Path) -> dict[str, Any]:

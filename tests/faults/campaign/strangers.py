@@ -51,15 +51,17 @@ class Strangers(Attack):
         environment = pinned(cores[0])
         if self.jobs.how != "torchrun":
             environment |= {"MASTER_PORT": str(stranger.MAIN_PORT)}
-        wanted = self.jobs.undisturbed(_SHAPE, environment)
+        # Measured in each trial, as the machine may have had less to do, or more, when another one was made.
+        wanted = self.jobs.measure(_SHAPE, folder / "undisturbed", environment)
         with strangers(_HARMS[way], str(choose.random()), set(cores[1:] or cores)) as done:
-            with self.jobs.start(_SHAPE, folder, environment=environment) as job:
-                came = ending(job, folder, wanted)
+            with self.jobs.start(_SHAPE, folder / "disturbed", environment=environment) as job:
+                came = ending(job, folder / "disturbed", wanted)
             told = done()
         figures = {f"{name} of strangers": float(number) for name, number in told.items()}
         figures["lines more"] = float(num_lines(job) - wanted.num_lines)
-        if (folder / TRAINED).exists():
-            figures["of the throughput without"] = wanted.train_s / json.loads((folder / TRAINED).read_text())
+        trained = folder / "disturbed" / TRAINED
+        if trained.exists():
+            figures["of the throughput without"] = wanted.train_s / json.loads(trained.read_text())
         if came == "taken over":
             came = "a living sampler was given up"
         elif came == "unmissed" and figures["lines more"] > MOST_LINES:
