@@ -6,6 +6,7 @@ import argparse
 import itertools
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -184,4 +185,6 @@ def _medians(rows: list[Row]) -> str:
 
 
 if __name__ == "__main__":
+    # As an error, so that what a trial has started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main(sys.argv[1:]))
