@@ -132,7 +132,7 @@ class Timed(Written):
             visit("tested")
 
 
-def time_limits() -> dict[str, float]:
+def time_limits() -> dict[str, Any]:
     """Short ones, where they are to be exceeded; of a job that others crowd, none is to be."""
     limits = dict.fromkeys(("connect_timeout_s", "stall_timeout_s", "setup_timeout_s"), 30.0 * launch.PATIENCE)
     if "shared" not in sys.argv[6:]:
