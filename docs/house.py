@@ -42,12 +42,13 @@ class Room:
 
 # From the top down. A layer may import those below it; .importlinter enforces it.
 WINGS = [
-    Room("commands", "gnnload fit, conform, cache, partition, doctor", 0, 0, 6),
+    Room("commands", "gnnload fit, conform, cache, partition, verify, doctor", 0, 0, 6),
     Room("strategy", "FactoredStrategy: roles, ranks, launching", 1, 0, 4),
     Room("monitor", "where the time of a step goes", 1, 4, 2),
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),
     Room("module", "GraphDataModule: data, caches, parts, devices", 2, 2, 4),
     Room("job", "the settings that all ranks share", 3, 0, 3),
+    Room("handover", "what ranks are handed: a secret, a store", 3, 3, 3),
     Room("compat", "every private name of Lightning, once", 4, 0, 6),
 ]
 LAYERS = [
