@@ -39,8 +39,9 @@ LASTING_PROCESS = re.compile(
     r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker|tests.forkserver"
 )
 
-# Lasts from a process's first mapped graph on, and holds nothing of those that are gone.
-LASTING_THREAD = "gnnload-leases"
+# What lasts for the life of a process, from when it is first needed: the thread that holds leases of mapped graphs, and
+# nothing of those that are gone; and what a script hands to the ranks that it starts.
+LASTING = ("gnnload-leases", "gnnload-store")
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def footprint() -> Footprint:
         threads=frozenset(
             f"{t.name} ({t.ident})"
             for t in threading.enumerate()
-            if t.name.startswith(PREFIX) and t.name != LASTING_THREAD
+            if t.name.startswith(PREFIX) and t.name not in LASTING
         ),
         children=frozenset(_children()),
         shared_memory=frozenset(_entries("/dev/shm")),
@@ -190,7 +191,7 @@ def _memory_files() -> list[str]:
     for descriptor in _entries("/proc/self/fd"):
         with contextlib.suppress(OSError):  # the descriptor of the listing itself
             link = os.readlink(f"/proc/self/fd/{descriptor}")
-            if f"memfd:{PREFIX}" in link:
+            if f"memfd:{PREFIX}" in link and not any(name in link for name in LASTING):
                 links.append(f"{link} (descriptor {descriptor})")
     return links
 

@@ -221,13 +221,14 @@ def test_bars_tell_of_each_array() -> None:
     told: list[tuple[str, int, int]] = []
 
     @contextmanager
-    def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    def bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
         done: list[int] = []
         yield done.append
-        told.append((title, total, sum(done)))
+        if shown:
+            told.append((title, total, sum(done)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "bar", bar)
+        patch.setattr(placement, "progress_bar", bar)
         topology = place(GRAPH, SmallDevice(), budget_bytes=BUDGETS[HOT], progress=True)
         num_hot = topology.hot_indices.numel()
         assert told == [

@@ -31,6 +31,7 @@ from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.trainer_device import why_not_gathered
+from tests import guards
 from tests.integration.learnable import quiet_trainer
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.unit.toy import toy_source
@@ -56,7 +57,8 @@ def fit(module: GraphDataModule, epochs: int = 2, ckpt_path: Path | None = None,
 
 
 def threads_left() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+    ours = (thread for thread in threading.enumerate() if thread.name.startswith(guards.PREFIX))
+    return [thread for thread in ours if thread.name not in guards.LASTING]
 
 
 def test_a_fit_sees_the_same_batches_and_losses(opened: EmulatedDevice) -> None:

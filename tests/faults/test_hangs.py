@@ -52,8 +52,19 @@ HANGS = {
     "stopped before it connects": Hang("stopped:launch:0", (LATE, "was stopped"), connect_timeout_s=4.0),
     "stopped before it launches": Hang("stopped:start:0", (LATE, "was stopped"), connect_timeout_s=4.0),
 }
-NOT_BY = {"script": "its rank is stopped, which waits for it", "spawn": "stopped before it launches"}
-"""Without failover, a rank has one process; a script that spawns its ranks runs in none of them."""
+AFTER_LAST = "stopped after its last mini-batch"
+BY = {
+    # Without failover, a rank has one process.
+    "script": tuple(name for name in HANGS if name != "its rank is stopped, which waits for it"),
+    "spawn": (AFTER_LAST, "frozen after its last mini-batch", "sleeps in setup"),
+    "torchrun": (
+        AFTER_LAST,
+        "its rank is stopped, which waits for it",
+        "stopped in setup",
+        "stopped before it connects",
+    ),
+}
+"""What is tried by each way to start ranks: of those but the script's, what these do otherwise."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +76,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
 @pytest.mark.timeout(120 * launch.PATIENCE)
 @pytest.mark.parametrize(
     ("how", "name"),
-    [(how, name) for how in ("script", "spawn", "torchrun") for name in HANGS if NOT_BY.get(how) != name],
+    [(how, name) for how, names in BY.items() for name in names],
 )
 def test_the_job_ends_well_and_in_time(
     tmp_path: Path, undisturbed: Trainings, monkeypatch: pytest.MonkeyPatch, how: str, name: str

@@ -98,7 +98,10 @@ def test_the_loss_of_a_sampler_is_told_and_nothing_else(folders: dict[str, Path]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("tiny", "CacheTooSmallError: capacity_bytes=10"), ("differing", "CacheDisagreementError: sharers 0 and 1")],
+    [
+        ("tiny", "CacheTooSmallError: capacity_bytes=10"),
+        ("differing", "CacheDisagreementError: sharer 0 (rank 1) and sharer 1 (rank 2)"),
+    ],
 )
 def test_a_cache_that_cannot_be_ends_the_fit(tmp_path: Path, name: str, said: str) -> None:
     # Where a sampler is lost the others go on, but not when its settings are as wrong for them.

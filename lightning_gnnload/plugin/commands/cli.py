@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -41,7 +42,8 @@ def main() -> None:
     # Paths may hold any bytes, and messages name them.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with contextlib.suppress(OSError):  # of one that cannot be flushed
+                stream.reconfigure(errors="backslashreplace")
     command = "".join(sys.argv[1:2])
     if command in ("-h", "--help"):
         print(_HELP, end="")
