@@ -68,15 +68,17 @@ def mark_run(worker: str = "") -> None:
         os.environ[RUN_MARK] = f"{mark}-{worker}"
 
 
+def our_threads() -> list[threading.Thread]:
+    """Lists the package's threads, but for those that last."""
+    ours = (thread for thread in threading.enumerate() if thread.name.startswith(PREFIX))
+    return [thread for thread in ours if thread.name not in LASTING]
+
+
 def footprint() -> Footprint:
     """Lists what this process holds now."""
     return Footprint(
         environment=dict(os.environ),
-        threads=frozenset(
-            f"{t.name} ({t.ident})"
-            for t in threading.enumerate()
-            if t.name.startswith(PREFIX) and t.name not in LASTING
-        ),
+        threads=frozenset(f"{t.name} ({t.ident})" for t in our_threads()),
         children=frozenset(_children()),
         shared_memory=frozenset(_entries("/dev/shm")),
         sockets=frozenset(_abstract_sockets()),

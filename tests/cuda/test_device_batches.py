@@ -38,6 +38,7 @@ from lightning_gnnload.sample.on_device import (
 )
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.placement import place
+from tests import guards
 from tests.unit.parts import partition_of
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
@@ -116,7 +117,7 @@ def test_threads_change_nothing_and_end(device: Device, num_threads: int) -> Non
     assert [on_host(batch) for batch in made] == expected
     for _ in zip(range(2), made, strict=False):  # left in mid-epoch
         pass
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+    assert not guards.our_threads()
 
 
 def test_an_epoch_goes_on_where_it_was_left(device: Device) -> None:
@@ -151,7 +152,7 @@ def test_a_bad_seed_is_the_same_error_as_on_the_host(device: Device, draws) -> N
     with pytest.raises(SeedError) as of_device:
         list(loader(source, device, draws))
     assert str(of_device.value) == str(of_host.value)
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+    assert not guards.our_threads()
 
 
 def test_batches_come_after_an_error(device: Device) -> None:

@@ -56,11 +56,6 @@ def fit(module: GraphDataModule, epochs: int = 2, ckpt_path: Path | None = None,
     return model.seen
 
 
-def threads_left() -> list[threading.Thread]:
-    ours = (thread for thread in threading.enumerate() if thread.name.startswith(guards.PREFIX))
-    return [thread for thread in ours if thread.name not in guards.LASTING]
-
-
 def test_a_fit_sees_the_same_batches_and_losses(opened: EmulatedDevice) -> None:
     on_host, launches = fit(toy_module()), opened.num_launches
     assert not launches
@@ -68,7 +63,7 @@ def test_a_fit_sees_the_same_batches_and_losses(opened: EmulatedDevice) -> None:
     assert on_device == on_host
     assert {seen[0] for seen in on_device} == {"sanity", "train", "val"}
     assert opened.num_launches > 0
-    assert not threads_left()
+    assert not guards.our_threads()
 
 
 class SaveAndStop(Callback):
@@ -149,7 +144,7 @@ def test_a_fit_that_ends_early_leaves_no_thread_and_no_memory(opened: EmulatedDe
     free = opened.free_bytes()
     with pytest.raises((BoomError, KeyboardInterrupt, SystemExit)):
         fit(toy_module(sampling_device="cuda"), callbacks=[Raise(error)])
-    assert not threads_left()
+    assert not guards.our_threads()
     assert opened.free_bytes() > free - (1 << 20)
 
 
@@ -166,7 +161,7 @@ def test_a_sampling_thread_that_fails_ends_the_fit_by_its_own_error(
     monkeypatch.setattr(EmulatedDevice, "launch", fails)
     with pytest.raises(KernelCompileError, match="no kernel any more"):
         fit(toy_module(sampling_device="cuda"), limit_val_batches=0)
-    assert not threads_left()
+    assert not guards.our_threads()
 
 
 def test_a_seed_that_is_no_node_is_the_same_error(opened: EmulatedDevice) -> None:
@@ -279,7 +274,7 @@ def test_a_cache_on_the_device_changes_no_loss(opened: EmulatedDevice, sampler: 
         assert sum(tiers.values()) == loader.stats.num_nodes
     assert seen[0] == seen[1]
     assert opened.num_launches > 0
-    assert not threads_left()
+    assert not guards.our_threads()
 
 
 def test_features_that_stay_on_the_host_are_the_same(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:

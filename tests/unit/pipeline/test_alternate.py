@@ -9,6 +9,7 @@ import pytest
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
+from tests import guards
 from tests.unit.toy import content, toy_source
 
 NUM_STEPS = 13  # 100 seeds, 8 a batch
@@ -78,7 +79,7 @@ def test_a_reader_that_stops_leaves_no_thread() -> None:
     batches = iter(alternating(4))
     next(batches)
     batches.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+    assert not guards.our_threads()
 
 
 def _request(step: int) -> Any:

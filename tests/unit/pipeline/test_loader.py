@@ -7,6 +7,7 @@ import pytest
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.errors import CheckpointError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
+from tests import guards
 from tests.unit.pipeline.job import settles
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -52,7 +53,7 @@ def place(loader: SampledLoader) -> tuple[int, int]:
 
 
 def sampling_threads() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name.startswith("gnnload")]
+    return guards.our_threads()
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 4])
