@@ -20,12 +20,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from lightning_gnnload.pipeline.wire import PROTOCOL_VERSION
+
 NOBODY = 65534
 MAIN_PORT = 29500
 """A port that a job's user has chosen, and the stranger knows."""
 _MOST_HELD = 300  # connections, of the 1024 files that a process may have
 _KINDS = {"0001": socket.SOCK_STREAM, "0002": socket.SOCK_DGRAM, "0005": socket.SOCK_SEQPACKET}
-_HELLO = {"kind": "hello", "version": 6, "trainer": 0, "rank": 0, "device": ""}
+_HELLO = {"kind": "hello", "version": PROTOCOL_VERSION, "trainer": 0, "rank": 0, "device": ""}
 _MESSAGES = (
     b"\0" * 64,
     b"\xff" * 100_000,
@@ -185,7 +187,8 @@ def abstract_sockets() -> list[tuple[bytes, int]]:
     """Lists names and kinds of the abstract namespace."""
     lines = [line.split() for line in Path("/proc/net/unix").read_text(errors="surrogateescape").split("\n")[1:]]
     named = {(fields[7], fields[4]) for fields in lines if len(fields) == 8 and fields[7].startswith("@")}
-    return [(b"\0" + os.fsencode(name[1:]), _KINDS[kind]) for name, kind in sorted(named)]
+    # One that is being closed is of no kind any more.
+    return [(b"\0" + os.fsencode(name[1:]), _KINDS[kind]) for name, kind in sorted(named) if kind in _KINDS]
 
 
 def listening_ports() -> list[int]:
