@@ -7,6 +7,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+_TO_END = 1 << signal.SIGINT - 1 | 1 << signal.SIGTERM - 1
+
 
 def is_stopped(pid: int) -> bool:
     """Whether a process is stopped (SIGSTOP, SIGTSTP, a debugger): it does nothing until SIGCONT."""
@@ -16,6 +18,17 @@ def is_stopped(pid: int) -> bool:
 def wake(pid: int) -> bool:
     """Lets a stopped process go on; returns whether it was one."""
     return is_stopped(pid) and send_signal(pid, signal.SIGCONT)
+
+
+def wake_to_end(pid: int) -> bool:
+    """Lets a stopped process go on that was sent SIGINT or SIGTERM, as by Ctrl-C; returns whether it was one."""
+    if not is_stopped(pid):
+        return False
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        pending = sum(int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:")))
+        return bool(pending & _TO_END) and send_signal(pid, signal.SIGCONT)
+    return False
 
 
 def send_signal(pid: int, number: int) -> bool:

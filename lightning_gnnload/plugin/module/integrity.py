@@ -43,7 +43,9 @@ def check_trainers(trainer: pl.Trainer, data: GraphData, partition: Partition | 
     of_parts = "" if partition is None else f", partition {partition.folder_fingerprint or partition.fingerprint}"
     own = f"{data.summary}{of_parts}".encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES)
     sent = torch.tensor(list(own), dtype=torch.uint8, device=trainer.strategy.root_device)
-    texts = [bytes(each).decode().strip() for each in trainer.strategy.all_gather(sent).tolist()]
+    received = [torch.empty_like(sent) for _ in range(trainer.world_size)]
+    dist.all_gather(received, sent)
+    texts = [bytes(each.tolist()).decode().strip() for each in received]
     check_alike({f"trainer rank {rank}": text for rank, text in enumerate(texts)})
 
 

@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -70,6 +71,8 @@ class ChildProcesses:
                 if process.poll() is not None and local_rank not in self._ended:
                     # Kept: a flag goes down with its socket.
                     self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
+                # Others may wait for it in a collective, where they heed no Ctrl-C.
+                processes.wake_to_end(process.pid)
             # Asked of all each time: roles change from launch to launch, and when they are decided.
             codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
             if len(self._ended) == len(self.processes) and not codes:
@@ -93,12 +96,16 @@ class ChildProcesses:
         # it has failed, they have been told.
         ended = [] if self._ending else [Flag(flags.rank_ended(self._run, 0))]
         deadline = time.monotonic() + (GRACE_S if self._ending else 2 * GRACE_S)
-        while (left := self._unended()) and time.monotonic() < deadline:
-            for rank in left:
-                if processes.wake(self.processes[rank - 1].pid):
-                    _log.warning(f"Local rank {rank} was stopped when rank 0 ended: it is woken up, to end.")
-                    self.processes[rank - 1].terminate()
-            time.sleep(_POLL_S)
+        left = self._unended()
+        # Ctrl-C here is meant for all of them.
+        with suppress(KeyboardInterrupt):
+            while left and time.monotonic() < deadline:
+                for rank in left:
+                    if processes.wake(self.processes[rank - 1].pid):
+                        _log.warning(f"Local rank {rank} was stopped when rank 0 ended: it is woken up, to end.")
+                        self.processes[rank - 1].terminate()
+                time.sleep(_POLL_S)
+                left = self._unended()
         for rank in left:
             self.processes[rank - 1].kill()
         for flag in ended:
@@ -139,6 +146,8 @@ class SpawnedRanks:
         # By what tells of an end, not by its status, which is the joining thread's to collect.
         trainers = self._sentinels[: self._num_trainers]
         while len(wait(trainers, 0)) < self._num_trainers:
+            for process in self._started:
+                processes.wake_to_end(process.pid)
             time.sleep(_POLL_S)
         deadline = time.monotonic() + self._end_timeout_s
         while (left := self._unended()) and time.monotonic() < deadline:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from lightning_gnnload.data import processes
 
 SLEEP = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
@@ -32,6 +34,23 @@ def test_a_stopped_process_is_known_and_woken() -> None:
             process.kill()
     assert not processes.is_stopped(process.pid)
     assert not processes.send_signal(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_process_that_is_to_end_is_woken_to_heed_it(number: int) -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            assert not processes.wake_to_end(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            wait_until(True, process.pid)
+            process.send_signal(signal.SIGWINCH)  # nothing that ends it
+            assert not processes.wake_to_end(process.pid)
+            process.send_signal(number)
+            assert processes.wake_to_end(process.pid)
+            assert process.wait(10) == -number
+        finally:
+            process.kill()
+    assert not processes.wake_to_end(process.pid)
 
 
 def test_no_process_signals_itself() -> None:
