@@ -22,7 +22,7 @@ from pytorch_lightning import Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, FeatureCache, FeatureStore, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.job import Role
-from tests.faults.campaign.jobs import TRAINED, keep_to_given_cores
+from tests.faults.campaign.jobs import BEGAN, TRAINED, keep_to_given_cores
 from tests.faults.takeover import Written, once
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import toy_data
@@ -118,7 +118,9 @@ class Timed(Written):
     began: float | None = None
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        self.began = self.began or time.monotonic()
+        if self.began is None:
+            self.began = time.monotonic()
+            Path(BEGAN).touch()
         return super().training_step(batch, batch_idx)
 
     def on_train_end(self) -> None:

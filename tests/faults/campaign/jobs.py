@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).with_name("job.py")
 LIMIT_S = 60.0 * launch.PATIENCE
 """Of a job of a few seconds, beside all time-outs that a disturbance may bring about."""
 CORES = "GNNLOAD_CAMPAIGN_CORES"
-TRAINED = "trained.json"
+BEGAN, TRAINED = "began", "trained.json"
 _HEIRS = ("takes its work over", "sample themselves from here on")
 
 

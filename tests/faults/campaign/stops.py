@@ -56,8 +56,11 @@ class Stops(Attack):
             else:
                 time.sleep(1.0)
                 began = time.monotonic()
-                _end(job, way, is_first=local_rank == 0)
-                came = ends(job, END_S)
+                if job.process.poll() == 0:
+                    came = "over before"  # stopped while it left, when the first rank had left already
+                else:
+                    _end(job, way, is_first=local_rank == 0)
+                    came = ends(job, END_S)
         seen = f"{shape}, local rank {local_rank}, {misfortunes or f'stopped at {at} s'}\n{job.output}"
         return Verdict(came, seen, {"s to the end": time.monotonic() - began})
 
