@@ -206,8 +206,8 @@ if hasattr(os, "register_at_fork"):
 def hold_mapped(owner: Any, arrays: Iterable[np.ndarray | None]) -> None:
     """Keeps the contents of arrays, as far as they lie in mapped files, as they are now, until ``owner`` is gone.
 
-    Arrays in memory of this process, or in memory that processes share, are let be. Linux alone has what this takes:
-    elsewhere nothing is held.
+    Arrays in memory of this process, in memory that processes share, and in files that this process has mapped to write
+    to, are let be: they are their owners' to change. Linux alone has what this takes: elsewhere nothing is held.
     """
     if sys.platform != "linux":
         return
@@ -223,8 +223,13 @@ def _file_of(array: np.ndarray) -> MappedFile | None:
     if not array.nbytes or root.flags.owndata:  # as most arrays do, which spares looking
         return None
     file = mapped_file(array.ctypes.data)
-    # Memory that processes share is theirs to change; of a file that was deleted, nobody has the name.
-    if file is None or file.path.startswith(("/dev/", "/memfd:")) or file.path.endswith(" (deleted)"):
+    # Of a file that was deleted, nobody has the name.
+    if (
+        file is None
+        or file.is_writable
+        or file.path.startswith(("/dev/", "/memfd:"))
+        or file.path.endswith(" (deleted)")
+    ):
         return None
     return file
 

@@ -87,22 +87,23 @@ def mapped_bytes(file: Path, fd: int | None = None) -> np.ndarray:
 
 @dataclass(frozen=True)
 class MappedFile:
-    """The file, or memory that processes share, whose pages lie at an address. A name that no file has any more ends in
-    ``(deleted)``."""
+    """The file, or memory that processes share, whose pages lie at an address, and whether this process may write to
+    these. A name that no file has any more ends in ``(deleted)``."""
 
     path: str
     inode: int
+    is_writable: bool
 
 
 def mapped_file(address: int) -> MappedFile | None:
     """Returns what is mapped at an address of this process; None where that is memory of its own."""
     with open("/proc/self/maps", errors="surrogateescape") as file:
         for line in file:
-            span, _permissions, _offset, _device, inode, *path = line.rstrip("\n").split(maxsplit=5)
+            span, permissions, _offset, _device, inode, *path = line.rstrip("\n").split(maxsplit=5)
             begin, end = (int(part, 16) for part in span.split("-"))
             if begin <= address < end:
                 # What the system calls [heap] or [stack] has no inode.
-                return MappedFile(path[0], int(inode)) if path and inode != "0" else None
+                return MappedFile(path[0], int(inode), "w" in permissions) if path and inode != "0" else None
     return None
 
 

@@ -188,6 +188,18 @@ def test_memory_is_let_be(file):
     assert mapped_file(shared.data_ptr()).path.startswith("/memfd:")
 
 
+def test_what_this_process_maps_to_write_to_is_its_own(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(5000, np.int64))
+    owner, before = Owner(), num_leases()
+    for mode in ("r+", "c"):
+        array = np.load(tmp_path / "a.npy", mmap_mode=mode)
+        hold_mapped(owner, [array])
+        array[:] = 7
+        array.flush()
+    assert np.array_equal(np.load(tmp_path / "a.npy"), np.full(5000, 7))
+    assert num_leases() == before
+
+
 def test_without_a_lease_and_without_room_the_user_is_told(file, monkeypatch):
     monkeypatch.setattr(leases, "_file_system", lambda device: "nfs4")
     monkeypatch.setattr(leases, "free_bytes", lambda: 1 << 20)
