@@ -35,10 +35,11 @@ ON_THREE = [
     Settings("setup", model={"built_in": "setup", "dropout": 0.3}),
     Settings("configure_model", model={"built_in": "configure_model", "batch_norm": True}),
     Settings("fails", model={"fails": True}),
-    # The order of these pairs matters: the second resumes from a checkpoint of the first.
-    Settings("interrupted", save_every=9, stop_at=18),
+    # The order of these pairs matters: the second resumes from a checkpoint of the first. Steps of 40 ms, so that the
+    # sampler has time to spare before the ninth, on a busy machine too.
+    Settings("interrupted", model={"train_ms": 40.0}, save_every=9, stop_at=18),
     Settings("resumed", checkpoint="interrupted/step=9.ckpt"),
-    Settings("stale_interrupted", strategy=STALE, save_every=9, stop_at=18),
+    Settings("stale_interrupted", strategy=STALE, model={"train_ms": 40.0}, save_every=9, stop_at=18),
     Settings("stale_resumed", strategy=STALE, checkpoint="stale_interrupted/step=9.ckpt"),
 ]
 ON_FOUR = [
