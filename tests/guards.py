@@ -74,6 +74,12 @@ def our_threads() -> list[threading.Thread]:
     return [thread for thread in ours if thread.name not in LASTING]
 
 
+def num_fds() -> int:
+    """Counts this process's descriptors, without those of what earlier tests have left to be collected."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
 def footprint() -> Footprint:
     """Lists what this process holds now."""
     return Footprint(

@@ -22,6 +22,7 @@ from lightning_gnnload.data import sockets
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.errors import CacheShareError
+from tests import guards
 from tests.unit.cache.ranks import TIMEOUT_S, together
 
 
@@ -33,10 +34,6 @@ def meet(work: Callable[[PeerGroup], Any]) -> Callable[[Membership], Any]:
     return inside
 
 
-def num_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_all_know_what_each_gave(count: int) -> None:
     ends = together(count, meet(lambda peers: [g.fields["i"] for g in peers.all_gather({"i": peers.membership.index})]))
@@ -44,11 +41,11 @@ def test_all_know_what_each_gave(count: int) -> None:
 
 
 def test_numbers_are_published_and_no_descriptor_is_kept() -> None:
-    before = num_fds()
+    before = guards.num_fds()
     values = np.arange(200_000)  # more than a message holds
     ends = together(3, meet(lambda peers: peers.broadcast(values if peers.membership.index == 0 else None).sum()))
     assert ends == [values.sum()] * 3
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_those_who_differ_are_told_what_in() -> None:
@@ -61,7 +58,7 @@ def test_those_who_differ_are_told_what_in() -> None:
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
 def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
-    before = num_fds()
+    before = guards.num_fds()
 
     def work(peers: PeerGroup) -> None:
         peers.all_gather({})
@@ -73,7 +70,7 @@ def test_a_failure_of_one_ends_it_for_all_with_the_reason(failing: int) -> None:
     for index, end in enumerate(ends):
         assert isinstance(end, ValueError if index == failing else CacheShareError)
         assert "disk on fire" in str(end)
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_one_that_is_killed_ends_it_for_all() -> None:
@@ -202,7 +199,7 @@ def test_a_memory_file_is_its_makers_to_write_and_cannot_shrink() -> None:
 
 @pytest.mark.parametrize("sealed", [True, False])
 def test_what_another_rank_shares_is_checked(sealed: bool) -> None:
-    before = num_fds()
+    before = guards.num_fds()
     if sealed:
         fd = (file := MemoryFile.create("test", 10_000)).fd
         with pytest.raises(CacheShareError, match=r"10000 bytes.* 10001 sealed bytes"):
@@ -220,7 +217,7 @@ def test_what_another_rank_shares_is_checked(sealed: bool) -> None:
     os.close(write)
     with pytest.raises(CacheShareError, match="no memory"):
         MemoryFile.adopt(read, 10_000)
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_more_memory_than_is_free_is_not_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,10 +241,10 @@ def test_a_table_becomes_one_for_all(dtype: torch.dtype, shape: tuple[int, int])
         assert torch.equal(store.rows, rows)
         assert store.dtype is dtype
         assert not rows.numel() or is_mapped_file(store.rows)
-    before = num_fds()
+    before = guards.num_fds()
     again = together(3, lambda membership: share_rows(stores[membership.index], membership))
     assert [store.rows.data_ptr() for store in again] == [store.rows.data_ptr() for store in stores]
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_a_mapped_file_stays_as_it_is(tmp_path) -> None:

@@ -12,6 +12,7 @@ import torch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.sealed import NotPlainError, adopt_sealed, seal, unseal
+from tests import guards
 
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float64, torch.complex64]
 DTYPES += [torch.float8_e4m3fn, torch.uint16]
@@ -152,10 +153,10 @@ def test_what_has_no_description_is_an_error_of_ours(content: bytes) -> None:
 
 
 def test_memory_that_could_still_change_its_size_is_refused_and_closed() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = guards.num_fds()
     fd = os.memfd_create("gnnload-test", os.MFD_ALLOW_SEALING)
     os.truncate(fd, 64)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
     with pytest.raises(QueueProtocolError, match="malformed value"):
         adopt_sealed(fd, 64)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert guards.num_fds() == before

@@ -13,6 +13,7 @@ import torch
 
 from lightning_gnnload.errors import SlotMemoryError
 from lightning_gnnload.pipeline.slots import LentBuffers, Slot, SlotPool
+from tests import guards
 
 
 def tensor_over(buffer, count: int = 4) -> torch.Tensor:
@@ -86,10 +87,10 @@ def test_tensors_outlive_a_closed_slot() -> None:
 @pytest.mark.parametrize("num_bytes", [1 << 60, 1 << 70])
 @pytest.mark.parametrize("make", [Slot, Slot.shared])
 def test_memory_that_is_not_there_is_an_error_that_helps(make, num_bytes: int) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = guards.num_fds()
     with pytest.raises(SlotMemoryError, match=r"MiB.*batch_size.*queue_depth"):
         make(num_bytes)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert guards.num_fds() == before
     slot = make(1 << 12)
     slot.array[0] = 5
     with pytest.raises(SlotMemoryError):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import wire
+from tests import guards
 
 FREE = {"kind": "free", "slot": 3}
 
@@ -29,10 +30,6 @@ def raw_and_channel() -> Iterator[tuple[socket.socket, wire.Channel]]:
 def channels(raw_and_channel) -> tuple[wire.Channel, wire.Channel]:
     raw, channel = raw_and_channel
     return wire.Channel(raw), channel
-
-
-def num_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 def sample_of(kind: str) -> dict:
@@ -96,24 +93,24 @@ def dumps(**changes) -> bytes:
 )
 def test_what_is_no_message_is_refused_with_its_descriptors(raw_and_channel, data: bytes) -> None:
     raw, channel = raw_and_channel
-    before = num_fds()
+    before = guards.num_fds()
     fd = os.memfd_create("gnnload-test")
     socket.send_fds(raw, [data], [fd])
     os.close(fd)
     with pytest.raises(QueueProtocolError, match="malformed message"):
         channel.receive()
-    assert num_fds() == before  # a sender of garbage must not be able to use our descriptors up
+    assert guards.num_fds() == before  # a sender of garbage must not be able to use our descriptors up
     raw.send(dumps())
     assert channel.receive() == (FREE, [])
 
 
 def test_an_empty_message_is_an_end_that_leaves_no_descriptors(raw_and_channel) -> None:
     raw, channel = raw_and_channel
-    before = num_fds()
+    before = guards.num_fds()
     socket.send_fds(raw, [b""], [0])
     with pytest.raises(EOFError):
         channel.receive()
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 @given(st.binary(min_size=1, max_size=200))
@@ -124,7 +121,7 @@ def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
 
 def test_no_more_descriptors_are_taken_than_one(raw_and_channel) -> None:
     raw, channel = raw_and_channel
-    before = num_fds()
+    before = guards.num_fds()
     fds = [os.memfd_create("gnnload-test") for _ in range(3)]
     socket.send_fds(raw, [dumps()], fds)
     for fd in fds:
@@ -133,7 +130,7 @@ def test_no_more_descriptors_are_taken_than_one(raw_and_channel) -> None:
     for fd in received:
         os.close(fd)
     assert len(received) <= 1
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_a_message_too_large_is_not_sent(channels) -> None:
@@ -166,14 +163,14 @@ def test_a_peer_that_is_gone_is_an_end_and_not_a_hang(channels) -> None:
 
 def test_draining_reads_everything_and_keeps_no_descriptors(channels) -> None:
     ours, theirs = channels
-    before = num_fds()
+    before = guards.num_fds()
     fd = os.memfd_create("gnnload-test")
     for slot in range(3):
         ours.send("free", [fd], slot=slot)
     os.close(fd)
     ours.finish()
     theirs.drain(timeout_s=5)
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_draining_a_silent_peer_ends_in_time(channels) -> None:
@@ -213,9 +210,9 @@ def test_the_longest_job_name_fits() -> None:
 
 
 def test_nobody_listens() -> None:
-    before = num_fds()
+    before = guards.num_fds()
     assert wire.connect(uuid.uuid4().hex, 3) is None
-    assert num_fds() == before
+    assert guards.num_fds() == before
 
 
 def test_another_users_process_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,12 +220,12 @@ def test_another_users_process_is_turned_away(monkeypatch: pytest.MonkeyPatch) -
     listener = wire.listen(job, 0)
     stranger = wire.connect(job, 0)
     assert stranger is not None
-    before = num_fds()
+    before = guards.num_fds()
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     with pytest.raises(QueueProtocolError, match=f"process of user {uid} connected; only user {uid + 1}"):
         wire.accept(listener)
-    assert num_fds() == before
+    assert guards.num_fds() == before
     with pytest.raises(EOFError):
         stranger.receive()  # cut off
     stranger.close()

@@ -17,6 +17,7 @@ import torch
 from lightning_gnnload import DiskFeatureStore, MemoryFeatureStore, load_graph_data, save_features, save_graph_data
 from lightning_gnnload.data.storage import disk
 from lightning_gnnload.errors import FeatureFileError, SamplerConfigError, SeedError, StoreFormatError
+from tests import guards
 from tests.unit.toy import toy_data
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -164,23 +165,23 @@ def test_a_disk_that_fails_at_once_leaves_no_descriptor(folder: Path, monkeypatc
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(disk, "_reads_in", failing)
-    before = len(os.listdir("/proc/self/fd"))
+    before = guards.num_fds()
     with pytest.raises(FeatureFileError, match="Input/output error"):
         DiskFeatureStore(folder)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert guards.num_fds() == before
 
 
 def test_it_closes_its_file_and_then_gathers_no_more(folder: Path) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = guards.num_fds()
     store = DiskFeatureStore(folder)
     store.close()
     store.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert guards.num_fds() == before
     with pytest.raises(FeatureFileError, match="was closed"):
         store.gather(torch.tensor([0]), torch.empty(1, 100))
     for _ in range(3):
         DiskFeatureStore(folder).gather(torch.tensor([0]), torch.empty(1, 100))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert guards.num_fds() == before
 
 
 def test_what_is_no_table_is_refused(folder: Path, tmp_path: Path) -> None:
