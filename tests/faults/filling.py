@@ -26,6 +26,7 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.cache import static
 from lightning_gnnload.plugin.job import Role
+from tests.faults.stores import StoreInFront
 from tests.faults.takeover import STALL_TIMEOUT_S, lose
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import Recorder, toy_data
@@ -36,21 +37,13 @@ NUM_PIECES = 16  # of each shard: twice as long as a sampler may get nowhere, an
 static._CHUNK_BYTES = 64 * 16 * 4  # 64 rows: 2000 nodes, half of them cached, are 16 pieces in two shards
 
 
-class SlowStore(FeatureStore):
+class SlowStore(StoreInFront):
     """Rows that come slowly, on the second sampler."""
 
-    def __init__(self, store: MemoryFeatureStore) -> None:
-        self.store = store
+    def __init__(self, store: FeatureStore) -> None:
+        super().__init__(store)
         self.does = "nothing"
         self.num_asked = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.store.dtype
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         self.num_asked += 1

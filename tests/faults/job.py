@@ -19,6 +19,7 @@ from pytorch_lightning import Trainer
 
 from lightning_gnnload import FactoredStrategy, FeatureStore, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.job import Role
+from tests.faults.stores import StoreInFront
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import NUM_NODES, Recorder, toy_data
 
@@ -27,20 +28,12 @@ TAKEOVER = "takeover" in sys.argv[4:]
 EARLY_STEP = 5  # by then the pipeline is full
 
 
-class BrokenDisk(FeatureStore):
+class BrokenDisk(StoreInFront):
     """A feature store that fails once it has served some batches."""
 
     def __init__(self, store: FeatureStore) -> None:
-        self.store = store
+        super().__init__(store)
         self.num_served = 0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.store.dtype
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         self.num_served += 1

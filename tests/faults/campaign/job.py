@@ -20,9 +20,10 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer, seed_everything
 
-from lightning_gnnload import FactoredStrategy, FeatureCache, FeatureStore, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload import FactoredStrategy, FeatureCache, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.job import Role
 from tests.faults.campaign.jobs import BEGAN, TRAINED, keep_to_given_cores
+from tests.faults.stores import StoreInFront
 from tests.faults.takeover import Written, once
 from tests.integration.scripts import launch
 from tests.integration.scripts.toy import toy_data
@@ -69,18 +70,7 @@ class Visiting(NeighborSampler):
         return super().sample_into(graph, seeds, key, arena)
 
 
-class VisitingStore(FeatureStore):
-    def __init__(self, store: FeatureStore) -> None:
-        self.store = store
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.store.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.store.dtype
-
+class VisitingStore(StoreInFront):
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         if _here:
             visit("gather")
