@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
 from lightning_gnnload.ingest.spec import BuildSpec, nearest
@@ -24,6 +28,8 @@ NO_TIME = -(2**63)
 
 _FITTING = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 """Integers that 64 bits with a sign hold, whatever their value."""
+_NUMBERS = itertools.count()
+_ROW = "gnnload_row"
 _INTEGER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".feather": "arrow"}
 _FORMATS |= {".arrow": "arrow", ".ipc": "arrow"}
@@ -64,7 +70,7 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _strict(sql: str, tried: str) -> str:
+def strict(sql: str, tried: str) -> str:
     """Returns the SQL of ``tried`` that fails where there is a value, but it cannot be read."""
     return f"case when {tried} is null and {sql} is not null then error('unreadable') else {tried} end"
 
@@ -117,6 +123,7 @@ class Source:
         import duckdb
 
         self.con, self.where = con, where
+        self._name = f"source_{next(_NUMBERS)}"
         self.is_csv = False
         try:
             self._from = self._opened(table, home, keys)
@@ -128,8 +135,8 @@ class Source:
     def num_rows(self) -> int:
         return int(self.ask("count(*)")[0][0])
 
-    def column(self, name: str) -> str:
-        """Returns the SQL of a column.
+    def named(self, name: str) -> str:
+        """Returns the name of a column.
 
         Raises:
             TableError: there is none; with the nearest.
@@ -139,7 +146,11 @@ class Source:
                 f"{self.where}: there is no column {name!r}{nearest(name, self.types)} There are: "
                 f"{', '.join(self.types)}."
             )
-        return quoted(name)
+        return name
+
+    def column(self, name: str) -> str:
+        """Returns the SQL of a column; raises as :meth:`named` does."""
+        return quoted(self.named(name))
 
     def key(self, name: str, kind: Kind | None = None, *, cast: bool = False) -> Reading:
         """Reads ids.
@@ -174,7 +185,7 @@ class Source:
             return Reading(name, f"{sql}::bigint", kind="integer")
         needed = "an integer of 64 bits; where ids are other things, say id_type: text at the nodes"
         tried = f"try_cast({sql} as bigint)"
-        return Reading(name, _strict(sql, tried), tried, needed, kind="integer")
+        return Reading(name, strict(sql, tried), tried, needed, kind="integer")
 
     def time(self, name: str, unit: str | None = None, zone: str | None = None) -> Reading:
         """Reads times as int64 microseconds since 1970, UTC.
@@ -198,7 +209,7 @@ class Source:
         if is_integer:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
-            return Reading(name, _strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+            return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
         if type_ == "TIMESTAMP WITH TIME ZONE":
             return Reading(name, f"epoch_us({sql})")
         if type_.startswith("TIMESTAMP") or type_ == "DATE":
@@ -213,7 +224,7 @@ class Source:
             )
             tried = f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)"
             needed += f"; others by SQL: select * replace (strptime({sql}, '%d.%m.%Y') as {sql}) from ..."
-            return Reading(name, _strict(sql, tried), tried, needed)
+            return Reading(name, strict(sql, tried), tried, needed)
         reason = (
             f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
         )
@@ -237,8 +248,16 @@ class Source:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._explained(error, readings) from error
 
-    def ask(self, columns: str, tail: str = "") -> list[tuple[Any, ...]]:
+    def ask(
+        self, columns: str, tail: str = "", *, table: str | None = None, readings: Sequence[Reading] = ()
+    ) -> list[tuple[Any, ...]]:
         """Returns the rows of ``select columns from this table tail``.
+
+        Args:
+            columns: SQL.
+            tail: likewise.
+            table: of :meth:`only`, instead of all rows.
+            readings: what the columns are made of, for errors.
 
         Raises:
             TableError: DuckDB cannot.
@@ -246,17 +265,32 @@ class Source:
         import duckdb
 
         try:
-            return self.con.sql(f"select {columns} from {self._from} {tail}").fetchall()
+            return self.con.sql(f"select {columns} from {table or self._from} {tail}").fetchall()
         except duckdb.Error as error:
-            raise self._explained(error) from error
+            raise self._explained(error, readings) from error
+
+    @contextmanager
+    def only(self, rows: np.ndarray | None) -> Iterator[str]:
+        """Gives the SQL of some of the rows, by their numbers ``[n]``; of all with None."""
+        import pyarrow as pa
+
+        if rows is None:
+            yield self._from
+            return
+        name = f"rows_of_{self._name}"
+        self.con.register(name, pa.table({"row": rows}))
+        try:
+            numbered = f"(select *, row_number() over () - 1 as {_ROW} from {self._from})"
+            yield f"(select * from {numbered} where {_ROW} in (select row from {name}))"
+        finally:
+            self.con.unregister(name)
 
     # How it is opened.
 
     def _opened(self, table: Any, home: Path, keys: Sequence[str]) -> str:
         if isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE):
-            name = self._new_name()
-            self.con.execute(f"create temp table {name} as {table.strip().rstrip(';')}")
-            return name
+            self.con.execute(f"create temp table {self._name} as {table.strip().rstrip(';')}")
+            return self._name
         if not isinstance(table, (str, Path, list, tuple)):
             return self._registered(_as_arrow(table))
         given = [table] if isinstance(table, (str, Path)) else table
@@ -292,12 +326,8 @@ class Source:
         return files
 
     def _registered(self, table: Any) -> str:
-        name = self._new_name()
-        self.con.register(name, table)
-        return name
-
-    def _new_name(self) -> str:
-        return f"source_{id(self):x}"
+        self.con.register(self._name, table)
+        return self._name
 
     # What errors say.
 
