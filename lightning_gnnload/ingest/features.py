@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lightning_gnnload.errors import TableError
-from lightning_gnnload.ingest.source import Reading, Source, strict
+from lightning_gnnload.ingest.source import Reading, Source, is_whole, strict
 from lightning_gnnload.ingest.spec import ColumnSpec
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 UNKNOWN, MISSING, FIRST_VALUE = 0, 1, 2
 """Codes of categories: the first value has the code 2."""
-_WHOLE = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
 _FRACTION = re.compile(r"FLOAT|DOUBLE|DECIMAL")
 _WORDS = re.compile(r"VARCHAR|BOOLEAN|UUID|ENUM")
 _TIMES = re.compile(r"TIMESTAMP|DATE")
@@ -120,16 +119,7 @@ def fit(
         return []
     if rows is not None and not len(rows):
         raise TableError(f"{source.where}.x: there is no training row to fit on. Say fit: false at the task.")
-    begun = [
-        Feature(
-            spec.column,
-            _kind(source, spec),
-            log=spec.scale == "log",
-            time_unit=spec.time_unit,
-            timezone=spec.timezone or timezone,
-        )
-        for spec in columns
-    ]
+    begun = check_columns(source, columns, timezone=timezone)
     with source.only(rows) as table:
         numbers = _fit_numbers(source, table, list(zip(columns, begun, strict=True)))
         return [
@@ -138,10 +128,20 @@ def fit(
         ]
 
 
+def check_columns(source: Source, columns: Sequence[ColumnSpec], *, timezone: str | None = None) -> list[Feature]:
+    """Returns what columns are before they are fitted; raises TableError as :func:`fit` does, where types tell."""
+    begun = []
+    for spec in columns:
+        kind, zone = _kind(source, spec), spec.timezone or timezone
+        begun.append(Feature(spec.column, kind, log=spec.scale == "log", time_unit=spec.time_unit, timezone=zone))
+        _reading(source, begun[-1])
+    return begun
+
+
 def _kind(source: Source, spec: ColumnSpec) -> str:
     """Returns what a column is; raises TableError where that has to be said, or cannot be."""
     where, type_ = f"{source.where}.x", source.types[source.named(spec.column)]
-    is_list, is_whole = type_.endswith("]"), bool(_WHOLE.match(type_))
+    is_list, is_integer = type_.endswith("]"), is_whole(type_)
     kinds = {
         "vector": is_list,
         "time": not is_list and bool(_TIMES.match(type_)),
@@ -151,15 +151,17 @@ def _kind(source: Source, spec: ColumnSpec) -> str:
     guess = next((kind for kind, fits in kinds.items() if fits), None)
     if spec.kind == "auto" and guess is None:
         say = (
-            "as: number or as: category; a code is not a quantity" if is_whole else "another column, or cast it in SQL"
+            "as: number or as: category; a code is not a quantity"
+            if is_integer
+            else "another column, or cast it in SQL"
         )
         raise TableError(f"{where}: column {spec.column!r} is {type_}: say {say}.")
     kind = guess if spec.kind == "auto" else spec.kind
     allowed = {
-        "number": kinds["number"] or is_whole or type_ == "BOOLEAN",
-        "category": kinds["category"] or is_whole or type_ == "DATE",
+        "number": kinds["number"] or is_integer or type_ == "BOOLEAN",
+        "category": kinds["category"] or is_integer or type_ == "DATE",
         "vector": is_list,
-        "time": kinds["time"] or is_whole or type_ == "VARCHAR",
+        "time": kinds["time"] or is_integer or type_ == "VARCHAR",
         "text_length": type_ == "VARCHAR",
     }
     assert kind is not None

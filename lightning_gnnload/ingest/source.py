@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 Kind = Literal["integer", "text"]
 """What ids are: int64, or UTF-8."""
 
-NO_TIME = -(2**63)
-"""A time that is missing, among int64 microseconds."""
-
 _FITTING = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 """Integers that 64 bits with a sign hold, whatever their value."""
 _NUMBERS = itertools.count()
@@ -37,11 +35,12 @@ _CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
 """A zone follows the time of the day: the end of ``2026-03-01`` is none."""
 
 
-def connect(build: BuildSpec, scratch: Path, home: Path) -> duckdb.DuckDBPyConnection:
+def connect(build: BuildSpec, scratch: Path, home: Path, *, share: float = 1.0) -> duckdb.DuckDBPyConnection:
     """Opens a database in memory that reads tables.
 
     Args:
         build: how much memory it may take before it goes to disk, and its threads.
+        share: of that memory.
         scratch: the folder where it goes to then.
         home: the folder that paths in SQL count from.
 
@@ -53,9 +52,14 @@ def connect(build: BuildSpec, scratch: Path, home: Path) -> duckdb.DuckDBPyConne
         import pyarrow as _  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(error.name or "duckdb", "tables", "Building a graph from tables", error) from error
-    threads = {} if build.threads is None else {"threads": build.threads}
-    settings = {"memory_limit": build.memory, "temp_directory": str(scratch), "file_search_path": str(home)}
-    con = duckdb.connect(config={**settings, **threads})
+    con = duckdb.connect(
+        config={
+            "memory_limit": f"{int(build.memory_bytes * share)}B",
+            "threads": build.num_threads,
+            "temp_directory": str(scratch),
+            "file_search_path": str(home.absolute()),
+        }
+    )
     con.execute("set timezone = 'UTC'")
     return con
 
@@ -68,6 +72,11 @@ def quoted(name: str) -> str:
 def literal(text: str) -> str:
     """Returns the SQL of a text."""
     return "'" + text.replace("'", "''") + "'"
+
+
+def is_whole(type_: str) -> bool:
+    """Whether a type of DuckDB's is one of integers."""
+    return bool(_INTEGER.match(type_))
 
 
 def strict(sql: str, tried: str) -> str:
@@ -107,6 +116,7 @@ class Source:
         where: it stands in graph.yaml, for errors: ``"nodes.user"``.
         home: the folder that paths count from.
         keys: columns that hold ids. CSV says no types, so that they are read as text there: ``007`` stays so.
+        peek: look at the columns alone: a query is not run.
 
     Attributes:
         types: DuckDB's, of columns by name.
@@ -118,7 +128,14 @@ class Source:
     """
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, table: Any, where: str, home: Path = Path(), keys: Sequence[str] = ()
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: Any,
+        where: str,
+        home: Path = Path(),
+        keys: Sequence[str] = (),
+        *,
+        peek: bool = False,
     ) -> None:
         import duckdb
 
@@ -126,10 +143,16 @@ class Source:
         self._name = f"source_{next(_NUMBERS)}"
         self.is_csv = False
         try:
-            self._from = self._opened(table, home, keys)
+            self._from = self._opened(table, home, keys, peek)
             self.types = {str(row[0]): str(row[1]) for row in con.sql(f"describe from {self._from}").fetchall()}
         except duckdb.Error as error:
             raise self._explained(error) from error
+
+    def at(self, where: str) -> Source:
+        """Returns the same table as one that stands elsewhere in graph.yaml."""
+        other = copy(self)
+        other.where = where
+        return other
 
     @property
     def num_rows(self) -> int:
@@ -165,7 +188,7 @@ class Source:
         """
         sql, type_ = self.column(name), self.types[name]
         is_text = type_ in ("VARCHAR", "UUID") or type_.startswith("ENUM")
-        if not is_text and not _INTEGER.match(type_):
+        if not is_text and not is_whole(type_):
             reason = (
                 " Equal ids may differ as floats. Integers with gaps read so: cast them, "
                 f'from: "select * replace ({sql}::bigint as {sql}) from ..."'
@@ -199,7 +222,7 @@ class Source:
             TableError: the column holds other things, or unit or zone are missing, or belong to other columns.
         """
         sql, type_ = self.column(name), self.types[name]
-        is_integer = bool(_INTEGER.match(type_))
+        is_integer = is_whole(type_)
         if (unit is not None) != is_integer:
             say = "say what they count: time_unit: s, ms, us or ns" if is_integer else "leave time_unit out"
             raise TableError(f"{self.where}: time {name!r} is {type_}: {say}.")
@@ -287,9 +310,9 @@ class Source:
 
     # How it is opened.
 
-    def _opened(self, table: Any, home: Path, keys: Sequence[str]) -> str:
+    def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
         if isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE):
-            self.con.execute(f"create temp table {self._name} as {table.strip().rstrip(';')}")
+            self.con.execute(f"create temp {'view' if peek else 'table'} {self._name} as {table.strip().rstrip(';')}")
             return self._name
         if not isinstance(table, (str, Path, list, tuple)):
             return self._registered(_as_arrow(table))
