@@ -73,6 +73,14 @@ class DatasetError(GnnLoadError, RuntimeError):
     """A dataset is not there, cannot be fetched, or is not laid out as expected."""
 
 
+class GraphSpecError(GnnLoadError, ValueError):
+    """A graph.yaml is wrong by itself: a key that is unknown or missing, a value that is none."""
+
+
+class TableError(GnnLoadError, ValueError):
+    """A table that a graph is built from cannot be read, or does not hold what graph.yaml says."""
+
+
 class SamplerConfigError(GnnLoadError, ValueError):
     """Sampler settings cannot work, alone or with the model or graph they meet."""
 

@@ -44,22 +44,8 @@ class Description:
         Raises:
             DatasetError: it is missing, no YAML, or holds no fields by name.
         """
-        import yaml  # comes with jsonargparse; here, as most processes read no folder of others
-
-        class Loader(yaml.SafeLoader):
-            """Refuses what YAML forbids and its readers pass over: the same field twice, of which one would be lost."""
-
-            def compose_mapping_node(self, anchor: Any) -> Any:
-                node = super().compose_mapping_node(anchor)
-                seen = set()
-                for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
-                    if key.value in seen:
-                        raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
-                    seen.add(key.value)
-                return node
-
         with reading(file, "Give the folder that holds it, YAML of fields by name."):
-            return cls(yaml.load(file.read_text(encoding="utf-8"), Loader), file)
+            return cls(load_yaml(file.read_text(encoding="utf-8")), file)
 
     def has(self, name: str) -> bool:
         """Returns whether there is such a field; one that is null counts as missing."""
@@ -141,6 +127,26 @@ class Description:
 
     def _at(self, name: str) -> str:
         return f"{self.place}.{name}" if self.place else name
+
+
+def load_yaml(text: str) -> Any:
+    """Returns what YAML says; raises ``yaml.YAMLError`` where it is none, would make Python objects, or says a field
+    twice."""
+    import yaml  # comes with jsonargparse; here, as most processes read no folder of others
+
+    class Loader(yaml.SafeLoader):
+        """Refuses what YAML forbids and its readers pass over: the same field twice, of which one would be lost."""
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            seen = set()
+            for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+            return node
+
+    return yaml.load(text, Loader)
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""Tables become a graph folder: DuckDB reads them, kernels number and sort."""

@@ -1,0 +1,381 @@
+"""Source: a table that DuckDB reads, whose columns are known by name and type before any row is read."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
+from lightning_gnnload.ingest.spec import BuildSpec, nearest
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+Kind = Literal["integer", "text"]
+"""What ids are: int64, or UTF-8."""
+
+NO_TIME = -(2**63)
+"""A time that is missing, among int64 microseconds."""
+
+_FITTING = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+"""Integers that 64 bits with a sign hold, whatever their value."""
+_INTEGER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".feather": "arrow"}
+_FORMATS |= {".arrow": "arrow", ".ipc": "arrow"}
+_CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
+"""A zone follows the time of the day: the end of ``2026-03-01`` is none."""
+
+
+def connect(build: BuildSpec, scratch: Path, home: Path) -> duckdb.DuckDBPyConnection:
+    """Opens a database in memory that reads tables.
+
+    Args:
+        build: how much memory it may take before it goes to disk, and its threads.
+        scratch: the folder where it goes to then.
+        home: the folder that paths in SQL count from.
+
+    Raises:
+        MissingExtraError: duckdb or pyarrow is not installed.
+    """
+    try:
+        import duckdb
+        import pyarrow as _  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(error.name or "duckdb", "tables", "Building a graph from tables", error) from error
+    threads = {} if build.threads is None else {"threads": build.threads}
+    settings = {"memory_limit": build.memory, "temp_directory": str(scratch), "file_search_path": str(home)}
+    con = duckdb.connect(config={**settings, **threads})
+    con.execute("set timezone = 'UTC'")
+    return con
+
+
+def quoted(name: str) -> str:
+    """Returns the SQL of a column's name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Returns the SQL of a text."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _strict(sql: str, tried: str) -> str:
+    """Returns the SQL of ``tried`` that fails where there is a value, but it cannot be read."""
+    return f"case when {tried} is null and {sql} is not null then error('unreadable') else {tried} end"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a column is read.
+
+    Attributes:
+        column: its name.
+        sql: of its values.
+        tried: likewise, but missing where ``sql`` fails; empty where that does not happen.
+        needed: what values must be, for errors.
+        kind: of ids: ``"integer"`` or ``"text"``.
+    """
+
+    column: str
+    sql: str
+    tried: str = ""
+    needed: str = ""
+    kind: Kind = "text"
+
+
+class Source:
+    """A table to read: files of Parquet, CSV or Arrow, what an SQL query gives, or a table in memory.
+
+    Its rows have an order, which all readings share: that of files by name, of rows in them. What a query gives is
+    kept aside once, as a join gives other orders each time.
+
+    Args:
+        con: of :func:`connect`.
+        table: a path, a glob, a list of them, a text that starts with ``select`` or ``with``, or a table of pandas,
+            polars or pyarrow.
+        where: it stands in graph.yaml, for errors: ``"nodes.user"``.
+        home: the folder that paths count from.
+        keys: columns that hold ids. CSV says no types, so that they are read as text there: ``007`` stays so.
+
+    Attributes:
+        types: DuckDB's, of columns by name.
+        is_csv: whether types are guessed from the first 20,480 rows.
+        num_rows: how many there are.
+
+    Raises:
+        TableError: there is no such file, or DuckDB cannot read it.
+    """
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, table: Any, where: str, home: Path = Path(), keys: Sequence[str] = ()
+    ) -> None:
+        import duckdb
+
+        self.con, self.where = con, where
+        self.is_csv = False
+        try:
+            self._from = self._opened(table, home, keys)
+            self.types = {str(row[0]): str(row[1]) for row in con.sql(f"describe from {self._from}").fetchall()}
+        except duckdb.Error as error:
+            raise self._explained(error) from error
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.ask("count(*)")[0][0])
+
+    def column(self, name: str) -> str:
+        """Returns the SQL of a column.
+
+        Raises:
+            TableError: there is none; with the nearest.
+        """
+        if name not in self.types:
+            raise TableError(
+                f"{self.where}: there is no column {name!r}{nearest(name, self.types)} There are: "
+                f"{', '.join(self.types)}."
+            )
+        return quoted(name)
+
+    def key(self, name: str, kind: Kind | None = None, *, cast: bool = False) -> Reading:
+        """Reads ids.
+
+        Args:
+            name: of the column.
+            kind: that they must be; None: what the column holds.
+            cast: convert what is of another kind.
+
+        Raises:
+            TableError: the column holds floats or other things that are no ids, or another kind.
+        """
+        sql, type_ = self.column(name), self.types[name]
+        is_text = type_ in ("VARCHAR", "UUID") or type_.startswith("ENUM")
+        if not is_text and not _INTEGER.match(type_):
+            reason = (
+                " Equal ids may differ as floats. Integers with gaps read so: cast them, "
+                f'from: "select * replace ({sql}::bigint as {sql}) from ..."'
+                if type_ in ("FLOAT", "DOUBLE")
+                else f' Cast it: from: "select * replace ({sql}::varchar as {sql}) from ..."'
+            )
+            raise TableError(f"{self.where}: column {name!r} is {type_}, but ids are integers, text or UUIDs.{reason}.")
+        held: Kind = "text" if is_text else "integer"
+        if kind is not None and kind != held and not (cast or self.is_csv):
+            raise TableError(
+                f"{self.where}: column {name!r} is {held} ({type_}), but the ids of its nodes are {kind}: none would "
+                f"match. Say id_type: {held} or {kind} at the nodes, so that both are read as that."
+            )
+        if (kind or held) == "text":
+            return Reading(name, f"{sql}::varchar")
+        if type_ in _FITTING:
+            return Reading(name, f"{sql}::bigint", kind="integer")
+        needed = "an integer of 64 bits; where ids are other things, say id_type: text at the nodes"
+        tried = f"try_cast({sql} as bigint)"
+        return Reading(name, _strict(sql, tried), tried, needed, kind="integer")
+
+    def time(self, name: str, unit: str | None = None, zone: str | None = None) -> Reading:
+        """Reads times as int64 microseconds since 1970, UTC.
+
+        Args:
+            name: of the column: a timestamp, a date, text, or integers.
+            unit: of integers: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+            zone: of times without one, as ``"UTC"`` or ``"Europe/Berlin"``.
+
+        Raises:
+            TableError: the column holds other things, or unit or zone are missing, or belong to other columns.
+        """
+        sql, type_ = self.column(name), self.types[name]
+        is_integer = bool(_INTEGER.match(type_))
+        if (unit is not None) != is_integer:
+            say = "say what they count: time_unit: s, ms, us or ns" if is_integer else "leave time_unit out"
+            raise TableError(f"{self.where}: time {name!r} is {type_}: {say}.")
+        if zone is not None:
+            self._check_zone(zone)
+        at_zone = "" if zone is None else f" at time zone {literal(zone)}"
+        if is_integer:
+            factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
+            tried = f"try_cast({sql}::hugeint {factor} as bigint)"
+            return Reading(name, _strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+        if type_ == "TIMESTAMP WITH TIME ZONE":
+            return Reading(name, f"epoch_us({sql})")
+        if type_.startswith("TIMESTAMP") or type_ == "DATE":
+            if zone is None:
+                raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
+            return Reading(name, f"epoch_us({sql}::timestamp{at_zone})")
+        if type_ == "VARCHAR":
+            with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
+            without = "null" if zone is None else f"try_cast({sql} as timestamp){at_zone}"
+            needed = "YYYY-MM-DD or YYYY-MM-DD HH:MM:SS" + (
+                ", with its zone, as +00:00 (for those without say timezone: UTC)" if zone is None else ""
+            )
+            tried = f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)"
+            needed += f"; others by SQL: select * replace (strptime({sql}, '%d.%m.%Y') as {sql}) from ..."
+            return Reading(name, _strict(sql, tried), tried, needed)
+        reason = (
+            f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
+        )
+        raise TableError(
+            f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{reason}"
+        )
+
+    def batches(self, readings: Sequence[Reading]) -> Iterator[pa.RecordBatch]:
+        """Yields all rows, in their order, in batches of a column for each reading.
+
+        Raises:
+            TableError: a value cannot be read so; the message says how many, and which is the first.
+        """
+        import duckdb
+        import pyarrow as pa
+
+        columns = ", ".join(f"{reading.sql} as c{number}" for number, reading in enumerate(readings))
+        try:
+            # From DuckDB's own stream: to_arrow_reader would take three times as long.
+            yield from pa.RecordBatchReader.from_stream(self.con.sql(f"select {columns} from {self._from}"))
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise self._explained(error, readings) from error
+
+    def ask(self, columns: str, tail: str = "") -> list[tuple[Any, ...]]:
+        """Returns the rows of ``select columns from this table tail``.
+
+        Raises:
+            TableError: DuckDB cannot.
+        """
+        import duckdb
+
+        try:
+            return self.con.sql(f"select {columns} from {self._from} {tail}").fetchall()
+        except duckdb.Error as error:
+            raise self._explained(error) from error
+
+    # How it is opened.
+
+    def _opened(self, table: Any, home: Path, keys: Sequence[str]) -> str:
+        if isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE):
+            name = self._new_name()
+            self.con.execute(f"create temp table {name} as {table.strip().rstrip(';')}")
+            return name
+        if not isinstance(table, (str, Path, list, tuple)):
+            return self._registered(_as_arrow(table))
+        given = [table] if isinstance(table, (str, Path)) else table
+        files = [file for each in given for file in self._files(str(each), home)]
+        formats = {_format(file) for file in files}
+        if len(formats) > 1 or None in formats:
+            what = "they are of several formats" if len(formats) > 1 else f"{files[0]!r} is of none"
+            raise TableError(
+                f"{self.where}: files are told apart by their ends, {', '.join(_FORMATS)} (CSV also with .gz or .zst), "
+                f'but {what}. Read others by SQL: from: "select * from read_csv(...)".'
+            )
+        if formats == {"arrow"}:
+            from pyarrow import dataset
+
+            return self._registered(dataset.dataset(files, format="feather"))
+        listed = f"[{', '.join(map(literal, files))}]"
+        if formats == {"parquet"}:
+            return f"read_parquet({listed})"
+        self.is_csv = True
+        found = {str(row[0]) for row in self.con.sql(f"describe from read_csv({listed})").fetchall()}
+        as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in found]
+        return f"read_csv({listed}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({listed})"
+
+    def _files(self, path: str, home: Path) -> list[str]:
+        if "://" in path:
+            return [path]
+        full = str(home / Path(path).expanduser())
+        files = sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
+        if not files or not all(Path(file).is_file() for file in files):
+            is_folder = Path(full).is_dir()
+            say = f"it is a folder; give its files, as {path}/*.parquet" if is_folder else "there is no such file"
+            raise TableError(f"{self.where}: from: {path!r} in {home.absolute()}: {say}.")
+        return files
+
+    def _registered(self, table: Any) -> str:
+        name = self._new_name()
+        self.con.register(name, table)
+        return name
+
+    def _new_name(self) -> str:
+        return f"source_{id(self):x}"
+
+    # What errors say.
+
+    def _check_zone(self, zone: str) -> None:
+        import duckdb
+
+        try:
+            self.con.sql(f"select epoch_us(timestamp '2026-01-01' at time zone {literal(zone)})").fetchall()
+        except duckdb.Error as error:
+            raise GraphSpecError(
+                f"{self.where}.timezone: {zone!r} is no time zone that is known; give one as UTC or Europe/Berlin."
+            ) from error
+
+    def _explained(self, error: Exception, readings: Sequence[Reading] = ()) -> TableError:
+        """Returns an error in our words: what DuckDB says is of its queries, which the user has not written."""
+        if told := _csv_problem(str(error)):
+            return TableError(f"{self.where}: {told}")
+        for reading in readings:
+            if reading.tried:
+                told = self._unreadable(reading)
+                if told:
+                    return TableError(f"{self.where}: {told}")
+        line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        return TableError(f"{self.where}: the table cannot be read. DuckDB says: {line}")
+
+    def _unreadable(self, reading: Reading) -> str:
+        import duckdb
+
+        column = quoted(reading.column)
+        rows = f"select row_number() over () - 1 as row, {column}::varchar as given, {reading.tried} as read"
+        try:
+            count, row, given = self.con.sql(
+                f"select count(*), min(row), arg_min(given, row) from ({rows} from {self._from}) "
+                "where read is null and given is not null"
+            ).fetchall()[0]
+        except duckdb.Error:
+            return ""
+        if not count:
+            return ""
+        return (
+            f"{count} of {self.num_rows} values of column {reading.column!r} cannot be read; the first is "
+            f"{given!r:.100} in row {row}. Needed is {reading.needed.rstrip('.')}."
+        )
+
+
+def _as_arrow(table: Any) -> Any:
+    """Returns a table in memory as one of pyarrow, which knows text from objects by all rows, not by the first."""
+    import pyarrow as pa
+
+    try:
+        if type(table).__module__.partition(".")[0] == "pandas":
+            return pa.Table.from_pandas(table, preserve_index=table.index.name is not None)
+        return table if isinstance(table, pa.Table) else pa.table(table)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise TableError(f"a table of the type {type(table).__name__} cannot be read as Arrow's: {error}") from error
+
+
+def _format(file: str) -> str | None:
+    name = re.sub(r"(\.csv|\.tsv)\.(gz|zst)$", r"\1", file.partition("?")[0].lower())
+    return _FORMATS.get(Path(name).suffix)
+
+
+def _csv_problem(message: str) -> str:
+    """Returns what is wrong with a line of CSV, of DuckDB's page about it; empty where it is about something else."""
+    found = re.search(r"CSV Error on Line: (\d+)", message)
+    if not found:
+        return ""
+    file = re.search(r"^\s*file = (.*)$", message, re.MULTILINE)
+    place = f"line {found[1]} of {file[1] if file else 'the CSV file'}"
+    if column := re.search(r'Error when converting column "(.*)"\. (.*)', message):
+        type_ = re.search(r"is being converted as type (\S+)", message)
+        return (
+            f"{place}: column {column[1]!r} was taken for {type_[1] if type_ else 'another type'} by its first rows, "
+            f'but {column[2].rstrip(".")}. Correct it, or say the type: from: "select * from '
+            f"read_csv('{file[1] if file else '...'}', types={{'{column[1]}': 'VARCHAR'}})\"."
+        )
+    if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
+        return f"{place} has {counts[2]} fields, but there are {counts[1]} columns. Is a field with commas in quotes?"
+    after = message[found.end() :].strip().splitlines()
+    reason = next((line for line in after if line and not line.startswith("Original Line")), "it is no CSV")
+    return f"{place} cannot be read: {reason.rstrip('.')}. Correct it."
