@@ -5,14 +5,13 @@ Shapes: E edges of a batch, n records of a bucket.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import INDEX_DTYPES, as_integer, check_array
+from .checks import check_array
 from .dispatch import as_bytes, kernels
 
 NO_TIME: int = kernels.NO_TIME
@@ -89,9 +88,8 @@ class EdgeSpill:
     Example:
         >>> import tempfile
         >>> file = tempfile.TemporaryFile()
-        >>> spill = EdgeSpill(
-        ...     file.fileno(), "scratch", num_lists=3, shift=1, extent_bytes=4096, num_nodes=3, has_time=False, most_ids=9
-        ... )
+        >>> sizes = {"num_lists": 3, "shift": 1, "extent_bytes": 4096, "num_nodes": 3, "most_ids": 9}
+        >>> spill = EdgeSpill(file.fileno(), "scratch", has_time=False, **sizes)
         >>> ends = np.array([[0, 1, -1], [2, 1, 0]], np.int32)  # the third edge is left out
         >>> spill.add(SpillLists(3, 3), *ends, first_id=0)
         2
@@ -170,7 +168,7 @@ class EdgeSpill:
             if len(ids) and int(ids.max()) >= num_nodes:
                 place = int(ids.argmax())
                 raise GraphFormatError(f"{name}[{place}] is {ids[place]}, but there are {num_nodes} such nodes.")
-        columns = {"dst": (dst, np.int32)}
+        columns: dict[str, tuple[np.ndarray, Any]] = {"dst": (dst, np.int32)}
         if time is not None:
             columns["time"] = time, np.int64
         if weight is not None:
@@ -189,9 +187,11 @@ class EdgeSpill:
                     f"{'with' if self.has_time else 'without'} times; one each, with times."
                 )
         if not 0 <= to.first_src <= self.num_nodes - to.num_src:
-            raise GraphFormatError(f"{to.num_src} sources from {to.first_src} on are not all of {self.num_nodes} nodes.")
+            raise GraphFormatError(
+                f"{to.num_src} sources from {to.first_src} on are not all of {self.num_nodes} nodes."
+            )
         last = to.first_list + (to.num_dst - 1) * to.step
-        if to.num_dst and not (0 <= to.first_list and 0 < to.step < 2**31 and last < self.num_lists):
+        if to.num_dst and not (to.first_list >= 0 and 0 < to.step < 2**31 and last < self.num_lists):
             raise GraphFormatError(f"lists {to.first_list} to {last} are not all of {self.num_lists}.")
         if not 0 <= first_id <= self.most_ids - len(src):
             raise GraphFormatError(f"edge ids from {first_id} on do not lie below {self.most_ids}.")
