@@ -12,7 +12,7 @@ from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.errors import GnnLoadError, GraphDataError, GraphFormatError, SamplerConfigError
 
 Before = Literal["<=", "<"]
-_MOST_CODES = 2**32 - 1  # so that a bound beyond the last code fits, too
+MOST_CODES = 2**32 - 1  # so that a bound beyond the last code fits, too
 _CHUNK = 1 << 20
 
 
@@ -53,13 +53,13 @@ class Clock:
         held = [each for each in times if each.size]
         if all(each.dtype == np.int64 for each in held):
             first, last = _span(held)
-            unit = 1 if last - first < _MOST_CODES else _common_unit(held, first, last)
-            if last - first < _MOST_CODES * unit:
+            unit = 1 if last - first < MOST_CODES else _common_unit(held, first, last)
+            if last - first < MOST_CODES * unit:
                 return cls(first, last, None, timed, unit, of_dates)
         ranked = np.unique(np.concatenate(held))
-        if len(ranked) > _MOST_CODES:
+        if len(ranked) > MOST_CODES:
             raise GraphFormatError(
-                f"the graph has {len(ranked)} different times, but at most {_MOST_CODES} can be told apart. Round them."
+                f"the graph has {len(ranked)} different times, but at most {MOST_CODES} can be told apart. Round them."
             )
         return cls(0, 0, ranked, timed, of_dates=of_dates)
 
@@ -108,7 +108,7 @@ class Clock:
             timed, of_dates = values["timed"], values["of_dates"]
             sound = all(type(value) is int for value in (first, last, unit)) and isinstance(timed, list)
             sound = sound and -(2**63) <= first <= last < min(first, 0) + 2**63 and 0 < unit < 2**63
-            sound = sound and last - first < _MOST_CODES * unit and type(of_dates) is bool
+            sound = sound and last - first < MOST_CODES * unit and type(of_dates) is bool
             sound = sound and all(type(each) is bool for each in timed)
         except (KeyError, TypeError) as error:
             raise GraphFormatError(f"{values!r:.200} describes no clock: {error!r}.") from error

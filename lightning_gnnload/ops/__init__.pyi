@@ -47,6 +47,11 @@ from .files import read_rows as read_rows
 from .files import unwatch_map as unwatch_map
 from .files import watch_map as watch_map
 from .hgt import sample_hgt as sample_hgt
+from .ids import MAX_IDS as MAX_IDS
+from .ids import NULL as NULL
+from .ids import UNKNOWN as UNKNOWN
+from .ids import FoundRows as FoundRows
+from .ids import IdIndex as IdIndex
 from .induced import InducedEdges as InducedEdges
 from .induced import induced_edges as induced_edges
 from .inputs import SamplerInput as SamplerInput
@@ -77,6 +82,11 @@ from .runs import build_runs as build_runs
 from .runs import check_runs as check_runs
 from .runs import coo_to_csc as coo_to_csc
 from .shadow import sample_shadow as sample_shadow
+from .spill import NO_TIME as NO_TIME
+from .spill import Bucket as Bucket
+from .spill import EdgeSpill as EdgeSpill
+from .spill import Records as Records
+from .spill import SpillLists as SpillLists
 from .steps import ENDS as ENDS
 from .steps import GOES_ON as GOES_ON
 from .steps import RESTARTS as RESTARTS

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
@@ -128,7 +129,9 @@ def array_file(name: str) -> str:
     return file
 
 
-def array_entry(file: Path, dtype: torch.dtype, shape: Iterable[int], checksums: Sequence[int]) -> dict[str, Any]:
+def array_entry(
+    file: Path, dtype: torch.dtype | np.dtype, shape: Iterable[int], checksums: Sequence[int]
+) -> dict[str, Any]:
     """Makes the manifest's entry of an array; ``checksums`` are those of :func:`write_chunks`."""
     *after, whole = checksums
     return {
@@ -155,22 +158,79 @@ def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) 
     Raises:
         OSError: no room, or the disk fails.
     """
-    checksums, checksum, left = [], 0, STRETCH_BYTES
-    with open(file, "xb") as out:
+    with _ChunkWriter(file) as out:
         if size_bytes:
-            os.posix_fallocate(out.fileno(), 0, size_bytes)  # ftruncate would leave holes, and reserve nothing
+            os.posix_fallocate(out.file.fileno(), 0, size_bytes)  # ftruncate would leave holes, and reserve nothing
         for chunk in chunks:
             out.write(chunk)
-            while len(chunk):
-                if left == 0:
-                    checksums.append(checksum)
-                    left = STRETCH_BYTES
-                piece, chunk = chunk[:left], chunk[left:]
-                checksum, left = zlib.crc32(piece, checksum), left - len(piece)
-        out.flush()
-        os.fsync(out.fileno())
-        let_go(out.fileno())
-    return [*checksums, checksum]
+        return out.finish()
+
+
+class _ChunkWriter:
+    """Writes bytes to a new file, and keeps the CRC-32 of all so far at the end of each stretch."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = open(file, "xb")  # noqa: SIM115  closed by __exit__
+        self._checksums: list[int] = []
+        self._checksum, self._left = 0, STRETCH_BYTES
+
+    def write(self, chunk: memoryview) -> None:
+        self.file.write(chunk)
+        while len(chunk):
+            if self._left == 0:
+                self._checksums.append(self._checksum)
+                self._left = STRETCH_BYTES
+            piece, chunk = chunk[: self._left], chunk[self._left :]
+            self._checksum, self._left = zlib.crc32(piece, self._checksum), self._left - len(piece)
+
+    def finish(self) -> list[int]:
+        """Writes through to the disk, and returns the checksums as :func:`write_chunks` does."""
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        let_go(self.file.fileno())
+        return [*self._checksums, self._checksum]
+
+    def __enter__(self) -> _ChunkWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.file.close()
+
+
+class ArrayWriter:
+    """Writes an array of a folder that is being made, some rows at a time; use it in a ``with`` block.
+
+    Args:
+        folder: that :func:`new_folder` gives.
+        name: of the array.
+        dtype: of its numbers.
+        row_shape: of a row; ``()``: a number.
+
+    Attributes:
+        num_rows: how many rows are written.
+    """
+
+    def __init__(self, folder: Path, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> None:
+        self.path, self.dtype, self.row_shape, self.num_rows = folder / array_file(name), np.dtype(dtype), row_shape, 0
+        self._out = _ChunkWriter(self.path)
+
+    def append(self, rows: np.ndarray) -> None:
+        """Writes rows ``[n, *row_shape]``, which are converted to the dtype."""
+        rows = np.ascontiguousarray(rows, self.dtype)
+        assert rows.shape[1:] == self.row_shape, f"{self.path.name}: rows of {rows.shape[1:]}, not {self.row_shape}"
+        self.num_rows += len(rows)
+        if rows.size:
+            self._out.write(rows.reshape(-1).view(np.uint8).data)
+
+    def entry(self) -> dict[str, Any]:
+        """Writes through to the disk, and returns the manifest's entry; nothing can be appended any more."""
+        return array_entry(self.path, self.dtype, (self.num_rows, *self.row_shape), self._out.finish())
+
+    def __enter__(self) -> ArrayWriter:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._out.__exit__()
 
 
 def byte_chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:

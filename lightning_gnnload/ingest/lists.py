@@ -1,0 +1,323 @@
+"""Edges that lie by list in a file become the arrays of a graph, bucket by bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.progress import progress
+from lightning_gnnload.data.storage.folders import ArrayWriter
+from lightning_gnnload.data.storage.graphs import RANKED
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.ingest.edges import EdgeCounts, EdgeReader
+from lightning_gnnload.ingest.rowset import RowSet
+from lightning_gnnload.ingest.threads import in_order
+from lightning_gnnload.ingest.times import codes_of, merge_times
+from lightning_gnnload.ops import NO_TIME, Bucket, EdgeList, Records, Runs, build_runs
+
+_STRETCH_LISTS = 1 << 20
+
+
+@dataclass(frozen=True)
+class WrittenGraph:
+    """The graph that was written, for the manifest and the report.
+
+    Attributes:
+        num_nodes: of all types.
+        num_edges: of all types.
+        types: or None.
+        clock: or None.
+        counts: of each table of edges, by relation.
+        isolated: how many nodes of each type have no edge.
+        repeated: which edges of each table were left out, as others have the same ends: rows of the table but for those
+            that ``kept`` lacks; None: none.
+        kept: which rows of each table are edges, before repeats are left out; None: all.
+        scratch_bytes: what the file of edges took.
+    """
+
+    num_nodes: int
+    num_edges: int
+    types: GraphTypes | None
+    clock: Clock | None
+    counts: dict[str, EdgeCounts]
+    isolated: dict[str, int]
+    repeated: dict[str, RowSet | None]
+    kept: dict[str, RowSet | None]
+    scratch_bytes: int
+
+    def rows_kept(self, relation: str, begin: int, end: int) -> np.ndarray | None:
+        """Returns which rows of a stretch of a table are edges of the graph, bool ``[end - begin]``; None: all.
+
+        The rows that are, in their order, are those that ``edge_order`` counts.
+        """
+        kept, repeated = self.kept[relation], self.repeated[relation]
+        if kept is None and repeated is None:
+            return None
+        holds = np.ones(end - begin, np.bool_) if kept is None else kept.holds(begin, end).copy()
+        if repeated is not None:
+            first = begin if kept is None else int(kept.count_below(np.array([begin]))[0])
+            holds[holds] = ~repeated.holds(first, first + int(np.count_nonzero(holds)))
+        return holds
+
+
+class _Piece(NamedTuple):
+    """Records that are sorted at once: all of a bucket, or a slice of one whose records are in order."""
+
+    of: Bucket
+    bucket: Bucket
+    rows: slice
+
+
+def write_lists(
+    edges: EdgeReader, made: Path, scratch: Path, entries: dict[str, Any], *, repeats: bool = False
+) -> WrittenGraph:
+    """Writes the arrays of a graph from edges that were read, as ``Graph.from_hetero(..., keep_order=True)`` or
+    ``from_coo`` make them.
+
+    A bucket that is too large to be sorted at once is divided: by lists, and one list by time.
+
+    Args:
+        edges: all read.
+        made: the folder that is being made.
+        scratch: a folder on a disk with room.
+        entries: of the manifest; those of the arrays are added.
+        repeats: count rows that repeat the ends of an earlier one of their table, also where they stay.
+
+    Raises:
+        TableError: too many different times.
+        FeatureFileError: no room, or the disk fails.
+    """
+    return _ListWriter(edges, made, scratch, entries).write(repeats)
+
+
+class _ListWriter:
+    def __init__(self, edges: EdgeReader, made: Path, scratch: Path, entries: dict[str, Any]) -> None:
+        self.edges, self.spill, self.types = edges, edges.spill, edges.types
+        self.made, self.scratch, self.entries = made, scratch, entries
+        self.num_records = sum(bucket.num_records for bucket in self.spill.buckets)
+        self.repeated: dict[str, RowSet | None] = dict.fromkeys(edges.counts)
+        self.clock: Clock | None = None
+
+    def write(self, repeats: bool) -> WrittenGraph:
+        self._find_repeats(repeats)
+        if self.spill.has_time:
+            self.clock = self.edges.span.clock(self._timed(), self._ranked)
+            self._write_node_times()
+        ptr = self._write_edges()
+        if self.types is not None:
+            self._write_begins(self.types, ptr)
+        return WrittenGraph(
+            self.edges.num_nodes,
+            self.num_edges,
+            self.types,
+            self.clock,
+            self.edges.counts,
+            {name: int(np.count_nonzero(~each)) for name, each in self.edges.touched.items()},
+            self.repeated,
+            self.edges.kept,
+            self.spill.num_bytes,
+        )
+
+    # Buckets, and what they are cut into.
+
+    def _pieces(self, *, by_source: bool = False, keep: bool = False) -> Iterator[_Piece]:
+        for bucket in self.spill.buckets:
+            yield from self._cut(bucket, bucket, by_source, keep)
+
+    def _cut(self, of: Bucket, bucket: Bucket, by_source: bool, keep: bool) -> Iterator[_Piece]:
+        """Yields pieces of a bucket in the order of lists and of time, or source. What was cut is given up; with
+        ``keep`` the bucket itself is not."""
+        most = self.edges.most_records
+        if bucket.num_records <= most:
+            yield _Piece(of, bucket, slice(0, bucket.num_records))
+        elif parts := self.spill.split(bucket, by_source=by_source):
+            if not keep or bucket != of:
+                self.spill.release(bucket)
+            for part in parts:
+                yield from self._cut(of, part, by_source, keep)
+        else:  # of one list and one time, or source: they lie in the order that they are to have
+            for begin in range(0, bucket.num_records, most):
+                yield _Piece(of, bucket, slice(begin, min(begin + most, bucket.num_records)))
+
+    def _release(self, piece: _Piece, *, keep: bool = False) -> None:
+        """Gives up a bucket that has been read."""
+        if piece.rows.stop == piece.bucket.num_records and not (keep and piece.bucket == piece.of):
+            self.spill.release(piece.bucket)
+
+    # Repeats.
+
+    def _find_repeats(self, counted: bool) -> None:
+        """Finds the edges that have the ends of an earlier one of their table."""
+        specs = self.edges.spec.edges
+        dropped = {name for name, spec in specs.items() if spec.repeats == "drop"}
+        if not dropped and not counted:
+            return
+        found = {name: RowSet(counts.kept) for name, counts in self.edges.counts.items() if counted or name in dropped}
+        names = [name for name, spec in specs.items() for _ in spec.relations(name)]
+        with progress("Looking for repeats", self.num_records, shown=self.edges.shown) as advance:
+            pieces = self._pieces(by_source=True, keep=True)
+            for piece, of_type, ids in in_order(self._repeats_in, pieces, self.edges.num_threads):
+                for number, name in enumerate(names):
+                    if name in found:
+                        found[name].add(ids[of_type == number])
+                advance(piece.rows.stop - piece.rows.start)
+                self._release(piece, keep=True)
+        for name, rows in found.items():
+            self.edges.counts[name].repeats = len(rows)
+            if name in dropped and len(rows):
+                self.repeated[name] = rows
+
+    def _repeats_in(self, piece: _Piece) -> tuple[_Piece, np.ndarray, np.ndarray]:
+        """Returns the edges of a piece that repeat an earlier one: their types and ids."""
+        records = self.spill.read(piece.bucket, piece.rows)
+        # By list and source, and otherwise as they came: the first stays.
+        order = np.lexsort((records.src, records.list))
+        lists, src = records.list[order], records.src[order]
+        again = np.zeros(len(order), np.bool_)
+        again[1:] = (lists[1:] == lists[:-1]) & (src[1:] == src[:-1])
+        again[:1] = piece.rows.start > 0  # a slice is of one list and source
+        repeated = order[again]
+        return piece, self._types_of(piece.bucket, records.list[repeated]), records.id[repeated]
+
+    def _types_of(self, bucket: Bucket, lists: np.ndarray) -> np.ndarray:
+        """Returns the number of the edge type of each list of a bucket."""
+        if self.types is None:
+            return np.zeros(len(lists), np.int32)
+        return self.types.type_of_runs(bucket.first_list + lists.astype(np.int64))
+
+    # Times.
+
+    def _timed(self) -> np.ndarray:
+        return np.array(list(self.edges.has_time.values()), np.bool_)
+
+    def _ranked(self) -> np.ndarray:
+        """Writes all times that there are, ascending, and maps them."""
+
+        def chunks() -> Iterator[np.ndarray]:
+            for nodes in self.edges.nodes.values():
+                if nodes.time is not None:
+                    for begin in range(0, nodes.num_nodes, self.edges.most_records):
+                        yield nodes.time[begin : begin + self.edges.most_records]
+            with progress("Ordering times", self.num_records, shown=self.edges.shown) as advance:
+                for bucket in self.spill.buckets:
+                    for begin in range(0, bucket.num_records, self.edges.most_records):
+                        records = self.spill.read(bucket, slice(begin, begin + self.edges.most_records))
+                        assert records.time is not None
+                        yield records.time
+                        advance(len(records.time))
+
+        file, self.entries[RANKED] = merge_times(chunks(), self.scratch, self.made, RANKED, self.edges.most_records)
+        return mapped_bytes(file).view(np.int64)
+
+    def _write_node_times(self) -> None:
+        if all(nodes.time is None for nodes in self.edges.nodes.values()):
+            return
+        with ArrayWriter(self.made, "node_time", np.int64) as writer:
+            for nodes in self.edges.nodes.values():
+                for begin in range(0, nodes.num_nodes, _STRETCH_LISTS):
+                    end = min(begin + _STRETCH_LISTS, nodes.num_nodes)
+                    writer.append(np.full(end - begin, NO_TIME) if nodes.time is None else nodes.time[begin:end])
+            self.entries["node_time"] = writer.entry()
+
+    # Edges.
+
+    def _write_edges(self) -> ArrayWriter:
+        """Writes the arrays of edges, and where lists begin."""
+        most_edges = max((counts.kept for counts in self.edges.counts.values()), default=0)
+        dtypes: dict[str, Any] = {
+            "indices": self.spill.index_dtype,
+            "edge_order": np.int32 if most_edges <= 2**31 else np.int64,
+        }
+        if self.clock is not None:
+            dtypes["edge_time"] = np.uint32
+        if self.spill.weight_dtype is not None:
+            dtypes["edge_weight"] = self.spill.weight_dtype
+        name = "indptr" if self.types is None else "run_ptr"
+        narrow = self.types is not None and self.num_records < 2**32
+        with ExitStack() as opened:
+            files = {
+                array: opened.enter_context(ArrayWriter(self.made, array, dtype)) for array, dtype in dtypes.items()
+            }
+            ptr = opened.enter_context(ArrayWriter(self.made, name, np.uint32 if narrow else np.int64))
+            ptr.append(np.zeros(1, np.int64))
+            end = 0
+            with progress("Sorting edges", self.num_records, shown=self.edges.shown) as advance:
+                done = in_order(self._sorted, self._pieces(), self.edges.num_threads)
+                for of, group in groupby(done, key=lambda each: each[0].of):
+                    sizes = np.zeros(of.num_lists, np.int64)
+                    for piece, runs in group:
+                        first = piece.bucket.first_list - of.first_list
+                        sizes[first : first + piece.bucket.num_lists] += np.diff(runs.run_ptr)
+                        for array, values in _columns(runs).items():
+                            files[array].append(values)
+                        self._release(piece)
+                        advance(piece.rows.stop - piece.rows.start)
+                    ends = end + np.cumsum(sizes)
+                    ptr.append(ends)
+                    end = int(ends[-1]) if len(ends) else end
+            self.num_edges = end
+            self.entries |= {array: file.entry() for array, file in {**files, name: ptr}.items()}
+        return ptr
+
+    def _sorted(self, piece: _Piece) -> tuple[_Piece, Runs]:
+        """Reads a piece, and sorts it by list, time and row; threads do so at once."""
+        records = self._without_repeats(piece.bucket, self.spill.read(piece.bucket, piece.rows))
+        edges = EdgeList(
+            "edges",
+            records.src,
+            records.list,
+            self.edges.num_nodes,
+            piece.bucket.num_lists,
+            code=None if self.clock is None or records.time is None else codes_of(records.time, self.clock),
+            columns=[records.id] if records.weight is None else [records.id, records.weight],
+        )
+        return piece, build_runs([edges], piece.bucket.num_lists, records.src.dtype)
+
+    def _without_repeats(self, bucket: Bucket, records: Records) -> Records:
+        """Leaves repeats out, and counts the ids of other edges without them."""
+        if all(rows is None for rows in self.repeated.values()):
+            return records
+        of_type, ids = self._types_of(bucket, records.list), records.id.astype(np.int64)
+        stays = np.ones(len(ids), np.bool_)
+        names = [name for name, spec in self.edges.spec.edges.items() for _ in spec.relations(name)]
+        for number, name in enumerate(names):
+            if (rows := self.repeated[name]) is not None:
+                mine = np.flatnonzero(of_type == number)
+                before = rows.count_below(ids[mine])
+                stays[mine] = rows.count_below(ids[mine] + 1) == before
+                ids[mine] -= before
+        records = records._replace(id=ids.astype(records.id.dtype))
+        return Records(*(None if column is None else column[stays] for column in records))  # type: ignore[arg-type]
+
+    def _write_begins(self, types: GraphTypes, ptr: ArrayWriter) -> None:
+        """Writes where the first list of each node begins."""
+        begins = mapped_bytes(ptr.path).view(ptr.dtype)
+        with ArrayWriter(self.made, "indptr", np.int64) as writer:
+            for number, slots in enumerate(types.slots):
+                first, step = int(types.first_run[number]), len(slots)
+                for begin in range(0, types.num_nodes[number], _STRETCH_LISTS):
+                    end = min(begin + _STRETCH_LISTS, types.num_nodes[number])
+                    if step:
+                        writer.append(begins[first + begin * step : first + end * step : step])
+                    else:
+                        writer.append(np.full(end - begin, begins[first], np.int64))
+            writer.append(begins[-1:])
+            self.entries["indptr"] = writer.entry()
+
+
+def _columns(runs: Runs) -> dict[str, np.ndarray]:
+    """Returns the arrays of sorted edges by name."""
+    columns = {"indices": runs.indices, "edge_order": runs.columns[0]}
+    if runs.edge_time is not None:
+        columns["edge_time"] = runs.edge_time
+    if len(runs.columns) > 1:
+        columns["edge_weight"] = runs.columns[1]
+    return columns

@@ -1,0 +1,148 @@
+"""Times of tables, and the clock that makes codes of them, where they are too many for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from math import gcd
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lightning_gnnload.data.clock import MOST_CODES, Clock
+from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.storage.folders import ArrayWriter
+from lightning_gnnload.errors import TableError
+from lightning_gnnload.ops import NO_TIME
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NANOSECONDS = 1000  # in a microsecond
+_SAMPLED = 256  # of how many sorted times one tells where stretches of equal size begin
+
+
+def times_of(column: pa.Array, where: str) -> np.ndarray:
+    """Converts a column of microseconds to what a :class:`.Graph` makes of dates, int64 nanoseconds; a missing time is
+    ``NO_TIME``.
+
+    Raises:
+        TableError: a time beyond what 64 bits count in nanoseconds.
+    """
+    times = (column.fill_null(NO_TIME) if column.null_count else column).to_numpy(zero_copy_only=False)
+    is_held = times != NO_TIME
+    most = (2**63 - 1) // _NANOSECONDS
+    bad = is_held & ((times > most) | (times < -most))
+    if bad.any():
+        first = int(bad.argmax())
+        raise TableError(
+            f"{where}: {int(bad.sum())} of {len(times)} times, the first {times[first]} microseconds since 1970, are "
+            "not between 1678 and 2262, as 64 bits count them in nanoseconds. Is their unit another, or are they "
+            "placeholders? Make them null where there is no time."
+        )
+    return np.where(is_held, times * _NANOSECONDS, NO_TIME)
+
+
+@dataclass(frozen=True)
+class TimeSpan:
+    """What times span: the earliest and the latest, and the greatest unit that divides what lies between them; 0 where
+    all are equal. There are none where ``first`` is after ``last``."""
+
+    first: int = 2**63
+    last: int = -(2**63)
+    unit: int = 0
+
+    @classmethod
+    def of(cls, times: np.ndarray, unit: int = 0) -> TimeSpan:
+        """Returns that of int64 times ``[n]`` but for missing ones; ``unit`` of others divides it, or is 0."""
+        held = times[times != NO_TIME]
+        if not len(held):
+            return cls()
+        first, last = int(held.min()), int(held.max())
+        if unit != 1 and last - first < 2**63:
+            since = held - first
+            # A division by one number is quick, where a common divisor takes several of each.
+            if unit == 0 or not np.array_equal(since // unit * unit, since):
+                unit = int(np.gcd.reduce(since, initial=unit))
+        return cls(first, last, unit if last - first < 2**63 else 1)
+
+    def __or__(self, other: TimeSpan) -> TimeSpan:
+        if other.first > other.last or self.first > self.last:
+            return self if other.first > other.last else other
+        unit = gcd(self.unit, other.unit, abs(self.first - other.first))
+        return TimeSpan(min(self.first, other.first), max(self.last, other.last), unit)
+
+    def clock(self, timed: np.ndarray, ranked: Callable[[], np.ndarray]) -> Clock:
+        """Makes the clock of these times, as :meth:`.Clock.of` does.
+
+        Args:
+            timed: bool ``[K]``: which edge types have times.
+            ranked: returns all times that there are, each once and ascending; called where codes cannot count.
+
+        Raises:
+            TableError: too many different times.
+        """
+        first, last = (self.first, self.last) if self.first <= self.last else (0, 0)
+        unit = self.unit if MOST_CODES <= last - first < 2**63 else 1
+        if last - first < MOST_CODES * unit:
+            return Clock(first, last, None, timed, unit, of_dates=True)
+        times = ranked()
+        if len(times) > MOST_CODES:
+            raise TableError(
+                f"the tables have {len(times)} different times, but at most {MOST_CODES} can be told apart. Round "
+                "them by SQL, as to seconds: date_trunc('second', ...)."
+            )
+        return Clock(0, 0, times, timed, of_dates=True)
+
+
+def codes_of(times: np.ndarray, clock: Clock) -> np.ndarray:
+    """Returns the codes, uint32 ``[n]``, of times that the clock was made of; a missing one's is that of the first."""
+    if clock.ranked is None:
+        return clock.codes(np.maximum(times, clock.first))
+    # In the order of times, neighbours are looked for in places that a cache holds.
+    order = np.argsort(times)
+    codes = np.empty(len(times), np.uint32)
+    codes[order] = clock.codes(times[order])
+    return codes
+
+
+def merge_times(
+    chunks: Iterable[np.ndarray], scratch: Path, made: Path, name: str, most: int
+) -> tuple[Path, dict[str, Any]]:
+    """Writes all times, each once and ascending, as an array of a folder.
+
+    Each chunk is sorted by itself and kept in a file. Then times of all chunks are brought together stretch by stretch,
+    so that memory holds one chunk, or one stretch. Returns the array's file, and the manifest's entry.
+
+    Args:
+        chunks: int64 ``[n]``; missing times are left out.
+        scratch: the folder of that file.
+        made: the folder to write to.
+        name: of the array.
+        most: how many times a stretch has at most, by a sample of them.
+    """
+    with ArrayWriter(scratch, f"sorted.{name}", np.int64) as runs:
+        ends, sampled = [0], [np.empty(0, np.int64)]
+        for chunk in chunks:
+            times = np.unique(chunk)
+            times = times[1:] if len(times) and times[0] == NO_TIME else times
+            runs.append(times)
+            ends.append(runs.num_rows)
+            sampled.append(times[::_SAMPLED])
+        runs.entry()
+    marks = np.sort(np.concatenate(sampled))[max(most // _SAMPLED, 1) :: max(most // _SAMPLED, 1)]
+    held = mapped_bytes(runs.path).view(np.int64) if runs.num_rows else np.empty(0, np.int64)
+    sorted_runs = [held[begin:end] for begin, end in pairwise(ends)]
+    begins = [0] * len(sorted_runs)
+    with ArrayWriter(made, name, np.int64) as merged:
+        for mark in [*np.unique(marks).tolist(), None]:
+            stops = [len(run) if mark is None else int(np.searchsorted(run, mark)) for run in sorted_runs]
+            pieces = [run[begin:stop] for run, begin, stop in zip(sorted_runs, begins, stops, strict=True)]
+            if pieces:
+                merged.append(np.unique(np.concatenate(pieces)))
+            begins = stops
+        entry = merged.entry()
+    runs.path.unlink()
+    return merged.path, entry
