@@ -17,7 +17,7 @@ from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.source import Reading, Source, is_whole, literal, strict
 from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
-from lightning_gnnload.ingest.times import NANOSECONDS, times_of
+from lightning_gnnload.ingest.times import times_of
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.nd
         return read
     assert time is not None
     bounds = [
-        None if at is None else _microseconds(source, at, spec.timezone) * NANOSECONDS for at in (split.val, split.test)
+        None if at is None else _nanoseconds(source, at, spec.timezone) for at in (split.val, split.test)
     ]
     if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
         raise GraphSpecError(f"{source.where}.split: val ({split.val}) must lie before test ({split.test}).")
@@ -379,10 +379,10 @@ def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.nd
     return phase
 
 
-def _microseconds(source: Source, moment: str, zone: str | None) -> int:
+def _nanoseconds(source: Source, moment: str, zone: str | None) -> int:
     """Returns a date of graph.yaml, which is one of the times' zone."""
     whole = f"{moment}-01" if len(moment) == len("2026-03") else moment
-    at = f"epoch_us({literal(whole)}::timestamp at time zone {literal(zone or 'UTC')})"
+    at = f"epoch_ns({literal(whole)}::timestamp at time zone {literal(zone or 'UTC')})"
     import duckdb
 
     try:

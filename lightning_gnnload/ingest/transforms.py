@@ -57,7 +57,7 @@ class Transforms:
             for key in ("nodes", "edges")
         ]
         classes = {name: tuple(map(str, _listed(names, file))) for name, names in given["classes"].items()}
-        return cls(*tables, classes, file)
+        return cls(tables[0], tables[1], classes, file)
 
     def write(self, folder: Path) -> None:
         """Writes the file into a folder that is being made."""
