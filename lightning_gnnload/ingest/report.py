@@ -11,6 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.ingest.features import check_columns
+from lightning_gnnload.ingest.opened import OpenTables
+from lightning_gnnload.ingest.source import Source
+
 _WIDTH = 80
 _NAMES = 18
 """Columns before what is said of a table."""
@@ -92,6 +96,37 @@ def as_text(values: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def described(tables: OpenTables) -> str:
+    """Returns what a build would make of tables, by their columns."""
+    lines: list[str] = []
+    spec = tables.spec
+    for name, nodes in spec.nodes.items():
+        source, kind = tables.nodes[name], tables.kind_of(name)
+        lines += _entry(
+            f"nodes {name}", [f"id {nodes.id}: {kind} ({source.types[nodes.id]}).", *_columns(source, nodes)]
+        )
+    for name, edges in spec.edges.items():
+        ends = f"{edges.src.node_type} ({edges.src.column}) to {edges.dst.node_type} ({edges.dst.column})"
+        reverse = "".join(f", and back as {relation}" for relation in edges.relations(name)[1:])
+        lines += _entry(f"edges {name}", [f"{ends}{reverse}.", *_columns(tables.edges[name], edges)])
+    for name, task in spec.tasks.items():
+        source, seeds = tables.tasks[name], " to ".join(f"{end.node_type} ({end.column})" for end in task.ends)
+        label = [] if task.y is None else [f"y {task.y} ({source.types[task.y]})."]
+        lines += _entry(f"task {name}", [f"seeds: {seeds}.", *label, *_columns(source, task)])
+    return "\n".join(lines)
+
+
+def _columns(source: Source, spec: Any) -> list[str]:
+    said = [] if spec.time is None else [f"time {spec.time} ({source.types[spec.time]})."]
+    features = check_columns(source, getattr(spec, "x", ()), timezone=spec.timezone)
+    said += [f"{each.column} ({source.types[each.column]}) as {each.kind}." for each in features]
+    used = {each.column for each in features} | {spec.time, getattr(spec, "id", None), getattr(spec, "y", None)}
+    ends = (getattr(spec, end, None) for end in ("seed", "src", "dst"))
+    used |= {end.column for end in ends if end is not None} | {getattr(spec, "weight", None)}
+    rest = [column for column in source.types if column not in used]
+    return said + ([f"Not used: {', '.join(rest)}."] if rest and not hasattr(spec, "split") else [])
+
+
 def _entry(name: str, sentences: list[str]) -> list[str]:
     """Lays sentences out beside a name: each begins a line."""
     lines = [line for each in sentences for line in textwrap.wrap(each, _WIDTH - _NAMES, subsequent_indent="  ")]
@@ -105,8 +140,8 @@ def _of_nodes(found: Mapping[str, Any]) -> list[str]:
     said = [
         f"{found['rows']:,} rows{_except(found, {'repeated': 'repeat an id and are left out'})}; ids: {found['ids']}."
     ]
-    if found.get("time_missing"):
-        said.append(f"{found['time_missing']:,} have no time: they are there from the beginning.")
+    if found.get("without_time"):
+        said.append(f"{found['without_time']:,} have no time: they are there from the beginning.")
     if "isolated" in found:
         said.append(f"{found['isolated']:,} have no edge at all.")
     if degree := found.get("in_degree"):
@@ -149,8 +184,7 @@ _EDGE_WORDS = {
     "dst_null": "without a target",
     "self_loops": "self loops",
     "repeats": "repeat an edge",
-    "time_missing": "without a time",
-    "weight_missing": "without a weight",
+    "without_time": "without a time: they are there from the beginning",
 }
 
 

@@ -367,9 +367,7 @@ def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.nd
             )
         return read
     assert time is not None
-    bounds = [
-        None if at is None else _nanoseconds(source, at, spec.timezone) for at in (split.val, split.test)
-    ]
+    bounds = [None if at is None else _nanoseconds(source, at, spec.timezone) for at in (split.val, split.test)]
     if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
         raise GraphSpecError(f"{source.where}.split: val ({split.val}) must lie before test ({split.test}).")
     phase = np.zeros(len(time), np.int64)
