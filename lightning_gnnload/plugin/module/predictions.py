@@ -16,6 +16,7 @@ import torch
 from lightning_gnnload.data.nodenames import NodeNames
 from lightning_gnnload.data.output import OutputFile, check_output, owners_file
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
@@ -33,8 +34,8 @@ class PredictionWriter(pl.Callback):
       nodes of several types also ``node_type``;
     - of the rows of a :class:`.SeedTable`, ``row``, their numbers in it, the ids of the node, or of both ends of a link
       as ``src`` and ``dst``, and ``time``, where the table has one;
-    - ``prediction``; or, where ``predict_step`` returns a dict of tensors, each under its name. A dict by node type, of
-      the rows of each type's seeds in a typed mini-batch, is one ``prediction`` as well;
+    - ``prediction``; or, where ``predict_step`` returns a dict of tensors, each under its name. Of seeds of several
+      types, rows are those of ``TypedMiniBatch.seeds``, type by type; a dict by node type is one ``prediction``, too;
     - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries.
 
     Rows come in the order of ``GraphDataModule(predict=...)``, each once, whatever the number of trainers: each of
@@ -143,7 +144,14 @@ class _Rows:
         seeds = self._workload.seeds_of(request)
         nodes = self._nodes_of(seeds, request)
         columns = self._named(seeds, nodes)
-        predicted = self._by_name(outputs, nodes)
+        types = self._workload.graph.types
+        places = None
+        if types is not None and len(nodes) == 1:
+            of_type = types.number_of(nodes[0])
+            outputs = _joined(outputs, types, of_type)
+            # Models see seeds type by type, and those of a type in their order.
+            places = np.argsort(np.argsort(of_type, kind="stable"))
+        predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         for name, values in predicted.items():
             if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != len(seeds) or name in columns:
                 given = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
@@ -153,7 +161,8 @@ class _Rows:
                     f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
                 )
             values = values.detach().cpu()
-            columns[name] = (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has none
+            rows = (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has none
+            columns[name] = rows if places is None else rows[places]
         classes, scores = self._class_names, columns.get(PREDICTION)
         if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
             columns[CLASS] = np.array(classes)[scores.argmax(1)]
@@ -177,28 +186,31 @@ class _Rows:
         table = self._workload.table
         return columns if table is None or table.time is None else {**columns, "time": table.time[seeds]}
 
-    def _by_name(self, outputs: Any, nodes: np.ndarray) -> Mapping[str, Any]:
-        types = self._workload.graph.types
-        if not isinstance(outputs, Mapping):
-            return {PREDICTION: outputs}
-        are_tensors = all(isinstance(values, torch.Tensor) for values in outputs.values())
-        if types is None or len(nodes) > 1 or not are_tensors or not set() < outputs.keys() <= {*types.node_types}:
-            return outputs
-        of_type = types.number_of(nodes[0])
-        counts = {name: int((of_type == number).sum()) for number, name in enumerate(types.node_types)}
-        shapes = {name: list(values.shape) for name, values in outputs.items()}
-        are_counted = all(shapes.get(name, [0])[:1] == [count] for name, count in counts.items())
-        if not are_counted or len({tuple(shape[1:]) for shape in shapes.values()}) > 1:
-            asked = {name: count for name, count in counts.items() if count}
-            raise LoaderConfigError(
-                f"predict_step returned rows by node type, {shapes}, but the seeds are {asked}: one row each is needed, "
-                f"of one width. GraphDataModule(predict=...) says for which seeds."
-            )
-        together = torch.cat([outputs[name].detach().cpu() for name in types.node_types if name in outputs])
-        # Those of a type are in the order of its seeds.
-        whole = torch.empty_like(together)
-        whole[torch.from_numpy(np.argsort(of_type, kind="stable"))] = together
-        return {PREDICTION: whole}
+
+def _joined(outputs: Any, types: GraphTypes, of_type: np.ndarray) -> Any:
+    """Returns outputs by node type as one tensor, type by type, and others as they are.
+
+    Args:
+        outputs: of ``predict_step``.
+        types: of the graph.
+        of_type: the number of each seed's type, int64 ``[n]``.
+
+    Raises:
+        LoaderConfigError: another number of rows of a type than it has seeds, or of another width.
+    """
+    is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
+    if not is_dict or not all(isinstance(values, torch.Tensor) for values in outputs.values()):
+        return outputs
+    counts = {name: int((of_type == number).sum()) for number, name in enumerate(types.node_types)}
+    shapes = {name: list(values.shape) for name, values in outputs.items()}
+    are_counted = all(shapes.get(name, [0])[:1] == [count] for name, count in counts.items())
+    if not are_counted or len({tuple(shape[1:]) for shape in shapes.values()}) > 1:
+        asked = {name: count for name, count in counts.items() if count}
+        raise LoaderConfigError(
+            f"predict_step returned rows by node type, {shapes}, but the seeds are {asked}: one row each is needed, of "
+            f"one width. GraphDataModule(predict=...) says for which seeds."
+        )
+    return torch.cat([outputs[name].detach().cpu() for name in types.node_types if name in outputs])
 
 
 def _write_rows(file: IO[bytes], place: int, columns: Mapping[str, np.ndarray]) -> None:

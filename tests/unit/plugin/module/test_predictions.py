@@ -124,6 +124,10 @@ def test_nodes_of_several_types_have_their_type_beside_them(tmp_path: Path) -> N
     assert both["node_type"].tolist() == ["paper", "author", "paper"]
     assert both["node"].tolist() == ["p4", "1", "p2"]  # within the type, as no ids of authors are known
     assert both["prediction"].tolist() == [4, 101, 2]  # though the model gave papers first
+    joined = predicted(
+        tmp_path / "out.npz", lambda batch: torch.cat([*count(batch).values()]), data, predict=[4, 31, 2]
+    )
+    assert joined["prediction"].tolist() == [4, 101, 2]
     plain = predicted(tmp_path / "out.npz", count, typed_data(), predict={"paper": [4], "author": [1]})
     assert plain["node"].tolist() == [4, 1]
 
