@@ -134,6 +134,10 @@ class CacheDisagreementError(CacheShareError):
     them."""
 
 
+class OutputError(GnnLoadError, ValueError):
+    """Results cannot be written as rows of a file: its suffix, its place, or what was to be written is at fault."""
+
+
 class FeatureFileError(GnnLoadError, OSError):
     """A file of feature rows is missing, of another size, cut off while in use, or there is no room for it."""
 

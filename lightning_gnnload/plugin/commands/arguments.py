@@ -14,6 +14,9 @@ from typing import Any, NoReturn
 from lightning_gnnload.data.storage.places import check_parent
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
 
+RENAMED = {"predictions": "out"}
+"""Options of earlier releases by their names of then."""
+
 
 class Parser(argparse.ArgumentParser):
     """A parser that tells of a wrong option which one is nearest to it."""
@@ -24,6 +27,9 @@ class Parser(argparse.ArgumentParser):
 
 def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
     """Adds to a parser's message of a wrong option the one that was probably meant, where there is one."""
+    for old, new in RENAMED.items():
+        if re.search(rf"(unrecognized arguments: .*--|does not accept option '){old}\b", message):
+            return f"{message}; --{old} is now called --{new}"
     given = re.match(r"(?:unrecognized arguments|unknown): (--[^\s=]+)", message)
     near = get_close_matches(given[1], parser._option_string_actions, 1) if given else []
     return f"{message}; did you mean {near[0]}?" if near and "did you mean" not in message else message

@@ -1,0 +1,285 @@
+"""OutputFile: rows of named columns, in the file format that a suffix names; the file is there when it is whole."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.storage.places import check_parent
+from lightning_gnnload.errors import MissingExtraError, OutputError
+
+SUFFIXES = (".parquet", ".npz", ".npy")
+GROUP_BYTES = 1 << 26
+"""Of rows that are held in memory and written together, as a row group of Parquet."""
+_TEXT_BYTES = 32  # of a text, as a guess: groups need not be of equal sizes
+
+
+def check_output(path: str | os.PathLike[str]) -> Path:
+    """Checks that an :class:`OutputFile` can be written at ``path``, before the work whose results it is for.
+
+    Raises:
+        OutputError: the suffix is none of ``SUFFIXES``, or ``path`` is a folder.
+        StoreFormatError: nothing can be made there.
+        MissingExtraError: pyarrow is needed, and not installed.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise OutputError(
+            f"{path} ends in {path.suffix or 'no suffix'}, which names no format of results. Give a file that ends in "
+            f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}."
+        )
+    if path.is_dir():
+        raise OutputError(f"{path} is a folder; give the path of a file.")
+    check_parent(path)
+    if path.suffix == ".parquet":
+        _arrow(path)
+    return path
+
+
+class OutputFile:
+    """Writes rows of named columns to a file, some at a time, in the format that the file's suffix names.
+
+    ``.parquet`` takes columns of numbers ``[n]``, of texts, and of several numbers a row, ``[n, ...]``, which become
+    lists of a fixed size; it needs pyarrow. ``.npz`` holds an array for each column; texts are padded to the longest.
+    ``.npy`` holds the array of one column, ``values``, and beside it, each column of the others has a file of its own:
+    beside ``users.npy``, ``users.user_id.npy``.
+
+    Rows are collected in a folder beside ``path``. At the end of the ``with`` block, the file takes the place of one of
+    that name; where the block raises, that one stays. Files are readable by their owner alone. Memory holds
+    ``GROUP_BYTES`` of rows, whatever their number.
+
+    Args:
+        path: of the file; folders above it are made.
+        values: the column that a ``.npy`` file holds.
+
+    Raises:
+        OutputError, StoreFormatError, MissingExtraError: as :func:`check_output` has them.
+
+    Example:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp()) / "users.npz"
+        >>> with OutputFile(path, values="embedding") as file:
+        ...     file.write({"user_id": ["eve", "bob"], "embedding": np.zeros((2, 4), np.float32)})
+        >>> {name: rows.shape for name, rows in np.load(path).items()}
+        {'user_id': (2,), 'embedding': (2, 4)}
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, values: str = "prediction") -> None:
+        self.path = check_output(path)
+        self.values = values
+        self.num_rows = 0
+        self._held = ExitStack()
+        self._buffer: dict[str, np.ndarray] = {}
+        self._buffered = 0
+
+    def __enter__(self) -> OutputFile:
+        with self._told():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(self.path)
+            self._place = self._held.enter_context(workshop(self.path))
+        kind = _Parquet if self.path.suffix == ".parquet" else _Arrays
+        self._kind: _Parquet | _Arrays = kind(self._place, self.path, self.values)
+        return self
+
+    def write(self, columns: Mapping[str, Any]) -> None:
+        """Appends rows. What is given may be changed afterwards.
+
+        Args:
+            columns: by name, each an array, a tensor or a list of ``[n, ...]`` numbers, or of ``[n]`` texts; in each
+                call the same names, widths and dtypes. Dtypes that a format lacks become float32, without a loss.
+
+        Raises:
+            OutputError: columns that differ in length, or from those before; what is no column; a disk that is full.
+        """
+        given = {name: self._column(name, rows) for name, rows in columns.items()}
+        lengths = {name: len(rows) for name, rows in given.items()}
+        if len(set(lengths.values())) != 1:
+            raise OutputError(f"{self.path}: columns must be of one length, but these are {lengths}.")
+        if not self._buffer:
+            row_bytes = sum(_TEXT_BYTES if rows.dtype == object else rows[:1].nbytes for rows in given.values())
+            size = max(GROUP_BYTES // max(row_bytes, 1), 1)
+            self._buffer = {name: np.empty((size, *rows.shape[1:]), rows.dtype) for name, rows in given.items()}
+            if self.path.suffix == ".npy" and self.values not in given:
+                raise OutputError(f"{self.path}: there is no column {self.values!r} to hold, but {', '.join(given)}.")
+        found, wanted = ({name: _form(rows) for name, rows in each.items()} for each in (given, self._buffer))
+        if found != wanted:
+            raise OutputError(f"{self.path}: these rows have the columns {found}, but those before had {wanted}.")
+        begin, num_rows = 0, next(iter(lengths.values()))
+        size = len(next(iter(self._buffer.values())))
+        while begin < num_rows:
+            count = min(size - self._buffered, num_rows - begin)
+            for name, rows in given.items():
+                self._buffer[name][self._buffered : self._buffered + count] = rows[begin : begin + count]
+            self._buffered += count
+            begin += count
+            if self._buffered == size:
+                self._flush()
+        self.num_rows += num_rows
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        with self._held:
+            try:
+                if kind is not None:
+                    return
+                if self._buffered or not self.num_rows:
+                    self._flush()
+                with self._told():
+                    for made, place in self._kind.finish().items():
+                        made.replace(place)
+            finally:
+                self._kind.close()
+
+    def _flush(self) -> None:
+        with self._told():
+            self._kind.write({name: rows[: self._buffered] for name, rows in self._buffer.items()})
+        self._buffered = 0
+
+    def _column(self, name: str, rows: Any) -> np.ndarray:
+        if isinstance(rows, torch.Tensor):
+            rows = rows.detach().cpu()
+            rows = rows.float() if rows.dtype is torch.bfloat16 else rows  # NumPy has none
+        array = np.asarray(rows)
+        if array.dtype == np.float16 and self.path.suffix == ".parquet":  # few readers of Parquet know it
+            array = array.astype(np.float32)
+        texts = array.dtype.kind == "U" or (array.dtype == object and all(isinstance(each, str) for each in array.flat))
+        is_column = (texts and array.ndim == 1) or (array.dtype.kind in "iufb" and array.ndim > 0)
+        if not is_column or 0 in array.shape[1:]:
+            raise OutputError(
+                f"{self.path}: {name!r} is {array.dtype} {list(array.shape)}, which is no column: numbers [n, ...] or "
+                f"texts [n] are needed, at least one a row."
+            )
+        return array.astype(object) if texts else array
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(
+                f"{self.path} cannot be written: {error}. Give a file in a folder that you may write to, on a disk "
+                f"with room for all rows."
+            ) from error
+
+
+class _Parquet:
+    """Writes each group of rows as a row group."""
+
+    def __init__(self, place: Path, path: Path, values: str) -> None:
+        self._arrow, self._parquet = _arrow(path)
+        self._made, self._path = place / path.name, path
+        self._writer: Any = None
+
+    def write(self, columns: dict[str, np.ndarray]) -> None:
+        table = self._arrow.table({name: self._column(rows) for name, rows in columns.items()})
+        if self._writer is None:
+            self._made.touch(0o600)
+            texts = [name for name, rows in columns.items() if rows.dtype == object]
+            self._writer = self._parquet.ParquetWriter(self._made, table.schema, use_dictionary=texts)
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+
+    def finish(self) -> dict[Path, Path]:
+        self.close()
+        return {self._made: self._path}
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    def _column(self, rows: np.ndarray) -> Any:
+        if rows.dtype == object:
+            return self._arrow.array(rows, self._arrow.string())
+        column = self._arrow.array(rows.reshape(-1))
+        for size in rows.shape[:0:-1]:
+            column = self._arrow.FixedSizeListArray.from_arrays(column, size)
+        return column
+
+
+class _Arrays:
+    """Collects each column in a file of its own, for the header of an array tells how many rows follow."""
+
+    def __init__(self, place: Path, path: Path, values: str) -> None:
+        self._place, self._path, self._values = place, path, values
+        self._columns: dict[str, _Collected] = {}
+
+    def write(self, columns: dict[str, np.ndarray]) -> None:
+        for number, (name, rows) in enumerate(columns.items()):
+            if name not in self._columns:
+                self._columns[name] = _Collected(self._place / f"{number}.rows")
+            self._columns[name].append(rows.astype(str) if rows.dtype == object else rows)
+
+    def finish(self) -> dict[Path, Path]:
+        if self._path.suffix == ".npz":
+            made = self._place / "whole"
+            with owners_file(made) as file, zipfile.ZipFile(file, "w") as whole:
+                for name, column in self._columns.items():
+                    with whole.open(f"{name}.npy", "w", force_zip64=True) as member:
+                        column.save(member)
+            return {made: self._path}
+        # The file that was asked for comes last: where it is new, the others are, too.
+        names = sorted(self._columns, key=lambda name: name == self._values)
+        moves: dict[Path, Path] = {}
+        for name in names:
+            made = self._place / f"{len(moves)}.npy"
+            with owners_file(made) as file:
+                self._columns[name].save(file)
+            moves[made] = self._path if name == self._values else self._path.with_suffix(f".{name}.npy")
+        return moves
+
+    def close(self) -> None:
+        for column in self._columns.values():
+            column.file.close()
+
+
+class _Collected:
+    """The rows of one column so far, in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = owners_file(path)
+        self._num_rows, self._num_groups = 0, 0
+        self._dtype: np.dtype[Any] | None = None
+
+    def append(self, rows: np.ndarray) -> None:
+        np.save(self.file, rows, allow_pickle=False)
+        self._num_rows, self._num_groups = self._num_rows + len(rows), self._num_groups + 1
+        # Of texts that are longer than those before.
+        self._dtype = rows.dtype if self._dtype is None else np.promote_types(self._dtype, rows.dtype)
+        self._row_shape = rows.shape[1:]
+
+    def save(self, to: IO[bytes]) -> None:
+        """Writes all of it as one array, and closes the file."""
+        assert self._dtype is not None, "made for the rows that are appended next"
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._num_rows, *self._row_shape)}
+        np.lib.format.write_array_header_1_0(to, header)
+        with self.file:
+            self.file.seek(0)
+            for _ in range(self._num_groups):
+                rows = np.load(self.file, allow_pickle=False).astype(self._dtype, copy=False)
+                to.write(rows.reshape(-1).view(np.uint8).data)
+
+
+def owners_file(path: Path) -> IO[bytes]:
+    """Opens a file to write and read, in place of one of that name; its owner alone may read it."""
+    return open(path, "w+b", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _form(rows: np.ndarray) -> str:
+    """Says what the rows of a column are, for one that may go on in other calls."""
+    return f"{'text' if rows.dtype == object else rows.dtype} {list(rows.shape[1:])}"
+
+
+def _arrow(path: Path) -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        purpose = f"Writing {path}, unlike {' and '.join(SUFFIXES[1:])} files,"
+        raise MissingExtraError("pyarrow", "tables", purpose, error) from error
+    return pyarrow, pyarrow.parquet
