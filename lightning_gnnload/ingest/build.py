@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def build_graph(
     home: Path = Path(),
     overwrite: bool = False,
     transforms: Path | None = None,
+    attributes: Mapping[str, Any] | None = None,
     shown: bool = True,
 ) -> dict[str, Any]:
     """Builds the graph folder of tables, atomically: a build that fails, or is killed, leaves none.
@@ -67,6 +68,7 @@ def build_graph(
         home: the folder that the tables' paths count from.
         overwrite: replace the folder, if it is one of a graph and holds nothing else.
         transforms: a folder that was built before, whose features and classes are applied; ``build.transforms`` else.
+        attributes: further JSON values that the manifest keeps.
         shown: show bars.
 
     Returns:
@@ -84,7 +86,7 @@ def build_graph(
         con = connect(spec.build, scratch / "duckdb", home, share=_OF_DUCKDB)
         try:
             build = _Build(OpenTables(con, spec, home), made, scratch, known, shown)
-            return build.run()
+            return build.run(attributes or {})
         finally:
             con.close()
 
@@ -130,7 +132,7 @@ class _Build:
         self.nodes: dict[str, NumberedNodes] = {}
         self.is_typed = graph_types(self.spec, dict.fromkeys(self.spec.nodes, 0)) is not None
 
-    def run(self) -> dict[str, Any]:
+    def run(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         with self.report.stage("ids"):
             self._number_nodes()
         self.graph = self._read_edges()
@@ -142,7 +144,7 @@ class _Build:
         with self.report.stage("finish"):
             self._describe_nodes()
             self._write_tasks(tasks)
-        self._write_manifest(tasks, tables, edge_tables)
+        self._write_manifest(tasks, tables, edge_tables, attributes)
         self.fitted.write(self.made)
         values = self.report.finish()
         (self.made / BUILD_REPORT).write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -374,7 +376,13 @@ class _Build:
 
     # The manifest.
 
-    def _write_manifest(self, tasks: dict[str, ReadTask], tables: dict[str, list[str]], edge_tables: list[str]) -> None:
+    def _write_manifest(
+        self,
+        tasks: dict[str, ReadTask],
+        tables: dict[str, list[str]],
+        edge_tables: list[str],
+        attributes: Mapping[str, Any],
+    ) -> None:
         types, clock = self.graph.types, self.graph.clock
         of_nodes: dict[str, int | None] = {}
         for node_type, names in tables.items():
@@ -385,7 +393,7 @@ class _Build:
             self.made,
             self.entries,
             num_nodes=self.graph.num_nodes,
-            attributes={"built_from": "tables"},
+            attributes={"built_from": "tables", **attributes},
             tables=of_nodes,
             edge_tables=own or None,
             types=None if types is None else types.to_json(),

@@ -311,7 +311,7 @@ class Source:
     # How it is opened.
 
     def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
-        if isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE):
+        if is_query(table):
             self.con.execute(f"create temp {'view' if peek else 'table'} {self._name} as {table.strip().rstrip(';')}")
             return self._name
         if not isinstance(table, (str, Path, list, tuple)):
@@ -340,10 +340,9 @@ class Source:
     def _files(self, path: str, home: Path) -> list[str]:
         if "://" in path:
             return [path]
-        full = str(home / Path(path).expanduser())
-        files = sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
+        files = matching_files(path, home)
         if not files or not all(Path(file).is_file() for file in files):
-            is_folder = Path(full).is_dir()
+            is_folder = (home / path).is_dir()
             say = f"it is a folder; give its files, as {path}/*.parquet" if is_folder else "there is no such file"
             raise TableError(f"{self.where}: from: {path!r} in {home.absolute()}: {say}.")
         return files
@@ -394,6 +393,17 @@ class Source:
             f"{count} of {self.num_rows} values of column {reading.column!r} cannot be read; the first is "
             f"{given!r:.100} in row {row}. Needed is {reading.needed.rstrip('.')}."
         )
+
+
+def is_query(table: Any) -> bool:
+    """Returns whether a table is what an SQL query gives."""
+    return isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE) is not None
+
+
+def matching_files(path: str, home: Path) -> list[str]:
+    """Returns the files that a path or a glob names, ascending; a path names one, whether it is there or not."""
+    full = str(home / Path(path).expanduser())
+    return sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
 
 
 def _as_arrow(table: Any) -> Any:

@@ -19,7 +19,7 @@ from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
 from lightning_gnnload.data.storage.graphs import open_graph, write_graph
 from lightning_gnnload.data.storage.opened import OpenFolder, read_folder
 from lightning_gnnload.data.storage.places import check_place
-from lightning_gnnload.errors import DatasetError, StoreFormatError
+from lightning_gnnload.errors import DatasetError, StoreFormatError, TableError
 
 
 class StoredDataset(Dataset):
@@ -39,9 +39,13 @@ class StoredDataset(Dataset):
     def settings(self) -> dict[str, Any]:
         """JSON values that decide the content, kept in the manifest; a folder with others is built anew."""
 
-    @abstractmethod
     def build(self, scratch: Path) -> GraphData:
         """Makes the data in memory, or in files under ``scratch``, which is removed after it was written."""
+        raise NotImplementedError
+
+    def write(self, scratch: Path, settings: dict[str, Any]) -> None:
+        """Writes the folder, with the settings in its manifest; for those that need not have all of it in memory."""
+        write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
 
     def prepare(self) -> None:
         """Builds the folder, unless it is there and whole. What processes that were killed left of it is removed.
@@ -61,13 +65,13 @@ class StoredDataset(Dataset):
                     scratch = place / "scratch"
                     scratch.mkdir(mode=0o700)
                     settings = self.settings  # of the source as it is now: what changes while it is read is read again
-                    write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
+                    self.write(scratch, settings)
         except OSError as error:
             raise DatasetError(
                 f"{self!r} cannot be written to {self.folder}: {error}. "
                 f"Give a root that you may write to, on a disk with room."
             ) from error
-        except StoreFormatError as error:
+        except (StoreFormatError, TableError) as error:
             raise DatasetError(f"{self!r} cannot be prepared: {error}") from error
 
     def load(self) -> GraphData:
