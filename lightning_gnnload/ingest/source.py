@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
 from lightning_gnnload.ingest.spec import BuildSpec, nearest
@@ -19,11 +24,10 @@ if TYPE_CHECKING:
 Kind = Literal["integer", "text"]
 """What ids are: int64, or UTF-8."""
 
-NO_TIME = -(2**63)
-"""A time that is missing, among int64 microseconds."""
-
 _FITTING = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 """Integers that 64 bits with a sign hold, whatever their value."""
+_NUMBERS = itertools.count()
+_ROW = "gnnload_row"
 _INTEGER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".feather": "arrow"}
 _FORMATS |= {".arrow": "arrow", ".ipc": "arrow"}
@@ -31,11 +35,12 @@ _CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
 """A zone follows the time of the day: the end of ``2026-03-01`` is none."""
 
 
-def connect(build: BuildSpec, scratch: Path, home: Path) -> duckdb.DuckDBPyConnection:
+def connect(build: BuildSpec, scratch: Path, home: Path, *, share: float = 1.0) -> duckdb.DuckDBPyConnection:
     """Opens a database in memory that reads tables.
 
     Args:
         build: how much memory it may take before it goes to disk, and its threads.
+        share: of that memory.
         scratch: the folder where it goes to then.
         home: the folder that paths in SQL count from.
 
@@ -47,9 +52,14 @@ def connect(build: BuildSpec, scratch: Path, home: Path) -> duckdb.DuckDBPyConne
         import pyarrow as _  # noqa: F401
     except ImportError as error:
         raise MissingExtraError(error.name or "duckdb", "tables", "Building a graph from tables", error) from error
-    threads = {} if build.threads is None else {"threads": build.threads}
-    settings = {"memory_limit": build.memory, "temp_directory": str(scratch), "file_search_path": str(home)}
-    con = duckdb.connect(config={**settings, **threads})
+    con = duckdb.connect(
+        config={
+            "memory_limit": f"{int(build.memory_bytes * share)}B",
+            "threads": build.num_threads,
+            "temp_directory": str(scratch),
+            "file_search_path": str(home.absolute()),
+        }
+    )
     con.execute("set timezone = 'UTC'")
     return con
 
@@ -64,7 +74,12 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _strict(sql: str, tried: str) -> str:
+def is_whole(type_: str) -> bool:
+    """Whether a type of DuckDB's is one of integers."""
+    return bool(_INTEGER.match(type_))
+
+
+def strict(sql: str, tried: str) -> str:
     """Returns the SQL of ``tried`` that fails where there is a value, but it cannot be read."""
     return f"case when {tried} is null and {sql} is not null then error('unreadable') else {tried} end"
 
@@ -101,6 +116,7 @@ class Source:
         where: it stands in graph.yaml, for errors: ``"nodes.user"``.
         home: the folder that paths count from.
         keys: columns that hold ids. CSV says no types, so that they are read as text there: ``007`` stays so.
+        peek: look at the columns alone: a query is not run.
 
     Attributes:
         types: DuckDB's, of columns by name.
@@ -112,24 +128,38 @@ class Source:
     """
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, table: Any, where: str, home: Path = Path(), keys: Sequence[str] = ()
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: Any,
+        where: str,
+        home: Path = Path(),
+        keys: Sequence[str] = (),
+        *,
+        peek: bool = False,
     ) -> None:
         import duckdb
 
         self.con, self.where = con, where
+        self._name = f"source_{next(_NUMBERS)}"
         self.is_csv = False
         try:
-            self._from = self._opened(table, home, keys)
+            self._from = self._opened(table, home, keys, peek)
             self.types = {str(row[0]): str(row[1]) for row in con.sql(f"describe from {self._from}").fetchall()}
         except duckdb.Error as error:
             raise self._explained(error) from error
+
+    def at(self, where: str) -> Source:
+        """Returns the same table as one that stands elsewhere in graph.yaml."""
+        other = copy(self)
+        other.where = where
+        return other
 
     @property
     def num_rows(self) -> int:
         return int(self.ask("count(*)")[0][0])
 
-    def column(self, name: str) -> str:
-        """Returns the SQL of a column.
+    def named(self, name: str) -> str:
+        """Returns the name of a column.
 
         Raises:
             TableError: there is none; with the nearest.
@@ -139,7 +169,11 @@ class Source:
                 f"{self.where}: there is no column {name!r}{nearest(name, self.types)} There are: "
                 f"{', '.join(self.types)}."
             )
-        return quoted(name)
+        return name
+
+    def column(self, name: str) -> str:
+        """Returns the SQL of a column; raises as :meth:`named` does."""
+        return quoted(self.named(name))
 
     def key(self, name: str, kind: Kind | None = None, *, cast: bool = False) -> Reading:
         """Reads ids.
@@ -154,7 +188,7 @@ class Source:
         """
         sql, type_ = self.column(name), self.types[name]
         is_text = type_ in ("VARCHAR", "UUID") or type_.startswith("ENUM")
-        if not is_text and not _INTEGER.match(type_):
+        if not is_text and not is_whole(type_):
             reason = (
                 " Equal ids may differ as floats. Integers with gaps read so: cast them, "
                 f'from: "select * replace ({sql}::bigint as {sql}) from ..."'
@@ -174,7 +208,7 @@ class Source:
             return Reading(name, f"{sql}::bigint", kind="integer")
         needed = "an integer of 64 bits; where ids are other things, say id_type: text at the nodes"
         tried = f"try_cast({sql} as bigint)"
-        return Reading(name, _strict(sql, tried), tried, needed, kind="integer")
+        return Reading(name, strict(sql, tried), tried, needed, kind="integer")
 
     def time(self, name: str, unit: str | None = None, zone: str | None = None) -> Reading:
         """Reads times as int64 microseconds since 1970, UTC.
@@ -188,7 +222,7 @@ class Source:
             TableError: the column holds other things, or unit or zone are missing, or belong to other columns.
         """
         sql, type_ = self.column(name), self.types[name]
-        is_integer = bool(_INTEGER.match(type_))
+        is_integer = is_whole(type_)
         if (unit is not None) != is_integer:
             say = "say what they count: time_unit: s, ms, us or ns" if is_integer else "leave time_unit out"
             raise TableError(f"{self.where}: time {name!r} is {type_}: {say}.")
@@ -198,9 +232,9 @@ class Source:
         if is_integer:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
-            return Reading(name, _strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
-        if type_ == "TIMESTAMP WITH TIME ZONE":
-            return Reading(name, f"epoch_us({sql})")
+            return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
+            return Reading(name, f"epoch_us({sql}::timestamptz)")
         if type_.startswith("TIMESTAMP") or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
@@ -213,7 +247,7 @@ class Source:
             )
             tried = f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)"
             needed += f"; others by SQL: select * replace (strptime({sql}, '%d.%m.%Y') as {sql}) from ..."
-            return Reading(name, _strict(sql, tried), tried, needed)
+            return Reading(name, strict(sql, tried), tried, needed)
         reason = (
             f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
         )
@@ -237,8 +271,16 @@ class Source:
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._explained(error, readings) from error
 
-    def ask(self, columns: str, tail: str = "") -> list[tuple[Any, ...]]:
+    def ask(
+        self, columns: str, tail: str = "", *, table: str | None = None, readings: Sequence[Reading] = ()
+    ) -> list[tuple[Any, ...]]:
         """Returns the rows of ``select columns from this table tail``.
+
+        Args:
+            columns: SQL.
+            tail: likewise.
+            table: of :meth:`only`, instead of all rows.
+            readings: what the columns are made of, for errors.
 
         Raises:
             TableError: DuckDB cannot.
@@ -246,17 +288,32 @@ class Source:
         import duckdb
 
         try:
-            return self.con.sql(f"select {columns} from {self._from} {tail}").fetchall()
+            return self.con.sql(f"select {columns} from {table or self._from} {tail}").fetchall()
         except duckdb.Error as error:
-            raise self._explained(error) from error
+            raise self._explained(error, readings) from error
+
+    @contextmanager
+    def only(self, rows: np.ndarray | None) -> Iterator[str]:
+        """Gives the SQL of some of the rows, by their numbers ``[n]``; of all with None."""
+        import pyarrow as pa
+
+        if rows is None:
+            yield self._from
+            return
+        name = f"rows_of_{self._name}"
+        self.con.register(name, pa.table({"row": rows}))
+        try:
+            numbered = f"(select *, row_number() over () - 1 as {_ROW} from {self._from})"
+            yield f"(select * from {numbered} where {_ROW} in (select row from {name}))"
+        finally:
+            self.con.unregister(name)
 
     # How it is opened.
 
-    def _opened(self, table: Any, home: Path, keys: Sequence[str]) -> str:
+    def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
         if isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE):
-            name = self._new_name()
-            self.con.execute(f"create temp table {name} as {table.strip().rstrip(';')}")
-            return name
+            self.con.execute(f"create temp {'view' if peek else 'table'} {self._name} as {table.strip().rstrip(';')}")
+            return self._name
         if not isinstance(table, (str, Path, list, tuple)):
             return self._registered(_as_arrow(table))
         given = [table] if isinstance(table, (str, Path)) else table
@@ -292,12 +349,8 @@ class Source:
         return files
 
     def _registered(self, table: Any) -> str:
-        name = self._new_name()
-        self.con.register(name, table)
-        return name
-
-    def _new_name(self) -> str:
-        return f"source_{id(self):x}"
+        self.con.register(self._name, table)
+        return self._name
 
     # What errors say.
 

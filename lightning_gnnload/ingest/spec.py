@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
@@ -82,9 +82,17 @@ def _table(given: Any, where: str) -> Any:
 
 
 def _memory(given: Any, where: str) -> str:
-    if isinstance(given, str) and re.fullmatch(r"\d+(\.\d+)? ?[KMGT]i?B", given, re.IGNORECASE):
+    if isinstance(given, str) and _amount(given)[0] > 0:
         return given
     raise _wrong(where, given, "an amount of memory with its unit is needed, as 4GB")
+
+
+def _amount(text: str) -> tuple[float, int]:
+    """Returns a number and how many bytes its unit has; 0 of what is no amount."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", text, re.IGNORECASE)
+    if not found:
+        return 0.0, 1
+    return float(found[1]), (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2].upper()))
 
 
 def _threads(given: Any, where: str) -> int | None:
@@ -293,6 +301,17 @@ class BuildSpec:
     repeats: bool = field(default=False, metadata=_key(_flag))
     transforms: str | None = field(default=None, metadata=_key(_or_none(_text)))
 
+    @property
+    def memory_bytes(self) -> int:
+        """What the build may take."""
+        number, unit = _amount(self.memory)
+        return int(number * unit)
+
+    @property
+    def num_threads(self) -> int:
+        """That work at once: as said, or one for each core that this process may use."""
+        return self.threads or len(os.sched_getaffinity(0))
+
 
 def _name(given: Any, where: str) -> str:
     if not isinstance(given, str) or not re.fullmatch(r"[^\W\d](?:(?!__)[\w-])*", given):
@@ -368,6 +387,7 @@ class GraphSpec:
                 f"edges: {twice[0]!r} names two edge types, one of them by reverse. Name the reverse edges otherwise: "
                 "reverse: NAME."
             )
+        spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             spec._check_task(task, f"tasks.{name}")
         return spec
@@ -398,19 +418,25 @@ class GraphSpec:
             )
         return self.nodes[end.node_type]
 
+    def _with_ends(self, task: TaskSpec) -> TaskSpec:
+        """Links that are a table of edges have its ends."""
+        if task.edge not in self.edges or task.table is not None or task.seed or task.src or task.dst:
+            return task
+        return replace(task, src=self.edges[task.edge].src, dst=self.edges[task.edge].dst)
+
     def _check_task(self, task: TaskSpec, where: str) -> None:
         _check_timed(task, where)
+        if task.edge is not None and task.edge not in self.edges:
+            raise GraphSpecError(
+                f"{where}.edge: there are no edges {task.edge!r}{nearest(task.edge, self.edges)} There are: "
+                f"{', '.join(self.edges)}."
+            )
         if (task.seed is None) == (task.src is None) or (task.src is None) != (task.dst is None):
             raise GraphSpecError(f"{where}: seeds are nodes or links. Give seed: TYPE.COLUMN, or both src: and dst:.")
         for end in task.ends:
             self.node_type(end, where)
         if not task.is_links and (task.y is None or task.edge is not None):
             raise GraphSpecError(f"{where}: a task of nodes needs y: COLUMN, its labels; edge: is for links alone.")
-        if task.edge is not None and task.edge not in self.edges:
-            raise GraphSpecError(
-                f"{where}.edge: there are no edges {task.edge!r}{nearest(task.edge, self.edges)} There are: "
-                f"{', '.join(self.edges)}."
-            )
         if task.edge is not None:
             edges = self.edges[task.edge]
             needed, given = (edges.src.node_type, edges.dst.node_type), tuple(end.node_type for end in task.ends)

@@ -18,6 +18,8 @@ from lightning_gnnload.errors import StoreFormatError
 Kind = Literal["graph", "features", "partition"]
 REPORT, FIGURE = "quality.json", "quality.png"
 """Files that ``gnnload partition`` adds to a partition's folder."""
+BUILD_REPORT, TRANSFORMS = "report.json", "transforms.json"
+"""Files that ``gnnload build`` adds to a graph's folder."""
 _YOURSELF = "Give another folder, or move it away yourself."
 
 
@@ -106,11 +108,12 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
         files = {entry["file"] for entry in manifest["arrays"].values()}
         described = manifest["attributes"].get("partition")
         parts = {part_folder(number) for number in range(len(described["parts"]))} if described else set()
+        is_built = manifest["attributes"].get("built_from") == "tables"
     except (StoreFormatError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         # Broken, as a disk may do; but what another program wrote is sound, and not ours.
         manifest = manifest if isinstance(manifest, dict) else {}
         ours = repair and manifest.get("format", FORMAT) == FORMAT
-        files, described, parts = set(), None, set()
+        files, described, parts, is_built = set(), None, set(), False
     if not ours:
         raise StoreFormatError(
             f"{folder.path} has no sound {MANIFEST} of this package, so that what is in it would be lost: it is not "
@@ -123,7 +126,7 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
         raise StoreFormatError(
             f"{folder.path} holds a {has.removesuffix('s')} folder, which a {kind} does not replace. {_YOURSELF}"
         )
-    files |= {MANIFEST, *((REPORT, FIGURE) if parts else ())}
+    files |= {MANIFEST, *((REPORT, FIGURE) if parts else ()), *((BUILD_REPORT, TRANSFORMS) if is_built else ())}
     strangers = [name for name, mode in found.items() if name not in (parts if stat.S_ISDIR(mode) else files)]
     if strangers:
         raise StoreFormatError(

@@ -17,6 +17,7 @@ _COMMANDS = {
     "validate": ("fit", "run a trained model on the validation split"),
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by node"),
+    "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
-from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.datasets import Dataset, GraphFolder
+from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.places import FIGURE, REPORT, check_place
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
@@ -50,19 +48,6 @@ save_graph_data wrote. --hops is the sampler's reach where it is left out, so th
 itself; 0 leaves each adjacency list with its owner alone, and ranks sample together. `gnnload partition report FOLDER`
 prints the report of an existing partition again. The report is FOLDER/quality.json, its figure FOLDER/quality.png.
 """
-
-
-@dataclass(frozen=True)
-class GraphFolder(Dataset):
-    """A folder that :func:`.save_graph_data` wrote."""
-
-    folder: str
-
-    def prepare(self) -> None:
-        """Does nothing: the folder is there, or :meth:`load` says that it is not."""
-
-    def load(self) -> GraphData:
-        return load_graph_data(self.folder)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -228,7 +213,7 @@ def _data_arguments(data: str | None, own: argparse.ArgumentParser) -> list[str]
     if data is None:
         return []
     if Path(data).is_dir():
-        return ["--data.data", f"{__name__}.{GraphFolder.__name__}", "--data.data.folder", data]
+        return ["--data.data", GraphFolder.__name__, "--data.data.folder", data]
     if "/" in data:
         own.error(f"DATA {data}: there is no such folder")
     if "." not in data and data not in _names(Dataset):

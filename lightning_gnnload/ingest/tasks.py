@@ -1,0 +1,402 @@
+"""Tasks: tables of seeds, nodes or links, with labels, times and the split that each row belongs to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.task import Task
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.ingest.ids import NumberedNodes
+from lightning_gnnload.ingest.source import Reading, Source, is_whole, literal, strict
+from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
+from lightning_gnnload.ingest.times import times_of
+from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MOST_CLASSES = 100_000
+_FEW_VALUES = 1000
+_ALIASES = {"valid": "val", "validation": "val", "dev": "val"}
+_NO_SPLIT = -1
+_SHOWN_CLASSES = 20
+
+
+@dataclass(frozen=True)
+class SeedEnd:
+    """An end of a task's rows: the column of keys, and the nodes that they name.
+
+    Attributes:
+        nodes: that they name.
+        column: of the task's table.
+        cast: convert keys of another kind than the ids.
+    """
+
+    nodes: NumberedNodes
+    column: str
+    cast: bool
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """A task that was read.
+
+    Attributes:
+        task: its seed tables and classes.
+        rows: of its table that train, int64.
+        train: the nodes that train, by node type, each once, within the type.
+        report: figures, as JSON values.
+    """
+
+    task: Task
+    rows: np.ndarray
+    train: dict[str, np.ndarray]
+    report: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SeedKinds:
+    """What seed tables say of their rows.
+
+    Attributes:
+        node_type: of nodes, in a graph with types.
+        edge_type: of links, likewise.
+    """
+
+    node_type: str | None = None
+    edge_type: EdgeType | None = None
+
+
+def read_task(
+    source: Source,
+    spec: TaskSpec,
+    ends: Sequence[SeedEnd],
+    kinds: SeedKinds,
+    *,
+    kept: np.ndarray | None = None,
+    are_edges: bool = False,
+    known: Sequence[str] | None = None,
+) -> ReadTask:
+    """Reads the rows of a task and deals them to splits. Rows without a label belong to none.
+
+    Args:
+        source: of its table.
+        spec: as graph.yaml has it.
+        ends: the nodes, or the sources and the targets.
+        kinds: of the seed tables.
+        kept: bool ``[R]``: which rows of a table of nodes or edges are in the graph; None: all.
+        are_edges: rows that are links are those of a table of edges.
+        known: names of classes that are given, as those of an earlier build; None: those of the table.
+
+    Raises:
+        TableError: keys that name no node, unless they are to be dropped; times or labels that cannot be read; a split
+            without rows.
+    """
+    keys = [source.key(end.column, end.nodes.kind, cast=end.cast) for end in ends]
+    labels = None if spec.y is None else _Labels.of(source, spec.y, spec.kind, known)
+    readings = list(keys)
+    places = {}
+    for name, reading in (
+        ("y", None if labels is None else labels.reading),
+        ("time", None if spec.time is None else source.time(spec.time, spec.time_unit, spec.timezone)),
+        ("split", _split_reading(source, spec.split, keys)),
+    ):
+        if reading is not None:
+            places[name] = len(readings)
+            readings.append(reading)
+    found: list[list[np.ndarray]] = [[] for _ in readings]
+    for batch in source.batches(readings):
+        for place, column in enumerate(batch.columns):
+            if place < len(ends):
+                found[place].append(ends[place].nodes.find(column).rows)
+            elif place == places.get("y"):
+                assert labels is not None
+                found[place].append(labels.values(column))
+            elif place == places.get("time"):
+                found[place].append(times_of(column, source.where))
+            else:
+                found[place].append(_split_values(spec.split, column))
+    columns = [
+        np.concatenate([np.empty(0, np.int32), *pieces]) if pieces else np.empty(0, np.int64) for pieces in found
+    ]
+    nodes = np.stack([each.astype(np.int64) for each in columns[: len(ends)]], axis=1)
+    y = columns[places["y"]] if "y" in places else None
+    time = columns[places["time"]].astype(np.int64) if "time" in places else None
+    report: dict[str, Any] = {"rows": len(nodes)}
+    there = np.ones(len(nodes), np.bool_) if kept is None else kept
+    edge_ids = np.cumsum(there) - 1 if are_edges and len(ends) == 2 else None
+    keep = _kept(source, spec, ends, nodes, time, there, report)
+    has_label = np.ones(len(nodes), np.bool_)
+    if labels is not None and y is not None:
+        has_label = labels.present(y)
+        report["without_label"] = int((keep & ~has_label).sum())
+    phase = _phases(source, spec, time, columns[places["split"]] if "split" in places else None)
+    splits = {}
+    for number, split in enumerate(SPLITS):
+        rows = np.flatnonzero(keep & has_label & (phase == number))
+        report[split] = len(rows)
+        if len(rows):
+            splits[split] = _table(kinds, rows, nodes, edge_ids, time, labels, y)
+            if labels is not None and y is not None:
+                report[f"{split}_labels"] = labels.shares(y[rows])
+    _check_splits(source, spec, report, keep & has_label)
+    train = np.flatnonzero(keep & has_label & (phase == 0))
+    by_type: dict[str, np.ndarray] = {}
+    for place, end in enumerate(ends):
+        before = by_type.get(end.nodes.node_type, np.empty(0, np.int64))
+        by_type[end.nodes.node_type] = np.union1d(before, nodes[train, place])
+    names = None if labels is None else labels.names
+    return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report)
+
+
+# Which rows.
+
+
+def _kept(
+    source: Source,
+    spec: TaskSpec,
+    ends: Sequence[SeedEnd],
+    nodes: np.ndarray,
+    time: np.ndarray | None,
+    there: np.ndarray,
+    report: dict[str, Any],
+) -> np.ndarray:
+    """Returns which of the rows that are ``there`` name nodes, and have a time where there are times, bool ``[R]``."""
+    keep, problems = there.copy(), []
+    for place, end in enumerate(ends):
+        for problem, code, told in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
+            wrong = there & (nodes[:, place] == code)
+            report[f"{end.column}_{problem}"] = int(wrong.sum())
+            problems.append((wrong, f"of column {end.column!r} {told} ({end.nodes.node_type})"))
+            keep &= ~wrong
+    if time is not None:
+        wrong = there & (time == NO_TIME)
+        report["time_missing"] = int(wrong.sum())
+        problems.append((wrong, f"of time {spec.time!r} are missing"))
+        keep &= ~wrong
+    if spec.on_missing == "error":
+        for wrong, told in problems:
+            if wrong.any():
+                raise TableError(
+                    f"{source.where}: {int(wrong.sum())} of {len(nodes)} values {told}; the first is in row "
+                    f"{int(wrong.argmax())}. Leave these rows out by on_missing: drop, or complete the table."
+                )
+    return keep
+
+
+def _table(
+    kinds: SeedKinds,
+    rows: np.ndarray,
+    nodes: np.ndarray,
+    edge_ids: np.ndarray | None,
+    time: np.ndarray | None,
+    labels: _Labels | None,
+    y: np.ndarray | None,
+) -> SeedTable:
+    given: dict[str, Any] = {"time": None if time is None else time[rows], "columns": {"table_row": rows}}
+    if labels is not None and y is not None:
+        given["y"] = labels.as_labels(y[rows])
+    if nodes.shape[1] == 1:
+        return SeedTable(nodes[rows, 0], node_type=kinds.node_type, **given)
+    given["edge_ids"] = None if edge_ids is None else edge_ids[rows]
+    return SeedTable(src=nodes[rows, 0], dst=nodes[rows, 1], edge_type=kinds.edge_type, **given)
+
+
+# Labels.
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """How labels are read: classes by their names, or numbers.
+
+    Attributes:
+        reading: of the column: text, or doubles.
+        names: of classes, in their order; None: labels are numbers.
+    """
+
+    reading: Reading
+    names: tuple[str, ...] | None
+
+    @classmethod
+    def of(cls, source: Source, column: str, kind: str, known: Sequence[str] | None) -> _Labels:
+        """Raises TableError: the column holds neither, or does not say which of the two."""
+        sql, type_ = source.column(column), source.types[column]
+        is_fraction = bool(re.match(r"FLOAT|DOUBLE|DECIMAL", type_))
+        is_name = bool(re.match(r"VARCHAR|BOOLEAN|ENUM|UUID", type_))
+        if not (is_fraction or is_name or is_whole(type_)):
+            raise TableError(f"{source.where}: y {column!r} is {type_}; numbers, text or booleans are needed.")
+        if kind == "number" and is_name and type_ != "BOOLEAN":
+            raise TableError(f"{source.where}: y {column!r} is {type_}, but kind: number is said. Cast it in SQL.")
+        if kind == "auto" and not is_name:
+            kind = _kind_of_numbers(source, column, is_fraction)
+        if kind == "number":
+            tried = f"case when not isinf({sql}::double) then {sql}::double end"
+            return cls(Reading(column, strict(sql, tried), tried, "a finite number, or none"), None)
+        value, reading = sql, Reading(column, f"{sql}::varchar")
+        if is_fraction:  # whole numbers become fractions where some are missing, as in pandas
+            value = f"case when not isnan({sql}) then {sql} end"
+            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then {sql}::bigint end"
+            reading = Reading(
+                column,
+                f"(case when not isnan({sql}) and {tried} is null then error('unreadable') else {tried} end)::varchar",
+                f"case when isnan({sql}) then 'nan' else {tried}::varchar end",
+                "a whole number, as kind: class has it",
+            )
+            value = f"({tried})"
+        if known is not None:
+            return cls(reading, tuple(known))
+        found = source.ask(
+            f"({value})::varchar",
+            f"where {value} is not null group by {value} order by {value} limit {_MOST_CLASSES + 1}",
+            readings=[reading],
+        )
+        if len(found) > _MOST_CLASSES:
+            raise TableError(
+                f"{source.where}: y {column!r} has more than {_MOST_CLASSES} different values. Are these classes? If "
+                "they are numbers, say kind: number."
+            )
+        return cls(reading, tuple(str(row[0]) for row in found))
+
+    def values(self, column: pa.Array) -> np.ndarray:
+        """Returns labels as they are kept: int64 classes, -1 for none and -2 for one that is not known; or float64, NaN
+        for none."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.names is None:
+            return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        found = pc.index_in(column, value_set=pa.array(self.names, pa.string())).fill_null(-2)
+        classes = np.array(found.to_numpy(zero_copy_only=False), np.int64)
+        classes[column.is_null().to_numpy(zero_copy_only=False)] = -1
+        return classes
+
+    def present(self, y: np.ndarray) -> np.ndarray:
+        """Returns which labels are there, bool ``[R]``.
+
+        Raises:
+            TableError: one that is no class.
+        """
+        if self.names is None:
+            return ~np.isnan(y)
+        if (y == -2).any():
+            raise TableError(
+                f"column {self.reading.column!r} has {int((y == -2).sum())} labels that were no classes in the build "
+                f"whose transforms are used, the first in row {int((y == -2).argmax())}; these are "
+                f"{', '.join(self.names[:_SHOWN_CLASSES])}. Leave the task out, or build without transforms."
+            )
+        return y >= 0
+
+    def as_labels(self, y: np.ndarray) -> np.ndarray:
+        """Returns labels of rows that have one: int64 or float32."""
+        return y.astype(np.float32) if self.names is None else y.astype(np.int64)
+
+    def shares(self, y: np.ndarray) -> dict[str, Any]:
+        """Returns the rows of each class by its name, the largest first; or what numbers span."""
+        if self.names is None:
+            return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
+        counts = np.bincount(y.astype(np.int64), minlength=len(self.names))
+        order = np.argsort(-counts, kind="stable")
+        shown = {self.names[k]: int(counts[k]) for k in order[:_SHOWN_CLASSES]}
+        return shown | ({"others": int(counts[order[_SHOWN_CLASSES:]].sum())} if len(order) > _SHOWN_CLASSES else {})
+
+
+def _kind_of_numbers(source: Source, column: str, is_fraction: bool) -> str:
+    """Returns what numbers are that do not say it: whole ones are classes, fractions are numbers.
+
+    Raises:
+        TableError: they may be either: whole numbers as fractions, or very many of them.
+    """
+    sql = source.column(column)
+    held = f"where {sql} is not null" + (f" and not isnan({sql})" if is_fraction else "")
+    whole, count = source.ask(f"coalesce(bool_and({sql} = round({sql})), true), count(distinct {sql})", held)[0]
+    if whole and (is_fraction or count > _FEW_VALUES):
+        raise TableError(
+            f"{source.where}: y {column!r} is {source.types[column]} and holds {count} different whole numbers. Say "
+            "kind: class or kind: number."
+        )
+    return "class" if whole else "number"
+
+
+# Splits.
+
+
+def _split_reading(source: Source, split: SplitSpec, keys: Sequence[Reading]) -> Reading | None:
+    """How a row's split is read: as its word, or as a number in [0, 1) that is a pure hash of the row's keys; None
+    where it follows from the time."""
+    if split.column is not None:
+        return Reading(split.column, f"{source.column(split.column)}::varchar")
+    if split.share is not None:
+        key = ", ".join(f"({reading.sql})::varchar" for reading in keys)
+        # MD5 is the same in every release, unlike DuckDB's own hash.
+        return Reading("", f"md5_number_lower(concat_ws(chr(31), {literal(str(split.seed))}, {key}))::double / 2.0**64")
+    return None
+
+
+def _split_values(split: SplitSpec, column: pa.Array) -> np.ndarray:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if split.share is not None:
+        return np.searchsorted(np.cumsum(split.share)[:-1], column.to_numpy(zero_copy_only=False), side="right")
+    words = [*SPLITS, *_ALIASES]
+    found = pc.index_in(pc.utf8_lower(column), value_set=pa.array(words)).fill_null(-2)
+    numbers = np.array([*range(len(SPLITS)), *map(SPLITS.index, _ALIASES.values()), -2, _NO_SPLIT])
+    places = np.array(found.to_numpy(zero_copy_only=False), np.int64)
+    places[places == -2] = len(words)
+    places[column.is_null().to_numpy(zero_copy_only=False)] = len(words) + 1
+    return numbers[places]
+
+
+def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.ndarray | None) -> np.ndarray:
+    """Returns the number of each row's split, ``[R]``."""
+    split = spec.split
+    if read is not None:
+        if (read == -2).any():
+            raise TableError(
+                f"{source.where}: {int((read == -2).sum())} values of column {split.column!r} are none of "
+                f"{', '.join(SPLITS)}; the first is in row {int((read == -2).argmax())}. Translate them in SQL, or "
+                "make them null: such rows are in no split."
+            )
+        return read
+    assert time is not None
+    bounds = [None if at is None else _nanoseconds(source, at, spec.timezone) for at in (split.val, split.test)]
+    if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
+        raise GraphSpecError(f"{source.where}.split: val ({split.val}) must lie before test ({split.test}).")
+    phase = np.zeros(len(time), np.int64)
+    for number, bound in enumerate(bounds, start=1):
+        if bound is not None:
+            phase[time >= bound] = number
+    return phase
+
+
+def _nanoseconds(source: Source, moment: str, zone: str | None) -> int:
+    """Returns a date of graph.yaml, which is one of the times' zone."""
+    whole = f"{moment}-01" if len(moment) == len("2026-03") else moment
+    at = f"epoch_ns({literal(whole)}::timestamp at time zone {literal(zone or 'UTC')})"
+    import duckdb
+
+    try:
+        return int(source.con.sql(f"select {at}").fetchall()[0][0])
+    except duckdb.Error as error:
+        raise GraphSpecError(f"{source.where}.split: {moment!r} is no date; give one as 2026-03-01.") from error
+
+
+def _check_splits(source: Source, spec: TaskSpec, report: dict[str, Any], usable: np.ndarray) -> None:
+    """Raises TableError: a split that was asked for has no rows."""
+    split = spec.split
+    shares = split.share or (1.0, float(split.val is not None), float(split.test is not None))
+    for name, share in zip(SPLITS, shares, strict=True):
+        if share > 0 and not report[name]:
+            sizes = ", ".join(f"{each} {report[each]}" for each in SPLITS)
+            raise TableError(
+                f"{source.where}.split: there is nothing in {name} ({sizes}), of {int(usable.sum())} rows with a node "
+                f"and a label, out of {len(usable)}. Split otherwise."
+            )

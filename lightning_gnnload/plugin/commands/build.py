@@ -1,0 +1,58 @@
+"""``gnnload build``: tables with ids of any kind become a graph folder, which models train on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.ingest.build import build_graph, peek_tables
+from lightning_gnnload.ingest.report import as_text, described
+from lightning_gnnload.ingest.spec import GraphSpec
+from lightning_gnnload.plugin.commands.arguments import Parser
+
+_EPILOG = """
+graph.yaml says which tables hold nodes, edges and labels, in Parquet, CSV, Arrow or what SQL gives of them; its paths
+count from its own folder. The report is OUT/report.json, what was fitted for features OUT/transforms.json. To train:
+gnnload fit with data: {class_path: GraphFolder, init_args: {folder: OUT}}. The exit status is 0 if the folder was
+written, or could be (--check), and 2 if a table or graph.yaml is at fault.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; the exit status."""
+    own = Parser("gnnload build", description=__doc__, epilog=_EPILOG)
+    own.add_argument("spec", type=Path, metavar="graph.yaml", help="which tables hold what")
+    own.add_argument("folder", type=Path, metavar="OUT", help="the graph folder to write")
+    own.add_argument("--overwrite", action="store_true", help="replace a graph folder that is there")
+    own.add_argument("--check", action="store_true", help="look at columns alone, say what they are, write nothing")
+    own.add_argument(
+        "--transforms", type=Path, metavar="OLD", help="a folder built before, whose features and classes are applied"
+    )
+    options = own.parse_args(arguments)
+    try:
+        check_place(options.folder, "graph", overwrite=options.overwrite)
+        spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent
+        if options.check:
+            print(described(peek_tables(spec, home=home)))
+            print(f"Nothing was read but columns. {options.folder} can be written.")
+            return 0
+        report = build_graph(
+            spec,
+            options.folder,
+            home=home,
+            overwrite=options.overwrite,
+            transforms=options.transforms,
+            shown=sys.stderr.isatty(),
+        )
+    except GnnLoadError as error:
+        print(f"gnnload build: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("gnnload build: interrupted; nothing was written.", file=sys.stderr)
+        return 130
+    print(as_text(report))
+    print(f"Written: {options.folder}, with report.json and transforms.json.")
+    return 0
