@@ -17,6 +17,7 @@ EXTRA_MODULES = {
     "cuda": "cupy",
     "partition": "pymetis",
     "relbench": "pyarrow",
+    "tables": "duckdb",
 }
 
 

@@ -82,7 +82,10 @@ def build_graph(
     """
     given = transforms or (None if spec.build.transforms is None else home / spec.build.transforms)
     known = None if given is None else Transforms.read(given)
-    with new_folder(folder, "graph", overwrite=overwrite) as made, _scratch(spec, made, home, folder) as scratch:
+    with (
+        new_folder(folder, "graph", overwrite=overwrite, alone=True) as made,
+        _scratch(spec, made, home, folder) as scratch,
+    ):
         con = connect(spec.build, scratch / "duckdb", home, share=_OF_DUCKDB)
         try:
             build = _Build(OpenTables(con, spec, home), made, scratch, known, shown)

@@ -138,14 +138,21 @@ def number_nodes(
 
     def chunks() -> Iterator[_Chunk]:
         with progress(f"Reading {where}", num_rows, shown=shown) as advance:
-            done = 0
+            done, num_null, first_null = 0, 0, 0
             for batch in source.batches(readings):
                 keys = Keys.of(batch.column(0))
                 if keys.is_null is not None:
-                    raise _no_id(where, spec.id, source, done + int(keys.is_null.argmax()))
+                    first_null = first_null if num_null else done + int(keys.is_null.argmax())
+                    num_null += int(np.count_nonzero(keys.is_null))
                 yield keys, times_of(batch.column(1), f"{where}.time") if spec.time is not None else None
                 done += len(batch)
                 advance(len(batch))
+        if num_null:
+            raise TableError(
+                f"{where}: {num_null} rows have no {spec.id!r}, the first is row {first_null}. Every node needs an id. "
+                'Complete them, or leave these rows out: from: "select * from ... where '
+                f'{source.column(spec.id)} is not null".'
+            )
 
     of_first = spec.on_duplicate == "first"
     has_time = spec.time is not None
@@ -242,15 +249,6 @@ def _without(written: _Written, repeated: np.ndarray) -> Iterator[_Chunk]:
         lengths = np.diff(offsets[begin : end + 1])
         raw = values[offsets[begin] : offsets[end]][np.repeat(kept, lengths)]
         yield Keys(raw, np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64), None), times
-
-
-def _no_id(where: str, column: str, source: Source, row: int) -> TableError:
-    name = source.column(column)
-    count = source.ask("count(*)", f"where {name} is null")[0][0]
-    return TableError(
-        f"{where}: {count} rows have no {column!r}, the first is row {row}. Every node needs an id. Complete them, or "
-        f'leave these rows out: from: "select * from ... where {name} is not null".'
-    )
 
 
 def _shown(values: np.ndarray, offsets: np.ndarray | None, row: int) -> str:

@@ -233,8 +233,8 @@ class Source:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
             return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
-        if type_ == "TIMESTAMP WITH TIME ZONE":
-            return Reading(name, f"epoch_us({sql})")
+        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
+            return Reading(name, f"epoch_us({sql}::timestamptz)")
         if type_.startswith("TIMESTAMP") or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")

@@ -34,17 +34,20 @@ _LONGEST_NAME = 255
 
 
 @contextmanager
-def new_folder(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False) -> Iterator[Path]:
+def new_folder(
+    folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False, alone: bool = False
+) -> Iterator[Path]:
     """Gives an empty folder to write to, which moves to its place when the ``with`` block ends; if that raises, it is
     removed. What a process that was killed left of the same folder is removed first.
 
     Where a folder stands there already, the two are exchanged at once, and readers find the one or the other. Processes
-    that write the same folder do so in turn: the last one's stays. A file system that cannot exchange folders (NFS,
-    some of those in user space) has none in that place for a moment.
+    that write the same folder do so in turn: the last one's stays; or, with ``alone``, the first one's, and others are
+    refused, as where the work takes hours and a large part of the machine. A file system that cannot exchange folders
+    (NFS, some of those in user space) has none in that place for a moment.
 
     Raises:
         StoreFormatError: ``folder`` may not be written, as :func:`.check_place` has it, before the block or, where it
-            came meanwhile, after it.
+            came meanwhile, after it; or another process is writing it, and this one should be alone.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
     target = Path(folder)
@@ -54,7 +57,7 @@ def new_folder(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, r
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(target)  # which may put one back
         check_place(folder, **rules)
-        with workshop(target) as place:
+        with _only_workshop(target) if alone else workshop(target) as place:
             made = place / "new"
             made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
             yield made
@@ -274,12 +277,31 @@ def workshop(target: Path) -> Iterator[Path]:
             shutil.rmtree(place, ignore_errors=True)
 
 
+@contextmanager
+def _only_workshop(target: Path) -> Iterator[Path]:
+    """Gives a folder as :func:`workshop` does, unless another process has one."""
+    with ExitStack() as held:
+        # Of processes that begin at once, one looks before the others have made theirs.
+        with locked(target.parent, fcntl.LOCK_EX):
+            clear_leftovers(target)
+            if others := _workshops(target):
+                raise StoreFormatError(
+                    f"{target} is being written by another process, in {others[0]}. Wait until it is done, give "
+                    "another folder, or remove that one if no process has it any more."
+                )
+            place = held.enter_context(workshop(target))
+        yield place
+
+
+def _workshops(target: Path) -> list[Path]:
+    """Returns the folders beside ``target`` that processes make it in, or made it in before they were killed."""
+    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8}}{re.escape(_SUFFIX)}")
+    return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
+
+
 def clear_leftovers(target: Path) -> None:
     """Removes what processes that were killed left beside ``target``, and puts back what one had moved away."""
-    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8}}{re.escape(_SUFFIX)}")
-    for place in [path for path in target.parent.iterdir() if name.fullmatch(path.name)]:
-        if place.is_symlink():
-            continue
+    for place in _workshops(target):
         with locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             # A process that still writes holds this lock; the kernel released that of a process that died.
             if is_ours:
