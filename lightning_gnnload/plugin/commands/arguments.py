@@ -67,10 +67,13 @@ def parse_module(
     # First, as later arguments win.
     given = [] if config is None else ["--config", _data_of(config, own)]
     with _one_line(own, parser):
-        # Older releases have the longer name only, newer ones warn of it.
-        instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
-        made: argparse.Namespace = instantiate(parser.parse_args([*given, *arguments]))
-    return made
+        return made(parser, parser.parse_args([*given, *arguments]))
+
+
+def made(parser: Any, settings: Any) -> Any:
+    """Makes all objects that a parser of jsonargparse's has read the settings of."""
+    # Older releases have the longer name only, newer ones warn of it.
+    return (getattr(parser, "instantiate", None) or parser.instantiate_classes)(settings)
 
 
 def take_data(given: list[str], own: argparse.ArgumentParser) -> list[str]:
