@@ -39,15 +39,12 @@ def left_out(model: Mapping[str, Any]) -> list[str]:
         model: ``class_path`` and ``init_args``, as they were parsed.
     """
     module, _, name = model["class_path"].rpartition(".")
-    required = inspect.signature(getattr(import_module(module), name)).parameters
+    # A class may hand arguments on to the one that it is derived from.
+    signatures = [inspect.signature(kind).parameters for kind in getattr(import_module(module), name).__mro__[:-1]]
+    defaults = {name: each.default for known in reversed(signatures) for name, each in known.items()}
     given = model.get("init_args") or {}
-    return [
-        name
-        for name in FROM_DATA
-        if name in given
-        and given[name] is None
-        and (name not in required or required[name].default is inspect.Parameter.empty)
-    ]
+    unset = [name for name in FROM_DATA if name in given and given[name] is None]
+    return [name for name in unset if defaults.get(name, inspect.Parameter.empty) is inspect.Parameter.empty]
 
 
 def told_by(data: SizedModule, names: list[str]) -> dict[str, Any]:
