@@ -56,7 +56,7 @@ class NodeClassifier(Learner):
         return x
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
-        return self(batch).argmax(dim=1)
+        return self(batch).softmax(dim=1)
 
 
 class GraphSAGE(NodeClassifier):

@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
-from lightning_gnnload.plugin.commands.arguments import known_cause, with_nearest
+from lightning_gnnload.plugin.commands.arguments import known_cause, made, with_nearest
+from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
@@ -27,6 +28,7 @@ class GraphCLI(lightning_cli.LightningCLI):
         return parser
 
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
+        let_be_left_out(parser)
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
         parser.add_argument(
             "--out",
@@ -37,6 +39,25 @@ class GraphCLI(lightning_cli.LightningCLI):
         parser.add_argument(
             "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
         )
+
+    def before_instantiate_classes(self) -> None:
+        """Takes arguments that the model lacks from the data, before the models's configuration is kept anywhere."""
+        own = self._parser(self.subcommand)
+        let_be_left_out(own, False)
+        settings = self._get(self.config, "model")
+        if settings is None or not (names := left_out(settings)):
+            return
+        parser = lightning_cli.LightningArgumentParser(exit_on_error=False)
+        parser.add_class_arguments(GraphDataModule, "data")
+        # Made for this alone: the Trainer's is made with the model.
+        data = made(parser, parser.parse_object({"data": self._get(self.config, "data")})).data
+        found = told_by(data, names)
+        for name, value in found.items():
+            pl.utilities.rank_zero.rank_zero_info(f"model.{name} = {value}, from the data")
+        filled = settings.as_dict()
+        filled["init_args"] |= found
+        whole = {"model": filled} if self.subcommand is None else {self.subcommand: {"model": filled}}
+        self.config = self.parser.parse_object(whole, self.config)
 
     def before_validate(self) -> None:
         self._check_checkpoint("validate")

@@ -28,7 +28,7 @@ from lightning_gnnload import (
     partition_graph,
     save_graph_data,
 )
-from lightning_gnnload.data.datasets import GraphFolder
+from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.storage import folders
 from lightning_gnnload.errors import StoreFormatError

@@ -153,7 +153,7 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
         (["Debian", "--parts", "2", "--cache-ratio", "2"], "a share above 0 and at most 1"),
         (["Debian", "--parts", "2", "--sampler", "NoSuchSampler"], "there is no such sampler. Give NeighborSampler"),
         (["Debian", "--parts", "2", "--data.batches", "3"], "data.batches"),
-        (["NoSuchData", "--parts", "2"], "there is no such data set. Give Debian"),
+        (["NoSuchData", "--parts", "2"], "there is no such data set or folder. Give Debian"),
         (["OGB", "--data.data.name", "nothing", "--parts", "2"], "nothing"),
         (["no/such/folder", "--parts", "2"], "there is no such folder"),
         (["--config", "none.yaml", "--parts", "2"], "none.yaml"),

@@ -206,7 +206,7 @@ def test_too_few_seeds_are_found_when_the_loader_is_made() -> None:
         ({"seed": 2**64}, r"seed=18446744073709551616"),
         ({"seed": 0.5}, r"seed=0\.5"),
         ({"batch_format": "pyg"}, r"new nodes only.*NeighborSampler\(\[3, 2\], expand='all'\).*expand='new'"),
-        ({"data": "Cora"}, r"data is a str; give a GraphData.*from_dgl"),
+        ({"data": 3}, r"data is a int; give a GraphData.*from_dgl"),
     ],
 )
 def test_settings_that_cannot_work(settings, message: str) -> None:

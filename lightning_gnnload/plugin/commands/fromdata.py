@@ -1,0 +1,68 @@
+"""Arguments of a model that the command line takes from the data, where they are not given."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError
+from lightning_gnnload.plugin.module.sizes import SizedModule
+
+FROM_DATA = {
+    "in_features": "num_features",
+    "num_features": "num_features",
+    "in_channels": "num_features",
+    "num_classes": "num_classes",
+    "out_channels": "num_classes",
+    "node_types": "node_types",
+    "edge_types": "edge_types",
+}
+"""What a model's argument of this name is, of :class:`.SizedModule`."""
+
+
+def let_be_left_out(parser: argparse.ArgumentParser, allowed: bool = True) -> None:
+    """Lets a parser take models without these arguments, though their classes require them; or no longer."""
+    for action in parser._actions:
+        # Where jsonargparse keeps the names of arguments that are filled later.
+        settings = getattr(action, "sub_add_kwargs", None)
+        if action.dest == "model" and settings is not None:
+            settings["linked_targets"] = {*FROM_DATA} if allowed else set()
+
+
+def left_out(model: Mapping[str, Any]) -> list[str]:
+    """Returns which of these arguments a model's class requires, and its settings lack.
+
+    Args:
+        model: ``class_path`` and ``init_args``, as they were parsed.
+    """
+    module, _, name = model["class_path"].rpartition(".")
+    # A class may hand arguments on to the one that it is derived from.
+    signatures = [inspect.signature(kind).parameters for kind in getattr(import_module(module), name).__mro__[:-1]]
+    defaults = {name: each.default for known in reversed(signatures) for name, each in known.items()}
+    given = model.get("init_args") or {}
+    unset = [name for name in FROM_DATA if name in given and given[name] is None]
+    return [name for name in unset if defaults.get(name, inspect.Parameter.empty) is inspect.Parameter.empty]
+
+
+def told_by(data: SizedModule, names: list[str]) -> dict[str, Any]:
+    """Returns these arguments.
+
+    Raises:
+        LoaderConfigError: the data do not tell one.
+    """
+    found = {}
+    for name in names:
+        reason: object = "the graph has no types"
+        try:
+            found[name] = getattr(data, FROM_DATA[name])
+        except GraphDataError as error:
+            reason = error
+        if not found.get(name):
+            reason = "they have no features x" if FROM_DATA[name] == "num_features" else reason
+            raise LoaderConfigError(
+                f"the model needs {name}, which the data do not tell: {reason}. Give --model.{name}."
+            )
+    return found
