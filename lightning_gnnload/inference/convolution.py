@@ -12,44 +12,40 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_gnnload.data.block import Block
 
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments of a convolution."""
 
 
-def as_called(given: Given, block: Block) -> Given:
+def as_called(given: Given, num_dst: int) -> Given:
     """Returns the arguments as the model gave them: rows of all V nodes are computed, and S of them are right."""
     return given
 
 
-def of_destinations(given: Given, block: Block) -> Given:
+def of_destinations(given: Given, num_dst: int) -> Given:
     """Returns the arguments with a pair of rows, of sources and of destinations, in place of rows of all nodes."""
     (x, *rest), named = given
-    own = x[1] if isinstance(x, tuple) else x
-    return ((x[0] if isinstance(x, tuple) else x, own[: block.num_dst]), *rest), named
+    of_src, of_dst = x if isinstance(x, tuple) else (x, x)
+    return ((of_src, of_dst[:num_dst]), *rest), named
 
 
-def by_matrix(given: Given, block: Block) -> Given:
+def by_matrix(given: Given, num_dst: int) -> Given:
     """Returns the arguments with a sparse matrix ``[S, V]`` in place of ``edge_index``, by which PyG's convolutions
-    add up rows without writing them out edge by edge."""
-    (x, edge_index, *rest), named = of_destinations(given, block)
-    if named or rest:
-        raise ValueError("a matrix carries nothing else of edges")
-    if edge_index.shape != (2, block.num_edges) or not torch.equal(edge_index[0], block.indices.to(edge_index)):
-        raise ValueError("the model has edges of its own")
+    add up rows without writing them out edge by edge; those with the pair, where edges do not come by destination."""
+    ((of_src, of_dst), edge_index, *rest), named = of_destinations(given, num_dst)
+    src, dst = edge_index
+    if rest or named or not len(dst) or dst[-1] >= num_dst or not (dst.diff() >= 0).all():
+        return ((of_src, of_dst), edge_index, *rest), named
+    indptr = torch.searchsorted(dst.contiguous(), torch.arange(num_dst + 1, device=dst.device))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        matrix = torch.sparse_csr_tensor(
-            block.indptr.long().to(edge_index.device),
-            edge_index[0],
-            torch.ones(block.num_edges, dtype=x[0].dtype, device=edge_index.device),
-            size=(block.num_dst, len(x[0])),
-        )
-    return (x, matrix, *rest), named
+        ones = torch.ones(len(src), dtype=of_src.dtype, device=src.device)
+        size = (num_dst, len(of_src))
+        matrix = torch.sparse_csr_tensor(indptr, src.contiguous(), ones, size=size, check_invariants=False)
+    return ((of_src, of_dst), matrix), {}
 
 
-FORMS: tuple[Callable[[Given, Block], Given], ...] = (by_matrix, of_destinations, as_called)
+FORMS: tuple[Callable[[Given, int], Given], ...] = (by_matrix, of_destinations, as_called)
 """The fastest first."""
 
 

@@ -56,7 +56,7 @@ def score_links(
         for begin in range(0, len(ends), _PAIRS):
             part = ends[begin : begin + _PAIRS]
             scores = score(*(_rows(rows, part[:, end], graph).to(device) for end in (0, 1)))
-            if not isinstance(scores, torch.Tensor) or len(scores) != len(part):
+            if not isinstance(scores, torch.Tensor) or scores.shape[:1] != (len(part),):
                 raise InferenceError(
                     f"the score of {len(part)} pairs of rows must be a tensor with one entry for each."
                 )

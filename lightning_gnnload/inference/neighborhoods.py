@@ -187,7 +187,8 @@ class Columns:
         for name, table in data.edge_tables.items():
             key = EDGE_PREFIX + name
             if isinstance(table, EdgeTable):
-                assert kinds is not None and graph.types is not None
+                assert kinds is not None
+                assert graph.types is not None
                 places = np.flatnonzero(kinds == graph.types.edge_type_number(table.edge_type))
                 tables[name] = self._rows(key, table.store, _in_order(edges[places], graph.edge_order), unread)
                 positions[name] = torch.from_numpy(places)[: len(tables[name])]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lightning_gnnload.data.types import GraphTypes
-from lightning_gnnload.errors import GnnLoadError, InferenceError
+from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference import convolution
 from lightning_gnnload.inference.calls import Call, Rows, edges_in, find_convolutions, in_place_of, rows_of
 from lightning_gnnload.inference.neighborhoods import Batches, InLists
@@ -53,7 +53,7 @@ def trace(
             found = _traced(model, run, replace(batches, num_layers=count), lists, seeds, layers)
         except InferenceError:
             raise
-        except (GnnLoadError, RuntimeError, ValueError, IndexError, KeyError, TypeError, AssertionError) as error:
+        except Exception as error:  # whatever a model raises where it wants another number of blocks
             failure = failure if best is not None else error
             continue
         if best is not None and len(found.calls) <= len(best.calls):
@@ -105,6 +105,8 @@ def _traced(
 
     with torch.no_grad(), in_place_of(modules, record) as called:
         run(batch)
+    if batches.nested:  # a model that trims its rows to those of inner hops is to trim none
+        batches = replace(batches, num_layers=max(batches.num_layers, len(calls)))
     return Stages(run, modules, calls, batches, lists.data.graph.types, degrees_of)
 
 
