@@ -25,6 +25,7 @@ from .data.datasets import OGB as OGB
 from .data.datasets import Dataset as Dataset
 from .data.datasets import Debian as Debian
 from .data.datasets import GraphBolt as GraphBolt
+from .data.datasets import GraphFolder as GraphFolder
 from .data.datasets import LinkSplit as LinkSplit
 from .data.datasets import Purchases as Purchases
 from .data.datasets import RelBench as RelBench

@@ -218,7 +218,7 @@ class _Arrays:
     def finish(self) -> dict[Path, Path]:
         if self._path.suffix == ".npz":
             made = self._place / "whole"
-            with _new_file(made) as file, zipfile.ZipFile(file, "w") as whole:
+            with owners_file(made) as file, zipfile.ZipFile(file, "w") as whole:
                 for name, column in self._columns.items():
                     with whole.open(f"{name}.npy", "w", force_zip64=True) as member:
                         column.save(member)
@@ -228,7 +228,7 @@ class _Arrays:
         moves: dict[Path, Path] = {}
         for name in names:
             made = self._place / f"{len(moves)}.npy"
-            with _new_file(made) as file:
+            with owners_file(made) as file:
                 self._columns[name].save(file)
             moves[made] = self._path if name == self._values else self._path.with_suffix(f".{name}.npy")
         return moves
@@ -242,7 +242,7 @@ class _Collected:
     """The rows of one column so far, in a file."""
 
     def __init__(self, path: Path) -> None:
-        self.file = _new_file(path)
+        self.file = owners_file(path)
         self._num_rows, self._num_groups = 0, 0
         self._dtype: np.dtype[Any] | None = None
 
@@ -265,8 +265,9 @@ class _Collected:
                 to.write(rows.reshape(-1).view(np.uint8).data)
 
 
-def _new_file(path: Path) -> IO[bytes]:
-    return open(path, "x+b", opener=lambda name, flags: os.open(name, flags, 0o600))
+def owners_file(path: Path) -> IO[bytes]:
+    """Opens a file to write and read, in place of one of that name; its owner alone may read it."""
+    return open(path, "w+b", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _form(rows: np.ndarray) -> str:

@@ -3,6 +3,7 @@
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.debian import Debian
 from lightning_gnnload.data.datasets.dgl_csv import DGLCSV
+from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.datasets.graphbolt import GraphBolt
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.datasets.ogb import OGB
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "Debian",
     "GraphBolt",
+    "GraphFolder",
     "LinkSplit",
     "Purchases",
     "RelBench",

@@ -11,8 +11,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
+from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.storage.places import check_parent
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
+
+RENAMED = {"predictions": "out"}
+"""Options of earlier releases by their names of then."""
+FANOUT = 10
+"""Of each hop, where no sampler is given."""
+YOURS = "package.module.Class of your own"
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,6 +32,9 @@ class Parser(argparse.ArgumentParser):
 
 def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
     """Adds to a parser's message of a wrong option the one that was probably meant, where there is one."""
+    for old, new in RENAMED.items():
+        if re.search(rf"(unrecognized arguments: .*--|does not accept option '){old}\b", message):
+            return f"{message}; --{old} is now called --{new}"
     given = re.match(r"(?:unrecognized arguments|unknown): (--[^\s=]+)", message)
     near = get_close_matches(given[1], parser._option_string_actions, 1) if given else []
     return f"{message}; did you mean {near[0]}?" if near and "did you mean" not in message else message
@@ -60,6 +71,28 @@ def parse_module(
         instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
         made: argparse.Namespace = instantiate(parser.parse_args([*given, *arguments]))
     return made
+
+
+def take_data(given: list[str], own: argparse.ArgumentParser) -> list[str]:
+    """Takes DATA, a folder or a data set's name, from the front of a command's arguments, where it is; returns the
+    setting of a data module that it stands for."""
+    if not given or given[0].startswith("-"):
+        return []
+    data = given.pop(0)
+    if "." not in data and not os.path.exists(data) and data not in subclass_names(Dataset):
+        what = "folder" if "/" in data else "data set or folder"
+        own.error(f"DATA {data}: there is no such {what}. Give Debian, Synthetic, OGB, a folder, or {YOURS}")
+    return ["--data.data", data]
+
+
+def sampler_arguments(given: Sequence[str], config: Path | None, num_hops: int = 2) -> list[str]:
+    """Returns the arguments that say which sampler, where neither ``given`` ones nor a configuration do."""
+    named = [text.partition("=")[0] for text in given if text.startswith("--data.sampler")]
+    if config is not None or "--data.sampler" in named:
+        return []
+    if named:
+        return ["--data.sampler", "NeighborSampler"]
+    return ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str([FANOUT] * num_hops)]
 
 
 def share(text: str) -> float:
@@ -136,5 +169,6 @@ def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> 
 def _plain(error: Exception) -> str:
     """Writes the parser's message in one line, without its way of naming optional settings."""
     text = " ".join(str(error).split())
-    aside = r"Does not validate against any of the Union .*? Errors: - | - Expected a <class 'NoneType'>"
+    aside = r"Does not validate against any of the Union .*? Errors: - | - Expected a <class '(NoneType|str)'>"
+    aside += r"| - Not of type Path: .*? not \w+"
     return re.sub(rf"{aside}| Given value type: .*", "", text)

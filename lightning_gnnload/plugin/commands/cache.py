@@ -22,11 +22,21 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import Parser, output_folder, parse_module, share
+from lightning_gnnload.plugin.commands.arguments import (
+    FANOUT,
+    Parser,
+    output_folder,
+    parse_module,
+    sampler_arguments,
+    share,
+    take_data,
+)
 from lightning_gnnload.sample.workload import Workload
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-_EPILOG = """
+_EPILOG = f"""
+DATA: Debian, Synthetic, OGB, package.module.Class of your own, or the folder of a graph. Where no sampler is given, it
+is a NeighborSampler of fanouts {FANOUT}, {FANOUT}.
 The first recorded epoch warms up caches that admit and evict; all are measured on the others. optimum: the rows that
 these visit most, which no cache that is filled once can beat. belady: the optimum of caches that evict.
 Results go to FOLDER/cache.json and FOLDER/cache.png.
@@ -143,7 +153,13 @@ def _write(
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    own = Parser("gnnload cache", description=__doc__, epilog=_EPILOG, allow_abbrev=False)
+    own = Parser(
+        "gnnload cache",
+        usage="%(prog)s [DATA] [--data.sampler CLASS] [options]",
+        description=__doc__,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
     own.add_argument(
         "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
     )
@@ -154,18 +170,18 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
     own.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
     own.add_argument("--one-order", action="store_true", help="leave out the proximity-aware order of seeds")
     own.add_argument("--out", type=output_folder, default="runs/cache", metavar="FOLDER", help="default runs/cache")
-    options, rest = own.parse_known_args(arguments)
+    given = list(arguments)
+    data = take_data(given, own)
+    options, rest = own.parse_known_args(given)
     for name in ("epochs", "trainers"):
         least = {"epochs": 2, "trainers": 1}[name]
         if getattr(options, name) < least:
             own.error(f"--{name} {getattr(options, name)}: a number of at least {least} is needed")
     options.ratios = sorted(set(options.ratios))
     strangers = [text for text in rest if text.startswith("-") and not text.startswith("--data")]
-    if strangers or (options.config is None and not rest):
-        own.error(
-            f"unknown: {' '.join(strangers)}" if strangers else "give --config FILE, or --data.data and --data.sampler"
-        )
-    return options, parse_module(own, options.config, rest).data
+    if strangers or (options.config is None and not rest and not data):
+        own.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
+    return options, parse_module(own, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
 
 
 def _title(workload: Workload) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload import GraphDataModule
+from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import known_cause, with_nearest
 from lightning_gnnload.plugin.compat import lightning_cli, pl
@@ -18,7 +19,7 @@ from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
 class GraphCLI(lightning_cli.LightningCLI):
     """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``
-    and ``--predictions``. What is not fitted needs a checkpoint, or ``--untrained true``."""
+    and ``--out``. What is not fitted needs a checkpoint, or ``--untrained true``."""
 
     def init_parser(self, **kwargs: Any) -> lightning_cli.LightningArgumentParser:
         parser = super().init_parser(**kwargs)
@@ -28,7 +29,10 @@ class GraphCLI(lightning_cli.LightningCLI):
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
         parser.add_argument(
-            "--predictions", type=str | None, default="predictions.npz", help="Where predict writes; null: nowhere."
+            "--out",
+            type=str | None,
+            default="predictions.npz",
+            help="Where predict writes, a .parquet, .npz or .npy file; null: nowhere.",
         )
         parser.add_argument(
             "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
@@ -42,8 +46,11 @@ class GraphCLI(lightning_cli.LightningCLI):
 
     def before_predict(self) -> None:
         self._check_checkpoint("predict")
-        if (path := self.config["predict"]["predictions"]) is not None:
+        if (path := self.config["predict"]["out"]) is not None:
+            check_output(path)  # before the data are prepared
             self.trainer.callbacks.append(PredictionWriter(path))  # type: ignore[attr-defined]
+            # Nobody takes what the call would return, and would hold all of it in memory.
+            self.config_init["predict"]["return_predictions"] = False
 
     def _check_checkpoint(self, command: str) -> None:
         """Raises LoaderConfigError: the model would work with the weights that it was made with."""

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,10 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
-from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.datasets.folder import subclass_names
+from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.places import FIGURE, REPORT, check_place
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
@@ -34,35 +32,28 @@ from lightning_gnnload.partition.methods import METHODS, partitioner
 from lightning_gnnload.partition.partitioner import Partitioner
 from lightning_gnnload.partition.quality import CacheRates, Quality
 from lightning_gnnload.partition.report import findings, parts_table, stages_table
-from lightning_gnnload.plugin.commands.arguments import Parser, parse_module, share
+from lightning_gnnload.plugin.commands.arguments import (
+    FANOUT,
+    YOURS,
+    Parser,
+    parse_module,
+    sampler_arguments,
+    share,
+    take_data,
+)
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
 MAX_BATCHES = 100
 """Of each part that are sampled to see what is cut: an epoch of most data sets, and enough of any."""
-_FANOUT = 10
 _OUT = Path("runs/partition")
 _FURTHER = ("--data.", "--sampler.", "--method.")
-_YOURS = "package.module.Class of your own"
 _EPILOG = """
-DATA: Debian, Synthetic, OGB, or package.module.Class of your own, their settings by --data.data.KEY; or a folder that
-save_graph_data wrote. --hops is the sampler's reach where it is left out, so that each part samples its own seeds by
+DATA: Debian, Synthetic, OGB, or package.module.Class of your own, their settings by --data.data.KEY; or the folder
+of a graph. --hops is the sampler's reach where it is left out, so that each part samples its own seeds by
 itself; 0 leaves each adjacency list with its owner alone, and ranks sample together. `gnnload partition report FOLDER`
 prints the report of an existing partition again. The report is FOLDER/quality.json, its figure FOLDER/quality.png.
 """
-
-
-@dataclass(frozen=True)
-class GraphFolder(Dataset):
-    """A folder that :func:`.save_graph_data` wrote."""
-
-    folder: str
-
-    def prepare(self) -> None:
-        """Does nothing: the folder is there, or :meth:`load` says that it is not."""
-
-    def load(self) -> GraphData:
-        return load_graph_data(self.folder)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -204,7 +195,7 @@ def _bar(title: str) -> Iterator[Callable[[float], object]]:
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule, Partitioner]:
     own = _parser()
     given = list(arguments)
-    data = given.pop(0) if given and not given[0].startswith("-") else None
+    data = take_data(given, own)
     options, rest = own.parse_known_args(given)
     if rest and not rest[0].startswith(_FURTHER):
         own.error(f"unknown: {rest[0]}")
@@ -215,43 +206,21 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
         own.error("give --parts K: one part a trainer, or one a sampler rank")
     settings = [f"--data.{text[2:]}" if text.startswith("--sampler.") else text for text in rest]
     names_data = any(text.startswith("--data.data") for text in settings)
-    if data is None and options.config is None and not names_data:
-        own.error("give DATA first: Debian, Synthetic, OGB, a folder of save_graph_data; or --config FILE")
-    chosen = [*_data_arguments(data, own), *_method_arguments(options, own)]
+    if not data and options.config is None and not names_data:
+        own.error("give DATA first: Debian, Synthetic, OGB, the folder of a graph; or --config FILE")
+    chosen = [*data, *_method_arguments(options, own)]
     chosen += _sampler_arguments(options, settings, own)
     # A configuration may name the partition that is to be made here.
     made = parse_module(own, options.config, [*chosen, *settings, "--data.partition", "null"], method=Partitioner)
     return options, made.data, made.method
 
 
-def _data_arguments(data: str | None, own: argparse.ArgumentParser) -> list[str]:
-    if data is None:
-        return []
-    if Path(data).is_dir():
-        return ["--data.data", f"{__name__}.{GraphFolder.__name__}", "--data.data.folder", data]
-    if "/" in data:
-        own.error(f"DATA {data}: there is no such folder")
-    if "." not in data and data not in _names(Dataset):
-        own.error(f"DATA {data}: there is no such data set. Give Debian, Synthetic, OGB, a folder, or {_YOURS}")
-    return ["--data.data", data]
-
-
 def _sampler_arguments(options: argparse.Namespace, settings: Sequence[str], own: argparse.ArgumentParser) -> list[str]:
     if options.sampler is not None:
-        if "." not in options.sampler and options.sampler not in _names(Sampler):
-            own.error(f"--sampler {options.sampler}: there is no such sampler. Give NeighborSampler, say, or {_YOURS}")
+        if "." not in options.sampler and options.sampler not in subclass_names(Sampler):
+            own.error(f"--sampler {options.sampler}: there is no such sampler. Give NeighborSampler, say, or {YOURS}")
         return ["--data.sampler", options.sampler]
-    given = [text.partition("=")[0] for text in settings if text.startswith("--data.sampler")]
-    if options.config is not None or "--data.sampler" in given:
-        return []
-    if given:
-        return ["--data.sampler", "NeighborSampler"]
-    return ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str([_FANOUT] * max(options.hops or 2, 1))]
-
-
-def _names(kind: type) -> set[str]:
-    """Returns the names of all classes of a kind, which may be given without their module."""
-    return {kind.__name__}.union(*map(_names, kind.__subclasses__()))
+    return sampler_arguments(settings, options.config, max(options.hops or 2, 1))
 
 
 def _method_arguments(options: argparse.Namespace, own: argparse.ArgumentParser) -> list[str]:
@@ -260,7 +229,7 @@ def _method_arguments(options: argparse.Namespace, own: argparse.ArgumentParser)
         kind = type(partitioner(options.method))
         return ["--method", f"{kind.__module__}.{kind.__qualname__}"]
     if "." not in options.method:
-        own.error(f"--method {options.method}: give one of {', '.join(METHODS)}, or {_YOURS}")
+        own.error(f"--method {options.method}: give one of {', '.join(METHODS)}, or {YOURS}")
     return ["--method", options.method]
 
 
@@ -277,7 +246,7 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--method.KEY", metavar="VALUE", help="a setting of the method")
     own.add_argument("--hops", type=int, metavar="L", help="that each part holds of its seeds")
     own.add_argument("--phases", nargs="+", choices=SPLITS, default=["train"], help="whose seeds parts hold")
-    own.add_argument("--sampler", metavar="CLASS", help=f"default NeighborSampler of fanouts {_FANOUT}, {_FANOUT}")
+    own.add_argument("--sampler", metavar="CLASS", help=f"default NeighborSampler of fanouts {FANOUT}, {FANOUT}")
     own.add_argument("--sampler.KEY", metavar="VALUE", help="a setting of the sampler, --sampler.fanouts [15,10] say")
     own.add_argument("--config", type=Path, metavar="YAML", help="a configuration of gnnload fit, instead of DATA")
     own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule; --data.data.KEY of DATA")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +27,7 @@ from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.sanity import sanity_issues
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
-from lightning_gnnload.errors import LoaderConfigError, SeedError
+from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
@@ -35,7 +36,8 @@ from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, co
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
-from lightning_gnnload.plugin.module.settings import check_choice, check_data, check_numbers, refuse_others, seed_order
+from lightning_gnnload.plugin.module.settings import check_choice, check_numbers, named_data, refuse_others, seed_order
+from lightning_gnnload.plugin.module.sizes import SizedModule
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings
@@ -45,14 +47,15 @@ from lightning_gnnload.sample.workload import Workload
 _MAX_DEFAULT_THREADS = 4
 
 
-class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
+class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
     """A data module whose mini-batches are sampled neighbourhoods, made by threads or by sampler ranks.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
     mid-epoch from Lightning's checkpoints, batch for batch.
 
     Args:
-        data: a GraphData, or a dataset such as ``Debian()``, which stays light until ``setup``.
+        data: a GraphData, a dataset such as ``Debian()``, which stays light until ``setup``, or the folder of a graph
+            that ``gnnload build`` or :func:`.save_graph_data` wrote (:class:`.GraphFolder`).
         sampler: how neighbourhoods are drawn.
         batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
         batch_format: a name in :data:`.FORMATS`: ``"blocks"`` gives a :class:`MiniBatch`, ``"dgl"`` and ``"pyg"`` what
@@ -71,7 +74,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
             batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
         predict: node ids, in a graph with types also by node type, a :class:`SeedTable`, or ``"train"``, ``"val"``,
-            ``"test"``, or ``"all"`` nodes.
+            ``"test"``, or ``"all"`` nodes, or those of a node type by its name.
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
@@ -90,6 +93,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
         on_resume_change: of a run that resumes in mid-epoch over other seeds, another graph or other settings than its
             checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
+        task: whose splits are trained, validated and tested on, where the data have several tasks.
         verify: under a Trainer, compare data and parts that come from a folder with their checksums, beside training
             and once a machine: see :class:`.BackgroundCheck`.
 
@@ -114,7 +118,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
 
     def __init__(
         self,
-        data: GraphData | Dataset,
+        data: GraphData | Dataset | str | Path,
         sampler: Sampler,
         batch_size: int = 1024,
         batch_format: FormatName = "blocks",
@@ -138,12 +142,13 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         exclude: Exclude | None = "reverse",
         reverse_types: Mapping[Any, Any] | None = None,
         on_resume_change: OnResumeChange = "error",
+        task: str | None = None,
         verify: bool = True,
         **others: Any,
     ) -> None:
         refuse_others(others)
         super().__init__()
-        check_data(data)
+        data = named_data(data)
         check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
         check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
         check_choice("batch_format", batch_format, FORMATS)
@@ -171,6 +176,7 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
                 raise LoaderConfigError(f"{name}={given!r}: Negatives are needed, such as Negatives('binary', num=1).")
         self.links = LinkSettings(negatives, exclude, reverse_types)
         self.eval_negatives = eval_negatives or negatives
+        self.task = task
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self._template: Any = None  # what every batch of from_pyg repeats
@@ -242,13 +248,15 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
             )
         return self._data
 
-    @property
-    def num_features(self) -> int:
-        return self.graph_data.num_features
-
-    @property
-    def num_classes(self) -> int:
-        return self.graph_data.num_classes
+    def known_data(self) -> GraphData:
+        """As :attr:`graph_data`, of data that are loaded now where they are not, and prepared before where need be."""
+        if self._data is None and self._dataset is not None:
+            try:
+                self._data = self._as_carried(self._dataset.load())
+            except DatasetError:
+                self._dataset.prepare()
+                self._data = self._as_carried(self._dataset.load())
+        return self.graph_data
 
     def has_seeds(self, phase: str) -> bool:
         """Whether ``"train"``, ``"val"`` or ``"test"`` has any."""
@@ -354,6 +362,11 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
         table = seeds if isinstance(seeds, SeedTable) else None
         if not len(seeds):
+            if data.tasks and data.task is None:
+                raise SeedError(
+                    f"there are no seeds to {phase} on before a task is chosen, of {', '.join(data.tasks)}: give "
+                    f"GraphDataModule task=NAME (--data.task NAME)."
+                )
             taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
             raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
         # overfit_batches means the same batches in every epoch.
@@ -440,8 +453,11 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         return self._loader(phase)
 
     def _as_carried(self, data: GraphData) -> GraphData:
-        """Adds the graph's columns to the data where batches carry them: models of other libraries look for the graph's
-        edge weights and types in their batches, and train without a word where these are missing."""
+        """Takes the splits of the task, and adds the graph's columns to the data where batches carry them: models of
+        other libraries look for its edge weights and types in their batches, and train without a word where these are
+        missing."""
+        if self.task is not None and self.task != data.task:
+            data = data.with_task(self.task)
         samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
         of_library = FORMATS[self.batch_format].library is not None
         return data.with_graph_columns() if of_library and samplers_know_edges else data
@@ -464,13 +480,17 @@ class GraphDataModule(OneLightningMixin, pl.LightningDataModule):
         if isinstance(self.predict, SeedTable):
             return self.predict
         if isinstance(self.predict, str):
-            if self.predict not in (*SPLITS, "all"):
-                raise LoaderConfigError(
-                    f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(SPLITS)}."
-                )
             if self.predict == "all":
                 return np.arange(self.graph_data.num_nodes)
-            return self.graph_data.table(self.predict) or self.graph_data.split(self.predict)
+            if self.predict in SPLITS:
+                return self.graph_data.table(self.predict) or self.graph_data.split(self.predict)
+            types = self.graph_data.graph.types
+            if types is not None and self.predict in types.node_types:
+                return np.array(types.range_of(self.predict))
+            known = (*SPLITS, *(() if types is None else types.node_types))
+            raise LoaderConfigError(
+                f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(known)}."
+            )
         if isinstance(self.predict, Mapping):
             return flat_split("predict", self.predict, self.graph_data.graph.types)
         return as_ids(self.predict, what="predict ids", num_nodes=self.graph_data.num_nodes)

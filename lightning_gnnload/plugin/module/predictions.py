@@ -1,39 +1,56 @@
-"""PredictionWriter: what a model predicts, in one file, with the node that each row is of."""
+"""PredictionWriter: what a model predicts, in one file, beside the user's own ids of what each row is of."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from heapq import merge
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
 
+from lightning_gnnload.data.nodenames import NodeNames
+from lightning_gnnload.data.output import OutputFile, check_output, owners_file
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.storage.places import check_parent
+from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
+from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import pl
+
+PREDICTION, CLASS = "prediction", "class"
 
 
 class PredictionWriter(pl.Callback):
-    """After ``trainer.predict``, writes what ``predict_step`` returned as one ``.npz`` file.
+    """In ``trainer.predict``, writes what ``predict_step`` returns to one file, a row for each seed, beside its ids.
 
-    It holds ``ids``, int64 ``[S]``, the nodes in the order of ``GraphDataModule(predict=...)``, or the row numbers of
-    a :class:`.SeedTable`, and ``predictions`` ``[S, ...]``, a row for each; or, where ``predict_step`` returns a dict
-    of tensors, each under its name. The rows of all trainers are there: each writes a file of its own, and rank 0
-    joins them. On several machines ``path`` must therefore lie in a folder that they share. A file of that name is
-    replaced when the new one is whole.
+    The columns of the file, which is ``.parquet``, ``.npz`` or ``.npy`` as :class:`.OutputFile` has them, are
+
+    - of nodes, the user's ids, named as the user's column, or ``node``, their numbers, where the data have no ids; of
+      nodes of several types also ``node_type``;
+    - of the rows of a :class:`.SeedTable`, ``row``, their numbers in it, the ids of the node, or of both ends of a link
+      as ``src`` and ``dst``, and ``time``, where the table has one;
+    - ``prediction``; or, where ``predict_step`` returns a dict of tensors, each under its name. Of seeds of several
+      types, rows are those of ``TypedMiniBatch.seeds``, type by type; a dict by node type is one ``prediction``, too;
+    - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries.
+
+    Rows come in the order of ``GraphDataModule(predict=...)``, each once, whatever the number of trainers: each of
+    these writes a file of its own while it predicts, and trainer 0 joins them, so that no rank holds all rows. On
+    several machines ``path`` must therefore lie in a folder that they share. Lightning keeps what ``predict_step``
+    returns as well, unless it is told ``trainer.predict(..., return_predictions=False)``.
 
     Args:
-        path: of the file; ``.npz`` is added where it is missing.
+        path: of the file. One of that name is replaced when the new one is whole.
 
     Raises:
-        StoreFormatError: at the beginning: ``path`` cannot be written.
-        LoaderConfigError: at the beginning: ``path`` is a folder; when a batch was predicted: ``predict_step`` returned
-            no tensors with a row for each seed, or the mini-batches are not a GraphDataModule's; at the end: a rank's
-            file is missing.
+        OutputError, StoreFormatError, MissingExtraError: at the beginning: ``path`` cannot be written, or is a
+            ``.parquet`` file, and pyarrow is not installed.
+        LoaderConfigError: when a batch was predicted: ``predict_step`` returned no tensors with a row for each seed, or
+            the mini-batches are not a GraphDataModule's; at the end: a rank's file is missing.
 
     Example:
         >>> import pytorch_lightning as pl
@@ -42,17 +59,14 @@ class PredictionWriter(pl.Callback):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        if self.path.suffix != ".npz":
-            self.path = self.path.with_name(f"{self.path.name}.npz")
-        self._rows: dict[str, list[np.ndarray]] = {}
+        self._part: IO[bytes] | None = None
+        self._rows: _Rows | None = None
+        self._values = PREDICTION
 
     def on_predict_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # Now, not after an hour of work.
-        check_parent(self.path)
-        if self.path.is_dir():
-            raise LoaderConfigError(f"PredictionWriter: {self.path} is a folder; give the path of a file.")
+        check_output(self.path)  # now, not after an hour of work
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._rows = {}
+        self._part = owners_file(self._part_path(trainer.global_rank))
 
     def on_predict_batch_end(
         self,
@@ -70,54 +84,145 @@ class PredictionWriter(pl.Callback):
                 f"PredictionWriter needs one loader, a GraphDataModule's, but predict loader {dataloader_idx} is a "
                 f"{type(loader).__name__}. Write predictions of other loaders by a callback of your own."
             )
-        request = BatchRequest(0, batch_idx, loader.rank, loader.num_ranks)
-        ids = loader.source.workload.seeds_of(request)
-        rows = outputs if isinstance(outputs, Mapping) else {"predictions": outputs}
-        for name, values in rows.items():
-            if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != len(ids) or name == "ids":
-                given = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
-                raise LoaderConfigError(
-                    f"predict_step returned {given} as {name!r} for {len(ids)} seeds, which cannot be saved by node: a "
-                    f"tensor with a row for each seed is needed, or a dict of such, none of which is named 'ids'."
-                )
-            # A copy even from host memory: a view of the batch would keep the batch's slot to the end.
-            values = values.detach().to("cpu", copy=True)
-            self._keep(name, (values.float() if values.dtype is torch.bfloat16 else values).numpy())  # NumPy has none
-        self._keep("ids", ids)
+        if self._rows is None:
+            self._rows = _Rows(loader.source)
+        columns = self._rows.columns(BatchRequest(0, batch_idx, loader.rank, loader.num_ranks), outputs)
+        self._values = PREDICTION if PREDICTION in columns else next(iter(outputs))
+        assert self._part is not None, "Lightning has begun the epoch"
         # Of the order of all ranks' rows: by steps, and in a step by ranks.
-        self._keep("place", np.full(len(ids), batch_idx * loader.num_ranks + loader.rank))
+        _write_rows(self._part, batch_idx * loader.num_ranks + loader.rank, columns)
 
     def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        _save(self._part(trainer.global_rank), {name: np.concatenate(rows) for name, rows in self._rows.items()})
-        self._rows = {}
+        self._close()
         trainer.strategy.barrier("predictions")
         if not trainer.is_global_zero:
             return
-        parts = [self._part(rank) for rank in range(trainer.world_size)]
+        parts = [self._part_path(rank) for rank in range(trainer.world_size)]
         # The barrier is over, so that all are written: one that is not seen lies on another machine's disk.
         if missing := [part for part in parts if not part.exists()]:
             raise LoaderConfigError(
                 f"{missing[0]} is not there: give PredictionWriter a path in a folder that all machines share."
             )
-        found = [dict(np.load(part, allow_pickle=False)) for part in parts]
-        # A rank that predicted no batch has an empty part, which names no array.
-        whole = {name: np.concatenate([part[name] for part in found if part]) for name in max(found, key=len)}
-        order = np.argsort(whole.pop("place", np.empty(0)), kind="stable")
-        _save(self.path, {name: rows[order] for name, rows in whole.items()})
+        with OutputFile(self.path, values=self._values) as file:
+            for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
+                file.write(columns)
         for part in parts:
             part.unlink()
-        pl.utilities.rank_zero.rank_zero_info(f"Predictions of {len(order)} nodes are in {self.path}.")
+        pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows are in {self.path}.")
 
-    def _keep(self, name: str, rows: np.ndarray) -> None:
-        self._rows.setdefault(name, []).append(rows)
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Removes what this rank has written so far."""
+        if self._part is not None:
+            self._close()
+            with suppress(FileNotFoundError):
+                self._part_path(trainer.global_rank).unlink()
 
-    def _part(self, rank: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.rank{rank}.npz")
+    def _close(self) -> None:
+        if self._part is not None:
+            self._part.close()
+        self._part = self._rows = None
+
+    def _part_path(self, rank: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.rank{rank}")
 
 
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes all of it or nothing, as another process may be reading."""
-    partial = path.with_name(f"{path.name}.partial")
-    with open(partial, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
-    partial.replace(path)
+class _Rows:
+    """What the seeds of a source are, and what was predicted for them, as columns."""
+
+    def __init__(self, source: BatchSource) -> None:
+        self._workload = workload = source.workload
+        self._class_names = source.data.class_names
+        ends = workload.rows.nodes_of(workload.seeds).T
+        self._ends = [NodeNames(source.data, nodes) for nodes in ends]
+        table = workload.table
+        self._targets = None if table is None or table.dst_ptr is None else table.targets_in(workload.graph)
+        # Seeds are the nodes themselves, unless they are rows: of a table, or as another library's loaders have them.
+        self._are_rows = table is not None or workload.settings()["rows"] is not None
+
+    def columns(self, request: BatchRequest, outputs: Any) -> dict[str, np.ndarray]:
+        """Raises LoaderConfigError: outputs that have no row for each seed of the mini-batch."""
+        seeds = self._workload.seeds_of(request)
+        nodes = self._nodes_of(seeds, request)
+        columns = self._named(seeds, nodes)
+        types = self._workload.graph.types
+        places = None
+        if types is not None and len(nodes) == 1:
+            of_type = types.number_of(nodes[0])
+            outputs = _joined(outputs, types, of_type)
+            # Models see seeds type by type, and those of a type in their order.
+            places = np.argsort(np.argsort(of_type, kind="stable"))
+        predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
+        for name, values in predicted.items():
+            if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != len(seeds) or name in columns:
+                given = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+                raise LoaderConfigError(
+                    f"predict_step returned {given} as {name!r} for {len(seeds)} seeds, which cannot be saved by row: "
+                    f"a tensor with a row for each seed is needed, or a dict of such, none of which is named "
+                    f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
+                )
+            values = values.detach().cpu()
+            rows = (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has none
+            columns[name] = rows if places is None else rows[places]
+        classes, scores = self._class_names, columns.get(PREDICTION)
+        if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
+            columns[CLASS] = np.array(classes)[scores.argmax(1)]
+        return columns
+
+    def _nodes_of(self, seeds: np.ndarray, request: BatchRequest) -> np.ndarray:
+        """Returns the nodes of seeds, ``[1, n]``, or the ends of links, ``[2, n]``."""
+        nodes, table = self._workload.rows.nodes_of(seeds).T, self._workload.table
+        if table is not None and self._targets is not None:  # of several, those that this mini-batch took
+            key = self._workload.key_of(request)
+            nodes[1] = self._targets[table.taken(seeds, key.seed, key.epoch)]
+        return nodes
+
+    def _named(self, seeds: np.ndarray, nodes: np.ndarray) -> dict[str, np.ndarray]:
+        columns = {"row": seeds} if self._are_rows else {}
+        for end, ids, names in zip(("src", "dst"), nodes, self._ends, strict=False):
+            named = names.columns(ids)
+            if len(nodes) > 1:
+                named = {end if name == names.column else f"{end}_{name}": rows for name, rows in named.items()}
+            columns |= named
+        table = self._workload.table
+        return columns if table is None or table.time is None else {**columns, "time": table.time[seeds]}
+
+
+def _joined(outputs: Any, types: GraphTypes, of_type: np.ndarray) -> Any:
+    """Returns outputs by node type as one tensor, type by type, and others as they are.
+
+    Args:
+        outputs: of ``predict_step``.
+        types: of the graph.
+        of_type: the number of each seed's type, int64 ``[n]``.
+
+    Raises:
+        LoaderConfigError: another number of rows of a type than it has seeds, or of another width.
+    """
+    is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
+    if not is_dict or not all(isinstance(values, torch.Tensor) for values in outputs.values()):
+        return outputs
+    counts = {name: int((of_type == number).sum()) for number, name in enumerate(types.node_types)}
+    shapes = {name: list(values.shape) for name, values in outputs.items()}
+    are_counted = all(shapes.get(name, [0])[:1] == [count] for name, count in counts.items())
+    if not are_counted or len({tuple(shape[1:]) for shape in shapes.values()}) > 1:
+        asked = {name: count for name, count in counts.items() if count}
+        raise LoaderConfigError(
+            f"predict_step returned rows by node type, {shapes}, but the seeds are {asked}: one row each is needed, of "
+            f"one width. GraphDataModule(predict=...) says for which seeds."
+        )
+    return torch.cat([outputs[name].detach().cpu() for name in types.node_types if name in outputs])
+
+
+def _write_rows(file: IO[bytes], place: int, columns: Mapping[str, np.ndarray]) -> None:
+    np.save(file, np.array([str(place), *columns]))
+    for rows in columns.values():
+        np.save(file, rows.astype(str) if rows.dtype == object else rows, allow_pickle=False)
+
+
+def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+    """Yields the rows of a part as they were written, with the place of each piece among those of all ranks."""
+    size_bytes = path.stat().st_size
+    with open(path, "rb") as file:
+        while file.tell() < size_bytes:
+            place, *names = np.load(file, allow_pickle=False).tolist()
+            yield int(place), {name: np.load(file, allow_pickle=False) for name in names}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from typing import Any
 
 from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
@@ -13,13 +15,16 @@ from lightning_gnnload.data.orders.time import TimeOrder
 from lightning_gnnload.errors import LoaderConfigError
 
 
-def check_data(data: Any) -> None:
-    """Checks that the data are graph data, or a dataset."""
+def named_data(data: Any) -> GraphData | Dataset:
+    """Returns graph data or a dataset as it is, and the dataset of a folder that a path names."""
+    if isinstance(data, str | os.PathLike):
+        return GraphFolder(data)
     if not isinstance(data, GraphData | Dataset):
         raise LoaderConfigError(
-            f"data is a {type(data).__name__}; give a GraphData or a dataset such as Debian(). For graphs of other "
-            f"libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
+            f"data is a {type(data).__name__}; give a GraphData, a dataset such as Debian(), or the folder of a graph. "
+            f"For graphs of other libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
         )
+    return data
 
 
 _OF_PYG = {

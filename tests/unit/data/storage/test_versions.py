@@ -28,10 +28,10 @@ from lightning_gnnload import (
     partition_graph,
     save_graph_data,
 )
+from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.storage import folders
 from lightning_gnnload.errors import StoreFormatError
-from lightning_gnnload.plugin.commands.partition import GraphFolder
 
 NUM_NODES, SECONDS = 40, 3.0
 CONTEXT = multiprocessing.get_context("fork")

@@ -61,7 +61,7 @@ def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "give --config FILE"),
+        ([], "give DATA, or --config FILE"),
         (["--config", "none.yaml"], "none.yaml"),
         (["--ratios", "1.5"], "a share above 0 and at most 1"),
         (["--ratios", "many"], "a share above 0 and at most 1"),
@@ -69,7 +69,7 @@ def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> No
         (["--out", __file__], "is no folder"),
         (["--epochs", "1", *SAMPLER], "--epochs 1: a number of at least 2"),
         (["--trainer.devices", "2", *SAMPLER], "unknown: --trainer.devices"),
-        (["--data.data", "NoSuchDataset", *SAMPLER], "NoSuchDataset"),
+        (["NoSuchDataset", *SAMPLER], "DATA NoSuchDataset: there is no such data set or folder"),
         (["--data.data", "Debian", *SAMPLER, "--data.batches", "3"], "data.batches"),
     ],
 )

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_wrong_command_is_told_with_all_that_there_are(
     ("arguments", "meant"),
     [
         (["fit", "--data.smapler", "NeighborSampler"], "--data.sampler"),
-        (["predict", "--predicitons", "FILE"], "--predictions"),
+        (["predict", "--otu", "FILE"], "--out"),
         (["conform", "--pears"], "--peers"),
         (["cache", "--data.data", "Synthetic", "--tabel", "x"], "--table"),
         (["cache", "--data.data", "Synthetic", "--data.bathc_size", "3"], "--data.batch_size"),
@@ -79,6 +80,16 @@ def test_a_wrong_option_is_told_with_the_nearest(
     assert run(monkeypatch, *arguments) == 2
     (last,) = capsys.readouterr().err.splitlines()[-1:]
     assert last.endswith(f"; did you mean {meant}?")
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_an_option_that_was_renamed_is_told_by_its_new_name(
+    in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.yaml").write_text("predictions: FILE\n")
+    given = ["--config", str(tmp_path / "run.yaml")] if in_file else ["--predictions", "FILE"]
+    assert run(monkeypatch, "predict", *given) == 2
+    assert capsys.readouterr().err.endswith("; --predictions is now called --out\n")
 
 
 def test_without_kernels_a_command_says_so_in_a_line() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_gnnload import Graph, GraphData, load_partition, save_graph_data
+from lightning_gnnload import Graph, GraphData, GraphFolder, load_partition, save_graph_data
 from lightning_gnnload.partition.quality import Quality
 from lightning_gnnload.partition.selfreliant import SelfReliant
 from lightning_gnnload.plugin.commands import partition as partition_command
@@ -114,7 +114,7 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(partition_command.GraphFolder, "load", lambda self: pytest.fail("the data were loaded"))
+    monkeypatch.setattr(GraphFolder, "load", lambda self: pytest.fail("the data were loaded"))
     assert run(folder, "--parts", "2", "--out", str(tmp_path / place), "--overwrite") == 2
     assert "is no folder" in capsys.readouterr().out
 
@@ -153,7 +153,7 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
         (["Debian", "--parts", "2", "--cache-ratio", "2"], "a share above 0 and at most 1"),
         (["Debian", "--parts", "2", "--sampler", "NoSuchSampler"], "there is no such sampler. Give NeighborSampler"),
         (["Debian", "--parts", "2", "--data.batches", "3"], "data.batches"),
-        (["NoSuchData", "--parts", "2"], "there is no such data set. Give Debian"),
+        (["NoSuchData", "--parts", "2"], "there is no such data set or folder. Give Debian"),
         (["OGB", "--data.data.name", "nothing", "--parts", "2"], "nothing"),
         (["no/such/folder", "--parts", "2"], "there is no such folder"),
         (["--config", "none.yaml", "--parts", "2"], "none.yaml"),
