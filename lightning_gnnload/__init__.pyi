@@ -5,6 +5,7 @@ from . import cache as cache
 from . import conform as conform
 from . import data as data
 from . import errors as errors
+from . import inference as inference
 from . import ops as ops
 from . import partition as partition
 from . import pipeline as pipeline
@@ -51,6 +52,8 @@ from .data.task import Task as Task
 from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
 from .data.userids import UserIds as UserIds
 from .ingest.dataset import Tables as Tables
+from .inference.infer import infer as infer
+from .inference.links import score_links as score_links
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE

@@ -138,6 +138,10 @@ class OutputError(GnnLoadError, ValueError):
     """Results cannot be written as rows of a file: its suffix, its place, or what was to be written is at fault."""
 
 
+class InferenceError(GnnLoadError, RuntimeError):
+    """A model cannot be run layer by layer over all nodes, or would give other results than on its own mini-batches."""
+
+
 class FeatureFileError(GnnLoadError, OSError):
     """A file of feature rows is missing, of another size, cut off while in use, or there is no room for it."""
 

@@ -18,6 +18,7 @@ _COMMANDS = {
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by node"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
+    "infer": ("infer", "write a trained model's output for all nodes, computed layer by layer"),
     "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
@@ -31,7 +32,7 @@ _HELP = f"""{_USAGE}
 Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 
 {_LIST}
-fit, validate, test and predict take a configuration, --config FILE, and single settings, which go over it:
+fit, validate, test, predict and infer take a configuration, --config FILE, and single settings, which go over it:
 --data.batch_size 512. gnnload COMMAND --help lists the options of a command.
 """
 

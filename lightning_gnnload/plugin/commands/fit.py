@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -75,13 +76,7 @@ class GraphCLI(lightning_cli.LightningCLI):
 
     def _check_checkpoint(self, command: str) -> None:
         """Raises LoaderConfigError: the model would work with the weights that it was made with."""
-        if self.config[command]["ckpt_path"] is not None or self.config[command]["untrained"]:
-            return
-        found = max(Path(self.trainer.default_root_dir).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
-        raise LoaderConfigError(
-            f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {found}; or "
-            f"--untrained true, if the model brings its weights."
-        )
+        check_checkpoint(command, self.config[command], self.trainer.default_root_dir)
 
     def after_fit(self) -> None:
         if self.config["fit"]["test_after_fit"]:
@@ -90,16 +85,22 @@ class GraphCLI(lightning_cli.LightningCLI):
             self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best)
 
 
-def main(_: Sequence[str]) -> int:
-    """Runs the command of ``sys.argv``, which Lightning reads itself; the exit status."""
+def check_checkpoint(command: str, config: Any, root: str) -> None:
+    """Raises LoaderConfigError: neither a checkpoint was given, nor ``--untrained true``."""
+    if config["ckpt_path"] is not None or config["untrained"]:
+        return
+    found = max(Path(root).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
+    raise LoaderConfigError(
+        f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {found}; or "
+        f"--untrained true, if the model brings its weights."
+    )
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Ends the process with one line for an error of this package, and leaves others to Python."""
     try:
-        GraphCLI(
-            pl.LightningModule,
-            GraphDataModule,
-            subclass_mode_model=True,
-            # Else a second run in the same folder fails on the first one's configuration.
-            save_config_kwargs={"overwrite": True},
-        )
+        yield
     except PeerError:
         raise  # its traceback shows where this rank was when the other one ended
     except GnnLoadError as error:
@@ -109,6 +110,18 @@ def main(_: Sequence[str]) -> int:
         if reason is None:
             raise
         _exit(reason)
+
+
+def main(_: Sequence[str]) -> int:
+    """Runs the command of ``sys.argv``, which Lightning reads itself; the exit status."""
+    with told():
+        GraphCLI(
+            pl.LightningModule,
+            GraphDataModule,
+            subclass_mode_model=True,
+            # Else a second run in the same folder fails on the first one's configuration.
+            save_config_kwargs={"overwrite": True},
+        )
     return 0
 
 

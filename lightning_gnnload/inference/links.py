@@ -1,0 +1,76 @@
+"""Scores of links, from rows of their ends that were computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.errors import InferenceError
+
+_PAIRS = 1 << 18
+
+
+def score_links(
+    score: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    rows: torch.Tensor | Mapping[str, torch.Tensor],
+    links: SeedTable | tuple[Any, Any],
+    graph: Graph | None = None,
+) -> torch.Tensor:
+    """Returns the scores of links, ``[R]``, from the rows that :func:`infer` gave for all nodes.
+
+    Args:
+        score: of the rows of sources and destinations, ``[P, F]`` each, such as a model's ``decode``.
+        rows: ``[N, F]``, or by node type, of all nodes.
+        links: a SeedTable of links, or a pair of node ids, ``[R]`` each.
+        graph: of the nodes; needed with a SeedTable.
+
+    Raises:
+        InferenceError: seeds that are no links, or scores that are not one a link.
+        SeedError: an id that is no node.
+
+    Example:
+        >>> rows = torch.tensor([[1.0, 0.0], [2.0, 1.0], [0.0, 3.0]])
+        >>> score_links(lambda src, dst: (src * dst).sum(1), rows, ([0, 1], [1, 2]))
+        tensor([2., 3.])
+    """
+    if isinstance(links, SeedTable):
+        if not links.is_links or graph is None:
+            raise InferenceError(
+                "score_links needs links: SeedTable(src=..., dst=...), and graph=, whose nodes they join."
+            )
+        ends = links.nodes_in(graph)
+    else:
+        ends = np.stack([as_ids(each, what="links") for each in links], axis=1)
+    found = []
+    parameter = (
+        next(score.__self__.parameters(), None) if hasattr(getattr(score, "__self__", None), "parameters") else None
+    )
+    device = torch.device("cpu") if parameter is None else parameter.device
+    with torch.no_grad():
+        for begin in range(0, len(ends), _PAIRS):
+            part = ends[begin : begin + _PAIRS]
+            scores = score(*(_rows(rows, part[:, end], graph).to(device) for end in (0, 1)))
+            if not isinstance(scores, torch.Tensor) or scores.shape[:1] != (len(part),):
+                raise InferenceError(
+                    f"the score of {len(part)} pairs of rows must be a tensor with one entry for each."
+                )
+            found.append(scores.cpu())
+    return torch.cat(found) if found else torch.empty(0)
+
+
+def _rows(rows: torch.Tensor | Mapping[str, torch.Tensor], nodes: np.ndarray, graph: Graph | None) -> torch.Tensor:
+    if isinstance(rows, torch.Tensor):
+        return rows[torch.from_numpy(as_ids(nodes, what="links", num_nodes=len(rows)))]
+    if graph is None or graph.types is None:
+        raise InferenceError("score_links of rows by node type needs graph=, which has the types.")
+    [number] = np.unique(graph.types.number_of(nodes)).tolist()  # a table's links have one type
+    name = graph.types.node_types[number]
+    if name not in rows:
+        raise InferenceError(f"rows of {name!r} are missing, which links join: infer(..., nodes={{{name!r}: 'all'}}).")
+    return rows[name][torch.from_numpy(nodes - graph.types.first_node[number])]

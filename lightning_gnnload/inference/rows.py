@@ -1,0 +1,100 @@
+"""Rows of all nodes that lie on disk: written in turn, read at random, or in turn where they exceed memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lightning_gnnload.cache.shared import is_mapped_file
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, gather
+
+_CHUNK_BYTES = 1 << 26
+_PAGE_BYTES = 4096
+_SCAN_IS_FASTER = 16  # reading a page in turn over reading it at random, of a file that memory cannot hold
+
+
+class StoredRows:
+    """Rows of N nodes, one each, in a file of its own, as NumPy's ``.npy``. Parts that are never written take no room.
+
+    Args:
+        path: of the file.
+        num_rows: N.
+        row_shape: of one row.
+        dtype: of the rows as the model has them.
+        half: keep floats as float16.
+        memory_bytes: how much of the file may be expected to stay in memory.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        num_rows: int,
+        row_shape: tuple[int, ...],
+        dtype: torch.dtype,
+        *,
+        half: bool = False,
+        memory_bytes: int,
+    ) -> None:
+        self.path, self.dtype, self.memory_bytes = path, dtype, memory_bytes
+        held = torch.float16 if half and dtype.is_floating_point else dtype
+        held = torch.float32 if held is torch.bfloat16 else held  # NumPy has none
+        kind = torch.empty(0, dtype=held).numpy().dtype
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        # NumPy maps no empty file.
+        shape = (num_rows, *row_shape)
+        mapped = np.lib.format.open_memmap(path, "w+", kind, shape) if 0 not in shape else np.empty(shape, kind)
+        self.rows = torch.from_numpy(mapped)
+
+    def write(self, ids: np.ndarray, rows: torch.Tensor) -> None:
+        """Writes one row for each of the nodes ``ids``, int64 ``[S]``."""
+        rows = rows.detach().cpu().to(self.rows.dtype)
+        if len(ids) and ids[-1] - ids[0] == len(ids) - 1 and (np.diff(ids) == 1).all():
+            self.rows[ids[0] : ids[0] + len(ids)] = rows
+        else:
+            self.rows[torch.from_numpy(ids)] = rows
+
+    def take(self, ids: np.ndarray) -> torch.Tensor:
+        """Returns the rows of nodes, int64 ``[V]``."""
+        return rows_at(self.rows, torch.from_numpy(ids), self.memory_bytes).to(self.dtype)
+
+    def remove(self) -> None:
+        """Gives the disk's room back, once the rows are no longer mapped."""
+        self.path.unlink()
+
+
+def rows_at(table: torch.Tensor | FeatureStore, ids: torch.Tensor, memory_bytes: int) -> torch.Tensor:
+    """Returns rows ``ids``, int64 ``[V]``, of a table or a store.
+
+    A mapped file that memory cannot hold is read from its beginning to its end where many of its pages are needed: a
+    disk gives them several times as fast in turn as at random.
+    """
+    if isinstance(table, FeatureStore):
+        shape, dtype = (len(ids), *table.row_shape), table.dtype
+        if not isinstance(table, MemoryFeatureStore):
+            out = torch.empty(shape, dtype=dtype)
+            table.gather(ids, out.view(len(ids), table.shape[1]))
+            return out
+        table = table.rows
+    else:
+        shape, dtype = (len(ids), *table.shape[1:]), table.dtype
+    out = torch.empty((len(ids), *table.shape[1:]), dtype=dtype)
+    needed_bytes = len(ids) * max(out[:1].nbytes, _PAGE_BYTES)
+    if table.nbytes > memory_bytes and needed_bytes * _SCAN_IS_FASTER > table.nbytes and is_mapped_file(table):
+        _scan(table, ids, out)
+    else:
+        gather(table, ids, out)
+    return out.view(shape)
+
+
+def _scan(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
+    ids, places = ids.sort()
+    chunk_rows = max(_CHUNK_BYTES // max(table[:1].nbytes, 1), 1)
+    firsts = torch.arange(0, len(table) + chunk_rows, chunk_rows)
+    bounds = torch.searchsorted(ids, firsts).tolist()
+    for first, begin, end in zip(firsts.tolist(), bounds, bounds[1:], strict=False):
+        if begin < end:
+            chunk = table[first : first + chunk_rows].clone()  # which reads it in turn
+            gather(chunk, ids[begin:end] - first, out, places[begin:end])

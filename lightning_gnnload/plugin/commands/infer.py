@@ -1,0 +1,90 @@
+"""``gnnload infer``: a trained model's output for all nodes, layer by layer."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+
+from lightning_gnnload import GraphDataModule
+from lightning_gnnload.errors import CheckpointError
+from lightning_gnnload.inference.infer import infer
+from lightning_gnnload.plugin.commands.fit import GraphCLI, check_checkpoint, told
+from lightning_gnnload.plugin.compat import lightning_cli, pl
+
+
+class InferCLI(GraphCLI):
+    """GraphCLI without a loop: it makes model, data module and trainer of a configuration of ``gnnload fit``."""
+
+    def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
+        super().add_arguments_to_parser(parser)
+        parser.set_defaults({"out": "embeddings.parquet"})
+        for name, kind, default, told_of in (
+            ("ckpt_path", str | None, None, "The checkpoint whose weights the model takes."),
+            ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),
+            ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
+            ("method", str | None, None, "The method to run; null: predict_step, if the model has one, or forward."),
+            ("time", str | int | float | None, None, "Edges later than this do not count; null: the latest of seeds."),
+            ("dtype", Literal["float32", "float16"], "float32", "Of rows between layers on disk."),
+            ("memory", int | None, None, "Bytes that blocks may take; null: half of what is free."),
+            ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),
+            ("scratch", str | None, None, "A folder for rows between layers; null: beside the output."),
+        ):
+            parser.add_argument(f"--{name}", type=kind, default=default, help=told_of)  # type: ignore[arg-type]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command; the exit status."""
+    sys.argv[1:] = arguments  # where Lightning reads them
+    with told():
+        cli = InferCLI(
+            pl.LightningModule,
+            GraphDataModule,
+            subclass_mode_model=True,
+            run=False,
+            parser_kwargs={"prog": "gnnload infer"},
+        )
+        config = cli.config
+        check_checkpoint("infer", config, cli.trainer.default_root_dir)
+        _ready(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
+        names = ("nodes", "method", "time", "memory", "max_edges", "scratch", "out")
+        began = time.monotonic()
+        rows = infer(
+            cli.model,
+            cli.datamodule,
+            layers=config["layers"].split(",") if config["layers"] else None,
+            dtype=getattr(torch, config["dtype"]),
+            **{name: config[name] for name in names},
+        )
+        by_type = rows if isinstance(rows, dict) else {"": rows}
+        sizes = ", ".join(f"{len(each)} {kind or 'nodes'}" for kind, each in by_type.items())
+        print(f"{config['out']}: {sizes}, in {time.monotonic() - began:.1f} s", file=sys.stderr)
+    return 0
+
+
+def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:
+    """Does what a Trainer does before its loop: data, layers that depend on them, weights.
+
+    Raises:
+        CheckpointError: the file is none of this model.
+    """
+    module.prepare_data()
+    module.setup("predict")
+    trainer.datamodule = module
+    model.trainer = trainer
+    model.setup("predict")
+    model.configure_model()
+    if checkpoint is not None:
+        try:
+            held = torch.load(checkpoint, map_location="cpu", weights_only=True)
+            model.on_load_checkpoint(held)
+            model.load_state_dict(held["state_dict"])
+        except Exception as error:  # torch's own, of a file that is something else
+            reason = str(error).strip().splitlines()
+            raise CheckpointError(
+                f"--ckpt_path {checkpoint} holds no weights of {type(model).__name__}: {reason[0] if reason else error!r}"
+            ) from error
+    model.to(trainer.strategy.root_device)

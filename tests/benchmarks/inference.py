@@ -1,0 +1,113 @@
+"""A model's output for all nodes: layer by layer, beside the whole graph at once, and beside sampled neighbourhoods.
+
+    python -m tests.benchmarks.inference           # 2 M nodes and 60 M edges: about five minutes, 6 GB of memory
+    python -m tests.benchmarks.inference --quick   # 200 k nodes and 4 M edges, beside PyG's whole pass: a minute
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor, nn
+
+from examples.models import GraphSAGE
+from lightning_gnnload import Graph, GraphData, NeighborSampler, infer
+
+WIDTH, LAYERS = 128, 3
+SKEW = 6  # of sources: 4 million edges then come from 43 % of 2 million nodes
+
+
+def random_data(num_nodes: int, num_edges: int, skew: int) -> GraphData:
+    rng = np.random.default_rng(0)
+    src = (num_nodes * rng.random(num_edges, np.float32) ** skew).astype(np.int32).clip(max=num_nodes - 1)
+    dst = rng.integers(num_nodes, size=num_edges, dtype=np.int32)
+    graph = Graph.from_coo(src, dst, num_nodes, keep_order=False)
+    return GraphData(graph, x=rng.standard_normal((num_nodes, WIDTH), np.float32))
+
+
+def spent(work: Callable[[], Any]) -> tuple[Any, float, float]:
+    """Returns what work gives, its seconds, and its processor seconds."""
+    began, cpu = time.monotonic(), time.process_time()
+    given = work()
+    return given, time.monotonic() - began, time.process_time() - cpu
+
+
+def sage() -> nn.Module:
+    torch.manual_seed(0)
+    return GraphSAGE(WIDTH, WIDTH, hidden=WIDTH, num_layers=LAYERS).eval()
+
+
+def by_sampling(data: GraphData, num_seeds: int) -> float:
+    """Returns the seconds of a mini-batch of whole neighbourhoods, for all nodes by proportion."""
+    model = sage()
+
+    def work() -> None:
+        batch = NeighborSampler([-1] * LAYERS).sample(data.graph, np.arange(num_seeds))
+        rows = torch.empty(batch.num_nodes, WIDTH)
+        data.x.gather(batch.nodes, rows)  # type: ignore[union-attr]
+        batch.x = rows
+        with torch.no_grad():
+            model(batch)
+
+    return spent(work)[1] * data.num_nodes / num_seeds
+
+
+class PyGSAGE(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        from torch_geometric.nn import SAGEConv
+
+        self.convs = nn.ModuleList(SAGEConv(WIDTH, WIDTH) for _ in range(LAYERS))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for layer, conv in enumerate(self.convs):
+            x = conv(x.relu() if layer else x, edge_index)
+        return x
+
+
+def beside_whole_pass(num_nodes: int = 200_000, num_edges: int = 4_000_000) -> list[tuple[str, float, float]]:
+    data, model = random_data(num_nodes, num_edges, 1), PyGSAGE().eval()
+    indptr, indices = data.graph.indptr, data.graph.indices
+    edge_index = torch.from_numpy(np.stack([indices, np.repeat(np.arange(num_nodes), np.diff(indptr))]).astype(np.int64))
+    ours, *of_ours = spent(lambda: infer(model, data, batch_format="pyg", progress=False))
+    with torch.no_grad():
+        whole, *of_whole = spent(lambda: model(data.x.rows, edge_index))  # type: ignore[union-attr]
+    torch.testing.assert_close(ours, whole, rtol=1e-4, atol=1e-4)
+    return [("200 k nodes, PyG's SAGEConv: infer", *of_ours), ("the same, whole graph at once", *of_whole)]  # type: ignore[list-item]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="the small graph alone")
+    parser.add_argument("--scratch", help="a folder on the disk to measure")
+    args = parser.parse_args()
+    found = beside_whole_pass()
+    if not args.quick:
+        for what, skew in (("a block needs 43 % of the rows", SKEW), ("86 %: ids say nothing", 1)):
+            data = random_data(2_000_000, 60_000_000, skew)
+            with tempfile.TemporaryDirectory(dir=args.scratch) as folder:
+                work = lambda data=data, folder=folder: infer(  # noqa: E731
+                    sage(), data, method="forward", scratch=folder, num_compared=2, progress=False
+                )
+                _, seconds, cpu = spent(work)
+            found.append((f"2 M nodes, 60 M edges, {what}: infer", seconds, cpu))
+        found.append(("the same, mini-batches of 1000 whole neighbourhoods (one measured)", by_sampling(data, 1000), 0.0))
+    table = Table("", "seconds", "processor seconds")
+    for name, seconds, cpu in found:
+        table.add_row(name, f"{seconds:.1f}", f"{cpu:.1f}" if cpu else "")
+    console = Console(width=120)
+    console.print(table)
+    console.print(f"resident at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB, mapped files included")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""Rows between layers: on disk, in blocks, and gone afterwards."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from examples.models import GraphSAGE
+from lightning_gnnload import Block, Graph, GraphData, infer
+from lightning_gnnload.errors import InferenceError, OutputError
+from lightning_gnnload.inference import rows as stored
+from lightning_gnnload.inference.compare import difference
+from lightning_gnnload.inference.passes import parts
+from lightning_gnnload.inference.rows import StoredRows, rows_at
+from tests.unit.inference.models import HIDDEN, NUM_NODES, WIDTH, flat_data
+
+SETTINGS: dict[str, Any] = {"method": "forward", "progress": False}
+
+
+def model() -> GraphSAGE:
+    torch.manual_seed(0)
+    return GraphSAGE(WIDTH, 4, hidden=HIDDEN, num_layers=3)
+
+
+def test_parts_hold_every_node_once_and_a_hub_stands_alone() -> None:
+    degrees = np.array([1, 0, 3, 50, 0, 2, 2, 2])
+    indptr = np.concatenate([[0], np.cumsum(degrees)])
+    found = [range(part.start, part.stop) for part in parts(indptr, np.arange(8), max_edges=4, max_nodes=3)]
+    assert found == [range(3), range(3, 4), range(4, 7), range(7, 8)]
+
+
+def test_blocks_of_any_size_give_the_same() -> None:
+    data = flat_data()
+    whole = infer(model(), data, **SETTINGS)
+    for settings in ({"max_edges": 40}, {"memory": 20_000}):
+        torch.testing.assert_close(infer(model(), data, **SETTINGS, **settings), whole, rtol=1e-5, atol=1e-5)
+
+
+def test_half_precision_between_layers_is_nearly_the_same() -> None:
+    data = flat_data()
+    half = infer(model(), data, dtype=torch.float16, **SETTINGS)
+    whole = infer(model(), data, **SETTINGS)
+    assert not torch.equal(half.float(), whole)
+    torch.testing.assert_close(half.float(), whole, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("memory_bytes", [1, 1 << 30])
+def test_rows_are_scanned_or_read_at_random(memory_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored, "_CHUNK_BYTES", 4096)
+    scans = []
+    scan = stored._scan
+    monkeypatch.setattr(stored, "_scan", lambda *given: scans.append(1) or scan(*given))
+    rows = StoredRows(tmp_path / "0.npy", 5000, (6,), torch.float32, memory_bytes=memory_bytes)
+    wanted = torch.randn(5000, 6)
+    rows.write(np.arange(5000), wanted)
+    ids = np.random.default_rng(0).permutation(5000)[:3000]
+    assert torch.equal(rows.take(ids), wanted[ids])
+    assert torch.equal(rows_at(rows.rows, torch.tensor([4999, 0, 4999]), memory_bytes), wanted[[4999, 0, 4999]])
+    assert bool(scans) == (memory_bytes == 1)
+
+
+def test_rows_written_in_any_order(tmp_path: Path) -> None:
+    rows = StoredRows(tmp_path / "0.npy", 10, (), torch.int64, memory_bytes=1)
+    rows.write(np.array([7, 2, 9]), torch.tensor([70, 20, 90]))
+    assert rows.take(np.array([2, 7, 9, 0])).tolist() == [20, 70, 90, 0]
+
+
+def test_nothing_is_left_over_even_after_a_failure(tmp_path: Path) -> None:
+    class Failing(GraphSAGE):
+        def forward(self, batch: Any) -> Tensor:
+            rows = super().forward(batch)
+            if len(rows) == NUM_NODES:  # all nodes, in the last pass
+                raise RuntimeError("of the model")
+            return rows
+
+    infer(model(), flat_data(), scratch=tmp_path, **SETTINGS)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(RuntimeError, match="of the model"):
+        infer(Failing(WIDTH, 4, hidden=HIDDEN, num_layers=3), flat_data(), scratch=tmp_path, num_layers=3, **SETTINGS)
+    assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import sys, os, signal
+from tests.unit.inference.test_streaming import *
+class Killed(GraphSAGE):
+    def forward(self, batch):
+        rows = super().forward(batch)
+        if len(rows) == NUM_NODES:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return rows
+infer(Killed(WIDTH, 4, hidden=HIDDEN, num_layers=3), flat_data(), scratch=sys.argv[1], num_layers=3, **SETTINGS)
+"""
+
+
+def test_the_next_run_clears_what_a_killed_one_left(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=Path(__file__).parents[3], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert [*tmp_path.rglob("*.npy")], "it was killed before it wrote anything"
+    infer(model(), flat_data(), scratch=tmp_path, **SETTINGS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_files_hold_rows_and_ids(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    plain = flat_data()
+    names = [f"node {number:03}" for number in range(NUM_NODES)]
+    data = GraphData(plain.graph, x=plain.x, user_ids=names)
+    wanted = infer(model(), data, **SETTINGS)
+    infer(model(), data, out=tmp_path / "all.parquet", **SETTINGS)
+    table = parquet.read_table(tmp_path / "all.parquet")
+    assert table.column_names == [data.user_ids[""].column, "embedding"]
+    assert table.column(0).to_pylist() == names
+    np.testing.assert_allclose(np.array(table.column(1).to_pylist()), wanted.numpy(), rtol=1e-6)
+    some = infer(model(), plain, out=tmp_path / "some.npy", nodes=[250, 3], **SETTINGS)
+    assert np.load(tmp_path / "some.npy").tolist() == some.tolist()
+    assert np.load(tmp_path / "some.node.npy").tolist() == [250, 3]
+    torch.testing.assert_close(some, wanted[[250, 3]], rtol=1e-5, atol=1e-5)
+    infer(model(), plain, out=tmp_path / "whole.npy", **SETTINGS)
+    assert np.load(tmp_path / "whole.npy").shape == (NUM_NODES, 4)
+    assert {path.name for path in tmp_path.iterdir()} == {"all.parquet", "some.npy", "some.node.npy", "whole.npy"}
+    assert (tmp_path / "whole.npy").stat().st_mode & 0o077 == 0
+    with pytest.raises(OutputError, match=r"\.npy or \.parquet"):
+        infer(model(), plain, out=tmp_path / "rows.csv", **SETTINGS)
+
+
+def test_how_many_nodes_were_compared_is_told_and_large_neighbourhoods_are_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with caplog.at_level(logging.INFO, logger="lightning_gnnload"):
+        infer(model(), flat_data(), num_compared=5, **SETTINGS)
+        monkeypatch.setattr(importlib.import_module("lightning_gnnload.inference.compare"), "_MOST_EDGES", 3)
+        infer(model(), flat_data(), num_compared=5, **SETTINGS)
+    first, second = (int(record.message.split()[1]) for record in caplog.records)
+    assert first == 5
+    assert second < 5
+
+
+class Drifting(nn.Module):
+    """Goes wrong for nodes of large ids alone, which the small comparison may not meet."""
+
+    num_layers = 1
+
+    def layer(self, number: int, block: Block, rows: Tensor) -> Tensor:
+        return rows[: block.num_dst] + (block.num_dst > 50)
+
+
+def test_what_goes_wrong_in_large_blocks_alone_is_found_in_the_end() -> None:
+    with pytest.raises(InferenceError, match="differ by"):
+        infer(Drifting(), flat_data(), progress=False)
+
+
+def test_differences_see_nan_and_signs_of_infinity() -> None:
+    nan, inf = float("nan"), float("inf")
+    row = torch.tensor([[1.0, nan, inf]])
+    assert difference(row, row).share == 0
+    assert difference(row, torch.tensor([[1.0, nan, -inf]])).share == inf
+    assert difference(torch.tensor([nan]), torch.tensor([0.0])).share == inf
+    assert difference(torch.tensor([0.0]), torch.tensor([nan])).share == inf
+    assert difference(torch.zeros(2), torch.zeros(3)).share == inf
+    assert 0 < difference(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0 + 1e-6])).share < 1e-5
+
+
+def test_a_graph_without_edges_and_one_without_nodes_of_interest() -> None:
+    data = GraphData(Graph.from_coo([], [], 7), x=torch.randn(7, WIDTH))
+    assert infer(model(), data, num_layers=3, **SETTINGS).shape == (7, 4)
+    assert infer(model(), flat_data(), nodes=[], **SETTINGS).shape[0] == 0
