@@ -25,13 +25,13 @@ from lightning_gnnload.adapters.dgl_frames import (
     LABEL_NAME,
     add_columns,
     check_blocks,
-    csc_of,
     edge_frame,
     frames_of,
     import_dgl,
     node_columns,
 )
 from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, typed_data_from_dgl
+from lightning_gnnload.adapters.dgl_relations import block_of
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
@@ -39,6 +39,8 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
+
+_UNTYPED = ("_N", "_E", "_N")  # what DGL calls the edges of a graph without types
 
 
 class ToDGL:
@@ -106,11 +108,8 @@ class ToDGL:
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
         columns = node_columns(batch.tables, self.feature_name, batch.x, batch.rows)
-        blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
-        for block in blocks:  # a block's nodes are a prefix of the mini-batch's
-            for name, rows in columns.items():
-                block.srcdata[name] = rows[: block.num_src_nodes()]
-                block.dstdata[name] = rows[: block.num_dst_nodes()]
+        columns = {dgl.NID: batch.nodes} | columns
+        blocks = [self._block(dgl, block, columns) for block in batch.blocks]
         if "src" in batch.seed_columns:
             pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, self.links)
             return batch.nodes, *pairs, blocks
@@ -120,13 +119,13 @@ class ToDGL:
             add_columns(blocks[-1].dstdata, seed_fields(batch.seed_columns))
         return batch.nodes, batch.seeds, blocks
 
-    def _block(self, dgl: ModuleType, block: Block, nodes: torch.Tensor) -> Any:
-        made = dgl.create_block(
-            csc_of(block), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst, device=nodes.device
-        )
-        made.srcdata[dgl.NID] = nodes[: block.num_src]
-        made.dstdata[dgl.NID] = nodes[: block.num_dst]
-        made.edata.update(edge_frame(dgl, block, self.edge_order, self.edge_feature_name))
+    def _block(self, dgl: ModuleType, block: Block, columns: dict[str, torch.Tensor]) -> Any:
+        made = block_of({_UNTYPED: block}, {"_N": block.num_src}, {"_N": block.num_dst})
+        # A block's nodes are a prefix of the mini-batch's.
+        made.srcdata.update({name: rows[: block.num_src] for name, rows in columns.items()})
+        made.dstdata.update({name: rows[: block.num_dst] for name, rows in columns.items()})
+        if frame := edge_frame(dgl, block, self.edge_order, self.edge_feature_name):
+            made.edata.update(frame)
         return made
 
 
