@@ -51,6 +51,7 @@ from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
 from .data.userids import UserIds as UserIds
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
+from .plugin.models.sage import SAGE as SAGE
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter
 from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline
