@@ -22,6 +22,7 @@ from lightning_gnnload.data.by_type import (
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.sources import GraphSources
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
     EdgeTable,
@@ -40,7 +41,7 @@ from lightning_gnnload.ops import as_integer
 SPLITS = ("train", "val", "test")
 
 
-class GraphData:
+class GraphData(GraphSources):
     """Holds the data that a model trains on: a graph, its features, labels and splits.
 
     Args:
