@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.arrays import is_integer
+from lightning_gnnload.data.arrays import as_rows, is_integer
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.seedtable import SeedTable
@@ -155,7 +155,7 @@ def drawable_weights(name: str, weights: Any) -> Any:
     """Returns edge weights ``[E]`` that samplers can draw by, as floats; None, with a warning, where these are none."""
     if weights is None:
         return None
-    weights = torch.as_tensor(weights)
+    weights = as_rows(weights, what=name)
     flat = weights.view(-1) if weights.shape == (len(weights), 1) else weights
     if flat.ndim != 1 or not bool((flat.isfinite() & (flat >= 0)).all()):
         warnings.warn(

@@ -25,13 +25,15 @@ from lightning_gnnload.adapters.dgl_frames import (
     LABEL_NAME,
     add_columns,
     check_blocks,
-    csc_of,
     edge_frame,
     frames_of,
     import_dgl,
     node_columns,
+    set_apart,
+    warn_of_rest,
 )
-from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, typed_data_from_dgl
+from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, read_typed_dgl
+from lightning_gnnload.adapters.dgl_relations import block_of
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
@@ -39,6 +41,8 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
+
+_UNTYPED = ("_N", "_E", "_N")  # what DGL calls the edges of a graph without types
 
 
 class ToDGL:
@@ -106,11 +110,8 @@ class ToDGL:
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
         columns = node_columns(batch.tables, self.feature_name, batch.x, batch.rows)
-        blocks = [self._block(dgl, block, batch.nodes) for block in batch.blocks]
-        for block in blocks:  # a block's nodes are a prefix of the mini-batch's
-            for name, rows in columns.items():
-                block.srcdata[name] = rows[: block.num_src_nodes()]
-                block.dstdata[name] = rows[: block.num_dst_nodes()]
+        columns = {dgl.NID: batch.nodes} | columns
+        blocks = [self._block(dgl, block, columns) for block in batch.blocks]
         if "src" in batch.seed_columns:
             pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, self.links)
             return batch.nodes, *pairs, blocks
@@ -120,13 +121,13 @@ class ToDGL:
             add_columns(blocks[-1].dstdata, seed_fields(batch.seed_columns))
         return batch.nodes, batch.seeds, blocks
 
-    def _block(self, dgl: ModuleType, block: Block, nodes: torch.Tensor) -> Any:
-        made = dgl.create_block(
-            csc_of(block), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst, device=nodes.device
-        )
-        made.srcdata[dgl.NID] = nodes[: block.num_src]
-        made.dstdata[dgl.NID] = nodes[: block.num_dst]
-        made.edata.update(edge_frame(dgl, block, self.edge_order, self.edge_feature_name))
+    def _block(self, dgl: ModuleType, block: Block, columns: dict[str, torch.Tensor]) -> Any:
+        made = block_of({_UNTYPED: block}, {"_N": block.num_src}, {"_N": block.num_dst})
+        # A block's nodes are a prefix of the mini-batch's.
+        made.srcdata.update({name: rows[: block.num_src] for name, rows in columns.items()})
+        made.dstdata.update({name: rows[: block.num_dst] for name, rows in columns.items()})
+        if frame := edge_frame(dgl, block, self.edge_order, self.edge_feature_name):
+            made.edata.update(frame)
         return made
 
 
@@ -162,7 +163,7 @@ class DGLFormat(BatchFormat):
         return batch
 
 
-def graph_data_from_dgl(
+def read_dgl(
     graph: Any,
     feature_name: str = FEATURE_NAME,
     label_name: str = LABEL_NAME,
@@ -175,40 +176,19 @@ def graph_data_from_dgl(
     train: Any = None,
     val: Any = None,
     test: Any = None,
-) -> GraphData:
-    """Converts a DGL graph to GraphData; its columns share its memory, and so does an int64 topology without types.
-
-    A graph with several node or edge types becomes one with types, where all that is said here holds type by type, of
-    those types that have a column of a name; ``train``, ``val`` and ``test`` are ids or masks by node type, or tables.
-
-    DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids. Samplers
-    draw by type where ``edata`` has ``dgl.ETYPE``, as it has after ``dgl.to_homogeneous``. Columns ``dgl.NID`` and
-    ``dgl.EID`` are not read: in mini-batches, as in DGL's own, they hold ids of this graph.
-
-    Args:
-        graph: a DGLGraph of N nodes and E edges on the CPU.
-        feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
-        label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
-        tables: names of the other columns ``[N, ...]`` of ``ndata`` that mini-batches carry; None for all.
-        edge_tables: likewise those ``[E, ...]`` of ``edata``.
-        edge_feature_name: edge features ``[E, F]`` in ``edata``; None for ``"feat"``, if there is one.
-        edge_weight_name: the column ``[E]`` of ``edata`` that samplers draw by; None for none.
-        time_name: the columns of ``ndata``, ``edata``, or both, that say since when a node or edge is there, for
-            samplers by time; None: times are ignored.
-        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``ndata["train_mask"]``, if there is one.
-            Likewise ``val`` and ``test``.
-
-    Raises:
-        GraphDataError: no DGLGraph, one on a GPU, or one that lacks a column asked for.
-        MissingExtraError: DGL cannot be imported.
-    """
+    user_ids: str | None = None,
+    without: Iterable[str] = (),
+) -> Any:
+    """Does what :meth:`.GraphData.from_dgl` says."""
     dgl = import_dgl("Reading a DGL graph")
     if not isinstance(graph, dgl.DGLGraph):
         raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
     if graph.is_block:
         raise GraphDataError("a whole DGLGraph is needed, but a block of one was given.")
+    graph, ids = set_apart(graph, user_ids, without)
+    warn_of_rest(graph)
     if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        return typed_data_from_dgl(
+        return read_typed_dgl(
             graph,
             feature_name,
             label_name,
@@ -217,9 +197,8 @@ def graph_data_from_dgl(
             edge_feature_name=edge_feature_name,
             edge_weight_name=edge_weight_name,
             time_name=time_name,
-            train=train,
-            val=val,
-            test=test,
+            splits={"train": train, "val": val, "test": test},
+            user_ids=ids,
         )
     of_nodes = {name: rows for name, rows in graph.ndata.items() if name != dgl.NID}
     of_edges = {name: rows for name, rows in graph.edata.items() if name != dgl.EID}
@@ -247,6 +226,7 @@ def graph_data_from_dgl(
         tables=chosen(others, tables, "tables", ndata),
         edge_x=edge_x,
         edge_tables=carried_edges,
+        user_ids=ids.get(graph.ntypes[0]),
     )
 
 

@@ -34,6 +34,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf
+from lightning_gnnload.data.userids import UserIds
 
 
 class ToTypedDGL:
@@ -123,7 +124,7 @@ class ToTypedDGL:
         return made
 
 
-def typed_data_from_dgl(
+def read_typed_dgl(
     graph: Any,
     feature_name: str,
     label_name: str,
@@ -133,11 +134,10 @@ def typed_data_from_dgl(
     edge_feature_name: str | None,
     edge_weight_name: str | None,
     time_name: str | None,
-    train: Mapping[str, Any] | SeedTable | None,
-    val: Mapping[str, Any] | SeedTable | None,
-    test: Mapping[str, Any] | SeedTable | None,
+    splits: Mapping[str, Mapping[str, Any] | SeedTable | None],
+    user_ids: Mapping[str, UserIds],
 ) -> GraphData:
-    """Converts a DGL graph with types to GraphData; see :func:`.graph_data_from_dgl`.
+    """Converts a DGL graph with types to GraphData; see :meth:`.GraphData.from_dgl`.
 
     Raises:
         GraphDataError: as there.
@@ -160,7 +160,7 @@ def typed_data_from_dgl(
     chosen(of_edges, edge_tables, "edge_tables", edata)
     carried = {kind: _edge_columns(rows, edge_tables, edge_feature_name) for kind, rows in edges.items()}
     num_nodes = {kind: graph.num_nodes(kind) for kind in graph.ntypes}
-    splits = split_types({"train": train, "val": val, "test": test}, nodes, num_nodes)
+    seeds = split_types(splits, nodes, num_nodes)
     return GraphData(
         Graph.from_hetero(
             num_nodes,
@@ -171,11 +171,12 @@ def typed_data_from_dgl(
             keep_order=True,
         ),
         x=of_name(nodes, feature_name),
-        y=labels_of_seeds(of_name(nodes, label_name), splits, label_name),
-        **splits,  # type: ignore[arg-type]
+        y=labels_of_seeds(of_name(nodes, label_name), seeds, label_name),
+        **seeds,  # type: ignore[arg-type]
         tables={kind: {name: column for name, column in rows.items() if name in names} for kind, rows in nodes.items()},
         edge_x={kind: x for kind, (x, _) in carried.items() if x is not None},
         edge_tables={kind: columns for kind, (_, columns) in carried.items()},
+        user_ids=user_ids,
     )
 
 

@@ -7,6 +7,7 @@ they make that of all: for the edge types of a mini-batch that takes longer than
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -22,25 +23,36 @@ Pairs = tuple[torch.Tensor, torch.Tensor]
 def block_of(blocks: Mapping[EdgeType, Block], num_src: Mapping[str, int], num_dst: Mapping[str, int]) -> Any:
     """Returns the DGLBlock that ``dgl.create_block`` makes of these."""
     dgl = import_dgl("batch_format='dgl'")
-    from dgl import graph_index, heterograph_index
+    from dgl import heterograph_index
     from dgl.heterograph import DGLBlock
 
     src_types, dst_types, kinds = sorted(num_src), sorted(num_dst), sorted(blocks)
-    metagraph = graph_index.from_coo(
-        len(src_types) + len(dst_types),
-        [src_types.index(src) for src, _, _ in kinds],
-        [len(src_types) + dst_types.index(dst) for _, _, dst in kinds],
-        True,  # edges of several types may join the same types of nodes
-    )
     parts = []
     for src, relation, dst in kinds:
         _, arrays = csc_of(blocks[src, relation, dst])
         parts.append(
             heterograph_index.create_unitgraph_from_csr(2, num_src[src], num_dst[dst], *arrays, _FORMATS, True)
         )
-    counts = [num_src[name] for name in src_types] + [num_dst[name] for name in dst_types]
-    whole = heterograph_index.create_heterograph_from_relations(metagraph, parts, dgl.utils.toindex(counts, "int64"))
+    if len(parts) == len(src_types) == len(dst_types) == 1:
+        (whole,) = parts  # which is what a graph of one relation comes to
+    else:
+        metagraph = _metagraph(tuple(src_types), tuple(dst_types), tuple(kinds))
+        counts = dgl.utils.toindex([*map(num_src.get, src_types), *map(num_dst.get, dst_types)], "int64")
+        whole = heterograph_index.create_heterograph_from_relations(metagraph, parts, counts)
     return DGLBlock(whole, (src_types, dst_types), [relation for _, relation, _ in kinds])
+
+
+@lru_cache
+def _metagraph(src_types: tuple[str, ...], dst_types: tuple[str, ...], kinds: tuple[EdgeType, ...]) -> Any:
+    """Returns the graph of types, which all blocks of a graph share: DGL only reads it."""
+    from dgl import graph_index
+
+    return graph_index.from_coo(
+        len(src_types) + len(dst_types),
+        [src_types.index(src) for src, _, _ in kinds],
+        [len(src_types) + dst_types.index(dst) for _, _, dst in kinds],
+        True,  # edges of several types may join the same types of nodes
+    )
 
 
 def graph_of(pairs: Mapping[EdgeType, Pairs], num_nodes: Mapping[str, int]) -> Any:

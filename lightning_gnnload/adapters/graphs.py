@@ -29,7 +29,7 @@ class _Edges(NamedTuple):
 
 def to_pyg_graph(data: GraphData) -> Any:
     """Converts GraphData to a PyG ``Data``, or a ``HeteroData`` where the graph has types: the reverse of
-    :func:`.graph_data_from_pyg`.
+    :meth:`.GraphData.from_pyg`.
 
     Nodes and edges get ``x``, ``y``, ``edge_attr`` and the tables under their names. Splits become ``train_mask`` and
     so on, where no table has these names; the graph's own weights and types ``edge_weight`` and ``edge_type``, unless
@@ -63,7 +63,7 @@ def to_dgl_graph(
     edge_feature_name: str = EDGE_FEATURE_NAME,
 ) -> Any:
     """Converts GraphData to a DGLGraph, with types where the graph has them: the reverse of
-    :func:`.graph_data_from_dgl`; see :func:`to_pyg_graph` for what it gets.
+    :meth:`.GraphData.from_dgl`; see :func:`to_pyg_graph` for what it gets.
 
     Args:
         data: the data.

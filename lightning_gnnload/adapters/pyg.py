@@ -22,15 +22,17 @@ from lightning_gnnload.adapters.columns import (
     times_of,
 )
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
-from lightning_gnnload.adapters.pyg_hetero import hetero_data_from_pyg, to_hetero_data
+from lightning_gnnload.adapters.pyg_hetero import read_hetero_data, to_hetero_data
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
     check_nested,
     check_rows,
     edge_list,
     import_pyg,
+    set_apart,
     steps,
     together,
+    warn_of_rest,
 )
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
@@ -153,7 +155,7 @@ class PyGFormat(BatchFormat):
         return batch.apply(convert)
 
 
-def graph_data_from_pyg(
+def read_pyg(
     data: Any,
     *,
     tables: Iterable[str] | None = None,
@@ -163,46 +165,32 @@ def graph_data_from_pyg(
     train: Any = None,
     val: Any = None,
     test: Any = None,
-) -> GraphData:
-    """Converts a PyG ``Data`` to GraphData, whose features, labels and attributes share its memory; and a
-    ``HeteroData`` to one with types, as :func:`.hetero_data_from_pyg` says.
-
-    PyG's own ``is_node_attr`` and ``is_edge_attr`` say which attributes have a row for each node or edge, so that
-    mini-batches carry what those of its NeighborLoader do. Samplers draw by ``edge_weight`` and ``edge_type``, where
-    they are there. ``Graph.edge_order`` holds each edge's column in ``edge_index``.
+    user_ids: str | None = None,
+    without: Iterable[str] = (),
+    repeats: bool = False,
+) -> Any:
+    """Does what :meth:`.GraphData.from_pyg` says.
 
     Args:
-        data: N nodes and E edges: ``edge_index`` or, without it, ``adj_t``, whose values then are ``edge_weight``;
-            ``x`` and ``y`` where they are there.
-        tables: names of the other attributes of nodes, ``[N, ...]``, that mini-batches carry; None for all.
-        edge_tables: likewise of edges, ``[E, ...]``.
-        edge_feature_name: the attribute of edges ``[E, F]`` that mini-batches carry as ``edge_attr``, and blocks as
-            ``x``; None for ``edge_attr``, if there is one.
-        time_attr: the attribute of nodes, of edges, or of both, that says since when they are there, for samplers by
-            time; mini-batches carry it, too. None: times are ignored.
-        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``train_mask``, if there is one. Likewise
-            ``val`` and ``test``.
-
-    Raises:
-        GraphDataError: no Data, one without edges, or without an attribute asked for; an attribute
-            that is no table of numbers with one row a node or edge; attributes of edges beside ``adj_t``.
-        MissingExtraError: PyG cannot be imported.
+        repeats: whoever asks has mini-batches repeat what belongs to the graph as a whole, so that none of it is lost.
     """
     pyg = import_pyg("Reading a PyG graph")
+    if not isinstance(data, pyg.data.Data | pyg.data.HeteroData):
+        raise GraphDataError(
+            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
+        )
+    splits = {"train": train, "val": val, "test": test}
+    data, ids = set_apart(data, user_ids, without)
+    warn_of_rest(data, splits, repeats=repeats)
     if isinstance(data, pyg.data.HeteroData):
-        return hetero_data_from_pyg(
+        return read_hetero_data(
             data,
             tables=tables,
             edge_tables=edge_tables,
             edge_feature_name=edge_feature_name,
             time_attr=time_attr,
-            train=train,
-            val=val,
-            test=test,
-        )
-    if not isinstance(data, pyg.data.Data):
-        raise GraphDataError(
-            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
+            splits=splits,
+            user_ids=ids,
         )
     of_nodes = {key: data[key] for key in attributes(data) if data.is_node_attr(key)}
     of_edges = {key: data[key] for key in attributes(data) if key not in of_nodes and data.is_edge_attr(key)}
@@ -228,10 +216,11 @@ def graph_data_from_pyg(
         graph,
         x=data.get("x"),
         y=of_nodes.get("y"),
-        **split_ids({"train": train, "val": val, "test": test}, of_nodes, data.num_nodes),
+        **split_ids(splits, of_nodes, data.num_nodes),
         tables=carried,
         edge_x=edge_x,
         edge_tables=carried_edges,
+        user_ids=ids.get(None),
     )
 
 

@@ -35,6 +35,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf
+from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -173,37 +174,22 @@ def _fill(store: Any, fields: Mapping[str, Any], tables: Mapping[str, Any], yiel
         store[name] = value
 
 
-def hetero_data_from_pyg(
+def read_hetero_data(
     data: Any,
     *,
-    tables: Iterable[str] | None = None,
-    edge_tables: Iterable[str] | None = None,
-    edge_feature_name: str | None = None,
-    time_attr: str | None = None,
-    train: Mapping[str, Any] | SeedTable | None = None,
-    val: Mapping[str, Any] | SeedTable | None = None,
-    test: Mapping[str, Any] | SeedTable | None = None,
+    tables: Iterable[str] | None,
+    edge_tables: Iterable[str] | None,
+    edge_feature_name: str | None,
+    time_attr: str | None,
+    splits: Mapping[str, Mapping[str, Any] | SeedTable | None],
+    user_ids: Mapping[str, UserIds],
 ) -> GraphData:
-    """Converts a PyG ``HeteroData`` to GraphData with types; see :func:`.graph_data_from_pyg`, whose arguments these
-    are, by type.
+    """Converts a PyG ``HeteroData`` to GraphData with types; see :meth:`.GraphData.from_pyg`.
 
-    PyG's own rules say which attributes of a store have a row for each node or edge. Samplers draw by ``edge_weight``,
-    where an edge type has it; edges of the other types count 1.
-
-    Args:
-        data: with ``edge_index`` or ``adj_t`` in every store of edges.
-        tables: names of attributes of nodes that mini-batches carry, of whatever types have them; None for all.
-        edge_tables: likewise of edges.
-        edge_feature_name: the attribute of edges ``[E_k, F]`` that mini-batches carry as ``edge_attr``, of those types
-            that have it; None for ``edge_attr``.
-        time_attr: the attribute of nodes, edges, or both, that says since when they are there, for samplers by time;
-            mini-batches carry it, too. Types without it always are. None: times are ignored.
-        train: node ids, or masks, by node type, or a :class:`.SeedTable`; None for ``train_mask``, in the types that
-            have one. Likewise ``val`` and ``test``.
+    Samplers draw by ``edge_weight``, where an edge type has it; edges of the other types count 1.
 
     Raises:
-        GraphDataError: as :func:`.graph_data_from_pyg`; a type without a number of nodes.
-        MissingExtraError: PyG cannot be imported.
+        GraphDataError: as there; a type without a number of nodes.
     """
     where, tables, edge_tables = "the PyG graph", as_names(tables), as_names(edge_tables)
     nodes = {kind: _rows(store, store.is_node_attr) for kind, store in data.node_items()}
@@ -234,15 +220,16 @@ def hetero_data_from_pyg(
         node_time=of_name(nodes, time_attr),
         keep_order=True,
     )
-    splits = split_types({"train": train, "val": val, "test": test}, nodes, num_nodes)
+    seeds = split_types(splits, nodes, num_nodes)
     return GraphData(
         graph,
         x=of_name(nodes, "x"),
-        y=labels_of_seeds(of_name(nodes, "y"), splits, "y"),
-        **splits,  # type: ignore[arg-type]
+        y=labels_of_seeds(of_name(nodes, "y"), seeds, "y"),
+        **seeds,  # type: ignore[arg-type]
         tables=carried,
         edge_x={kind: each.x for kind, each in of_edges.items() if each.x is not None},
         edge_tables={kind: each.tables for kind, each in of_edges.items()},
+        user_ids=user_ids,
     )
 
 

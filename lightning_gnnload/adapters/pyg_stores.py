@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from types import ModuleType
@@ -11,13 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.adapters.columns import as_names, chosen
 from lightning_gnnload.data.block import Block
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
 _SPLIT = ("edge_label_index", "edge_label", "edge_label_time")
 """What PyG's RandomLinkSplit adds: no columns of edges, but links to be asked about, which mini-batches have anew."""
+
+_BY_ROW = ("x", "edge_attr", "edge_weight", "edge_type", "train_mask", "val_mask", "test_mask")
+"""What has a row for each node or edge wherever PyG speaks of it."""
 
 
 def template_of(data: Any) -> Any:
@@ -42,6 +49,80 @@ def attributes(store: Any) -> list[str]:
 
 def _links_of(store: Any) -> tuple[str, ...]:
     return _SPLIT if "edge_label_index" in store else ()
+
+
+def set_apart(data: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[Any, UserIds]]:
+    """Returns the graph less the attributes ``without`` and that of the user's ids of nodes, and these by node type;
+    those of a Data under None.
+
+    Raises:
+        GraphDataError: there is no attribute of such a name.
+    """
+    gone = [*(as_names(without) or ()), *([] if user_ids is None else [user_ids])]
+    if not gone:
+        return data, {}
+    less, ids = copy(data), {}  # the caller's own keeps its attributes
+    chosen({name: None for store in less.stores for name in store}, gone, "without", "the PyG graph")
+    for store in less.stores:
+        if hasattr(store, "is_node_attr") and not isinstance(store._key, tuple):
+            store.num_nodes = store.num_nodes  # which may be known by what goes
+            if user_ids in store:
+                ids[store._key] = UserIds.of(store[user_ids], column=str(user_ids))
+        for name in gone:
+            if name in store:
+                del store[name]
+    return less, ids
+
+
+def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None:
+    """Warns of what a PyG graph says that GraphData has no place for.
+
+    Args:
+        data: a Data or HeteroData.
+        splits: as they were given; tables are what became of links to be asked about.
+        repeats: mini-batches repeat what belongs to the graph as a whole.
+
+    Raises:
+        GraphDataError: an attribute that by its name has a row for each node or edge, but has not.
+    """
+    whole = []
+    for store in data.stores:
+        names = [name for name in attributes(store) if not _is_by_row(store, name)]
+        for name in names:
+            if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
+                raise GraphDataError(
+                    f"{name!r} of the PyG graph{_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
+                    f"each is needed. Correct it, or leave it out: without=[{name!r}]."
+                )
+        whole += [f"{name!r}{_of(store)}" for name in names]
+    if whole and not repeats:
+        warnings.warn(
+            f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
+            f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
+            f"format; without=[...] leaves it out.",
+            stacklevel=4,
+        )
+    if any(_links_of(store) for store in data.stores) and not any(isinstance(s, SeedTable) for s in splits.values()):
+        warnings.warn(
+            "'edge_label_index' of the PyG graph: links to be asked about are not read. Give them as a table: "
+            "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label).",
+            stacklevel=4,
+        )
+    if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):
+        warnings.warn("'adj_t' of the PyG graph is not read, as there is an edge_index.", stacklevel=4)
+
+
+def _is_by_row(store: Any, name: str) -> bool:
+    return any(getattr(store, each)(name) for each in ("is_node_attr", "is_edge_attr") if hasattr(store, each))
+
+
+def _of(store: Any) -> str:
+    return "" if store._key is None else f" of {store._key}"
+
+
+def _sizes(store: Any) -> str:
+    counts = {"nodes": getattr(store, "num_nodes", None), "edges": getattr(store, "num_edges", None)}
+    return "there are " + " and ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
 
 
 def edge_list(
@@ -98,8 +179,8 @@ def check_rows(data: Any, store: Any, key: str) -> None:
     else:
         return
     raise GraphDataError(
-        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out by naming the others: "
-        f"from_pyg(data, tables=[...], edge_tables=[...])."
+        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; or, if it "
+        f"is what you call the nodes: user_ids={key!r}."
     )
 
 

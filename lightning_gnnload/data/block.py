@@ -96,11 +96,8 @@ class Block:
 
     def edge_dst(self) -> torch.Tensor:
         """Returns the destination of each edge, which CSC leaves implicit: int64 ``[num_edges]``."""
-        counts = self.in_degrees.long()
         # With output_size, repeat_interleave need not wait for the device to learn the number of edges.
-        return torch.repeat_interleave(
-            torch.arange(self.num_dst, device=counts.device), counts, output_size=self.num_edges
-        )
+        return torch.repeat_interleave(self.in_degrees.long(), output_size=self.num_edges)
 
     def normalized_edge_weight(self) -> torch.Tensor:
         """Returns each edge's weight as a share of its destination's sum, for a weighted mean: floats ``[num_edges]``.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -23,6 +22,7 @@ from lightning_gnnload.data.by_type import (
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.sources import GraphSources
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
     EdgeTable,
@@ -41,7 +41,7 @@ from lightning_gnnload.ops import as_integer
 SPLITS = ("train", "val", "test")
 
 
-class GraphData:
+class GraphData(GraphSources):
     """Holds the data that a model trains on: a graph, its features, labels and splits.
 
     Args:
@@ -143,57 +143,6 @@ class GraphData:
                 )
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
-
-    @classmethod
-    def from_tables(
-        cls,
-        *,
-        nodes: Mapping[str, Any],
-        edges: Mapping[str, Any],
-        tasks: Mapping[str, Any] | None = None,
-        folder: str | os.PathLike[str] | None = None,
-        task: str | None = None,
-        transforms: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        show: bool = True,
-        **build: Any,
-    ) -> GraphData:
-        """Builds the graph of tables, as ``gnnload build`` does of a graph.yaml, and maps it.
-
-        Args:
-            nodes: as graph.yaml has them: ``{"user": {"from": table, "id": "user_id"}}``; ``from`` is a table of
-                pandas, polars or pyarrow, or what graph.yaml may name.
-            edges: likewise.
-            tasks: likewise.
-            folder: to write and keep; None: one that is gone once it is mapped.
-            task: whose splits to take, of several.
-            transforms: a folder that was built before, whose features and classes are applied.
-            overwrite: replace ``folder``, if it is one of a graph and holds nothing else.
-            show: print the report, and bars.
-            **build: further settings of graph.yaml's ``build``: ``memory="4GB"``.
-
-        Raises:
-            MissingExtraError: duckdb or pyarrow is not installed; the extra ``tables`` brings them.
-            GraphSpecError: a key or value that is none.
-            TableError: a table does not hold what is said.
-
-        Example:
-            >>> import pyarrow as pa
-            >>> papers = pa.table({"doi": ["a", "b", "c"], "field": ["math", "art", "art"]})
-            >>> cites = pa.table({"citing": ["a", "a", "c"], "cited": ["b", "c", "b"]})
-            >>> data = GraphData.from_tables(
-            ...     nodes={"paper": {"from": papers, "id": "doi"}},
-            ...     edges={"cites": {"from": cites, "src": "paper.citing", "dst": "paper.cited"}},
-            ...     tasks={"field": {"seed": "paper.doi", "y": "field", "split": {"share": [1.0, 0.0, 0.0]}}},
-            ...     show=False,
-            ... )
-            >>> data.class_names, data.user_ids[""].take(data.graph.in_neighbors(1)).tolist()
-            (('art', 'math'), ['a', 'c'])
-        """
-        from lightning_gnnload.ingest.memory import data_of_tables  # a layer above
-
-        spec = {"version": 1, "nodes": nodes, "edges": edges, "tasks": tasks or {}, "build": build}
-        return data_of_tables(spec, folder, task=task, transforms=transforms, overwrite=overwrite, show=show)
 
     @property
     def num_nodes(self) -> int:

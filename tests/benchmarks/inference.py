@@ -1,7 +1,7 @@
 """A model's output for all nodes: layer by layer, beside the whole graph at once, and beside sampled neighbourhoods.
 
-    python -m tests.benchmarks.inference           # 2 M nodes and 60 M edges: about five minutes, 6 GB of memory
-    python -m tests.benchmarks.inference --quick   # 200 k nodes and 4 M edges, beside PyG's whole pass: a minute
+python -m tests.benchmarks.inference           # 2 M nodes and 60 M edges: about five minutes, 6 GB of memory
+python -m tests.benchmarks.inference --quick   # 200 k nodes and 4 M edges, beside PyG's whole pass: a minute
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ class PyGSAGE(nn.Module):
 def beside_whole_pass(num_nodes: int = 200_000, num_edges: int = 4_000_000) -> list[tuple[str, float, float]]:
     data, model = random_data(num_nodes, num_edges, 1), PyGSAGE().eval()
     indptr, indices = data.graph.indptr, data.graph.indices
-    edge_index = torch.from_numpy(np.stack([indices, np.repeat(np.arange(num_nodes), np.diff(indptr))]).astype(np.int64))
+    edge_index = torch.from_numpy(
+        np.stack([indices, np.repeat(np.arange(num_nodes), np.diff(indptr))]).astype(np.int64)
+    )
     ours, *of_ours = spent(lambda: infer(model, data, batch_format="pyg", progress=False))
     with torch.no_grad():
         whole, *of_whole = spent(lambda: model(data.x.rows, edge_index))  # type: ignore[union-attr]
@@ -100,13 +102,17 @@ def main() -> None:
                 )
                 _, seconds, cpu = spent(work)
             found.append((f"2 M nodes, 60 M edges, {what}: infer", seconds, cpu))
-        found.append(("the same, mini-batches of 1000 whole neighbourhoods (one measured)", by_sampling(data, 1000), 0.0))
+        found.append(
+            ("the same, mini-batches of 1000 whole neighbourhoods (one measured)", by_sampling(data, 1000), 0.0)
+        )
     table = Table("", "seconds", "processor seconds")
     for name, seconds, cpu in found:
         table.add_row(name, f"{seconds:.1f}", f"{cpu:.1f}" if cpu else "")
     console = Console(width=120)
     console.print(table)
-    console.print(f"resident at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB, mapped files included")
+    console.print(
+        f"resident at most: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB, mapped files included"
+    )
 
 
 if __name__ == "__main__":

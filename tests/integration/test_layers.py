@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_gnnload import RandomWalkSampler
-from lightning_gnnload.adapters.dgl import ToDGL, graph_data_from_dgl
+from lightning_gnnload import GraphData, RandomWalkSampler
+from lightning_gnnload.adapters.dgl import ToDGL
 from tests.integration.layers import page
 from tests.runif import RunIf
 
@@ -81,7 +81,7 @@ def test_the_layers_of_dgls_pinsage_example() -> None:
         return [h, *torch.autograd.grad(h.cos().sum(), list(model.parameters()))]
 
     walks = RandomWalkSampler(num_layers=2, num_neighbors=3)
-    batch = walks.sample(graph_data_from_dgl(graph()).graph, SEEDS, seed=1)
+    batch = walks.sample(GraphData.from_dgl(graph()).graph, SEEDS, seed=1)
     _, _, ours = ToDGL()(batch)
     assert LONELY in SEEDS  # whose destination has no weights to divide by
     assert all(len(block.edata["weights"].unique()) > 1 for block in ours)

@@ -203,14 +203,12 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
 
         Args:
             graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
-            **settings: this class's, and those of :func:`.graph_data_from_dgl`: ``tables``, ``edge_tables``,
-                ``edge_weight_name``, ``time_name``, ``train``, ``val``, ``test``.
+            **settings: this class's, and those of :meth:`.GraphData.from_dgl`: ``tables``, ``edge_tables``,
+                ``edge_weight_name``, ``time_name``, ``train``, ``val``, ``test``, ``user_ids``, ``without``.
         """
-        from lightning_gnnload.adapters.dgl import graph_data_from_dgl
-
         names = ("feature_name", "label_name", "edge_feature_name")  # which both need
         both = {name: settings[name] for name in names if name in settings}
-        graph_data = graph_data_from_dgl(graph, **_taken(settings, graph_data_from_dgl))
+        graph_data = GraphData.from_dgl(graph, **_taken(settings, GraphData.from_dgl))
         return cls(graph_data, **({"batch_format": "dgl"} | settings | both))
 
     @classmethod
@@ -220,15 +218,16 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
 
         Args:
             data: splits are its masks ``train_mask`` and so on, unless ids are given.
-            **settings: this class's, and those of :func:`.graph_data_from_pyg`: ``tables``, ``edge_tables``,
-                ``edge_feature_name``, ``time_attr``, ``train``, ``val``, ``test``.
+            **settings: this class's, and those of :meth:`.GraphData.from_pyg`: ``tables``, ``edge_tables``,
+                ``edge_feature_name``, ``time_attr``, ``train``, ``val``, ``test``, ``user_ids``, ``without``.
         """
-        from lightning_gnnload.adapters.pyg import graph_data_from_pyg
-        from lightning_gnnload.adapters.pyg_stores import template_of
+        from lightning_gnnload.adapters.pyg import read_pyg
+        from lightning_gnnload.adapters.pyg_stores import set_apart, template_of
 
-        graph_data = graph_data_from_pyg(data, **_taken(settings, graph_data_from_pyg))
-        module = cls(graph_data, **{"batch_format": "pyg", **settings})
-        module._template = template_of(data)
+        given = _taken(settings, GraphData.from_pyg)
+        settings = {"batch_format": "pyg", **settings}
+        module = cls(read_pyg(data, **given, repeats=settings["batch_format"] == "pyg"), **settings)
+        module._template = template_of(set_apart(data, given.get("user_ids"), given.get("without", ()))[0])
         return module
 
     # The data, once it is there.

@@ -18,8 +18,8 @@ import dgl.nn.pytorch as nn
 import torch
 from torch.nn import Linear
 
-from lightning_gnnload import NeighborSampler, Sampler, ShadowSampler
-from lightning_gnnload.adapters.dgl import ToDGL, graph_data_from_dgl
+from lightning_gnnload import GraphData, NeighborSampler, Sampler, ShadowSampler
+from lightning_gnnload.adapters.dgl import ToDGL
 
 N, E, WIDTH, TYPES, LONELY = 60, 300, 8, 3, 59
 SEEDS = [7, 3, LONELY, 0]
@@ -233,7 +233,7 @@ def graph() -> Any:
 
 
 def _ours(sampler: Sampler, seeds: list[int]) -> list[Any]:
-    data = graph_data_from_dgl(graph())
+    data = GraphData.from_dgl(graph())
     return ToDGL(edge_order=data.graph.edge_order)(sampler.sample(data.graph, seeds, seed=1))[2]
 
 

@@ -16,8 +16,8 @@ from torch.nn import Linear, Module
 from torch_geometric import __version__
 from torch_geometric.data import Data
 
-from lightning_gnnload import NeighborSampler
-from lightning_gnnload.adapters.pyg import graph_data_from_pyg, to_pyg
+from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload.adapters.pyg import to_pyg
 
 N, E, WIDTH, TYPES, LONELY = 500, 900, 8, 2, 499
 SEEDS = [7, 3, LONELY, 0]
@@ -180,7 +180,7 @@ def graph(both_ways: bool) -> Data:
 
 
 def sampled(whole: Data, fanouts: list[int], seeds: list[int], replace: bool = False) -> Data:
-    data = graph_data_from_pyg(whole).graph
+    data = GraphData.from_pyg(whole).graph
     sampler = NeighborSampler(fanouts, replace=replace, expand="new", edge_ids=True)
     return to_pyg(sampler.sample(data, seeds, seed=1), data.edge_order)
 

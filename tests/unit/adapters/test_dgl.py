@@ -1,4 +1,4 @@
-"""ToDGL and graph_data_from_dgl: nothing of a mini-batch or graph is lost or moved on the way."""
+"""ToDGL and GraphData.from_dgl: nothing of a mini-batch or graph is lost or moved on the way."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lightning_gnnload import (
     RandomWalkSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.adapters.dgl import ToDGL, graph_data_from_dgl
+from lightning_gnnload.adapters.dgl import ToDGL
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 from tests.runif import RunIf
 
@@ -215,7 +215,7 @@ def test_edge_ids_are_those_of_the_users_graph(idtype: torch.dtype, created: str
     graph = dgl.graph(edge_list(), num_nodes=N, idtype=idtype)
     if created == "csc":  # DGL then leaves the edge ids out
         graph = dgl.graph(("csc", (*graph.adj_tensors("csc")[:2], [])), num_nodes=N, idtype=idtype)
-    data = graph_data_from_dgl(graph)
+    data = GraphData.from_dgl(graph)
     batch = a_batch(edge_ids=True, graph=data.graph)
     _, _, blocks = ToDGL(edge_order=data.graph.edge_order)(batch)
     for block in blocks:
@@ -248,7 +248,7 @@ def test_a_graph_keeps_its_edges_columns_and_splits() -> None:
     graph = dgl.graph((src, dst), num_nodes=N)
     graph.ndata["feat"], graph.ndata["label"] = torch.randn(N, 5), torch.arange(N)
     graph.ndata["train_mask"], graph.ndata["test_mask"] = torch.arange(N) < 4, torch.arange(N) >= 38
-    data = graph_data_from_dgl(graph)
+    data = GraphData.from_dgl(graph)
     ends = np.repeat(np.arange(N), data.graph.in_degrees)
     assert data.graph.edge_order is not None
     assert np.array_equal(data.graph.indices, src.numpy()[data.graph.edge_order])
@@ -264,10 +264,10 @@ def test_columns_that_are_not_there() -> None:
     import dgl
 
     graph = dgl.graph(([0], [1]))
-    data = graph_data_from_dgl(graph)
+    data = GraphData.from_dgl(graph)
     assert (data.x, data.y) == (None, None)
     with pytest.raises(GraphDataError, match=r"label_name='year'.*\[\]"):
-        graph_data_from_dgl(graph, label_name="year")
+        GraphData.from_dgl(graph, label_name="year")
 
 
 @needs_dgl
@@ -276,10 +276,10 @@ def test_tables_and_edge_features_that_are_not_there() -> None:
 
     graph = dgl.graph(edge_list(), num_nodes=N)
     with pytest.raises(GraphDataError, match=r"tables='year', but the graph's ndata holds only \[\]"):
-        graph_data_from_dgl(graph, tables=["year"])
+        GraphData.from_dgl(graph, tables=["year"])
     for argument in ("edge_feature_name", "edge_weight_name"):
         with pytest.raises(GraphDataError, match=rf"{argument}='w', but the graph's edata holds only \[\]"):
-            graph_data_from_dgl(graph, **{argument: "w"})
+            GraphData.from_dgl(graph, **{argument: "w"})
 
 
 def graph_with_everything() -> Any:
@@ -340,15 +340,15 @@ def test_blocks_carry_the_columns_that_were_asked_for() -> None:
 
 @needs_dgl
 def test_splits_may_be_given() -> None:
-    data = graph_data_from_dgl(graph_with_everything(), val=[3, 1], test=torch.arange(N) > 37)
+    data = GraphData.from_dgl(graph_with_everything(), val=[3, 1], test=torch.arange(N) > 37)
     assert (len(data.train), data.val.tolist(), data.test.tolist()) == (20, [3, 1], [38, 39])
 
 
 @needs_dgl
 def test_samplers_draw_by_the_weights_and_types_of_a_graph() -> None:
     mine = graph_with_everything()
-    assert graph_data_from_dgl(mine).graph.edge_weight is None  # none of its columns is one until it is named
-    graph = graph_data_from_dgl(mine, edge_weight_name="w").graph
+    assert GraphData.from_dgl(mine).graph.edge_weight is None  # none of its columns is one until it is named
+    graph = GraphData.from_dgl(mine, edge_weight_name="w").graph
     assert np.array_equal(graph.edge_weight, mine.edata["w"].numpy()[graph.edge_order])
     assert np.array_equal(graph.edge_type, (np.arange(E) % 5)[graph.edge_order])
 
@@ -374,10 +374,10 @@ def test_a_weighted_graph_of_any_origin_has_its_weights_in_the_blocks() -> None:
 )
 def test_what_is_no_graph_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphDataError, match=message):
-        graph_data_from_dgl(make())
+        GraphData.from_dgl(make())
 
 
-@pytest.mark.parametrize("use", [ToDGL, lambda: graph_data_from_dgl(None)])
+@pytest.mark.parametrize("use", [ToDGL, lambda: GraphData.from_dgl(None)])
 def test_without_dgl_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]) -> None:
     monkeypatch.setitem(sys.modules, "dgl", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[dgl\]"):

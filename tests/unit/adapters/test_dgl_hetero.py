@@ -1,4 +1,4 @@
-"""ToTypedDGL and graph_data_from_dgl with types: what DGL's own sampler and DataLoader give on a heterograph."""
+"""ToTypedDGL and GraphData.from_dgl with types: what DGL's own sampler and DataLoader give on a heterograph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, SeedTable
-from lightning_gnnload.adapters.dgl import graph_data_from_dgl
 from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL
 from lightning_gnnload.adapters.dgl_relations import block_of, graph_of
 from lightning_gnnload.adapters.graphs import to_dgl_graph
@@ -190,7 +189,7 @@ def filled() -> Any:
 
 def test_a_heterograph_keeps_its_types_columns_and_splits() -> None:
     graph = filled()
-    mine = graph_data_from_dgl(graph, edge_weight_name="w", time_name="at")
+    mine = GraphData.from_dgl(graph, edge_weight_name="w", time_name="at")
     types = mine.graph.types
     assert types is not None
     assert set(types.edge_types) == set(KINDS)
@@ -204,12 +203,12 @@ def test_a_heterograph_keeps_its_types_columns_and_splits() -> None:
     assert sum(mine.graph.clock.timed) == 1
     for settings in ({"feature_name": "h"}, {"label_name": "h"}, {"edge_weight_name": "h"}, {"time_name": "h"}):
         with pytest.raises(GraphDataError, match="='h'"):
-            graph_data_from_dgl(graph, **settings)
+            GraphData.from_dgl(graph, **settings)
 
 
 def test_the_way_back_gives_the_same_graph() -> None:
     graph = filled()
-    again = to_dgl_graph(graph_data_from_dgl(graph))
+    again = to_dgl_graph(GraphData.from_dgl(graph))
     assert (again.ntypes, again.canonical_etypes) == (graph.ntypes, graph.canonical_etypes)
     frames = [(again.nodes[kind].data, graph.nodes[kind].data) for kind in graph.ntypes]
     frames += [(again.edges[kind].data, graph.edges[kind].data) for kind in graph.canonical_etypes]
@@ -228,7 +227,7 @@ def test_times_and_the_way_back_without_types() -> None:
 
     graph = dgl.graph(([1, 2, 3], [0, 0, 0]), num_nodes=5)
     graph.ndata["feat"], graph.edata["at"] = torch.randn(5, 2), torch.tensor([30, 10, 20])
-    mine = graph_data_from_dgl(graph, time_name="at")
+    mine = GraphData.from_dgl(graph, time_name="at")
     assert mine.graph.in_neighbors(0).tolist() == [2, 3, 1]
     again = to_dgl_graph(mine)
     assert torch.equal(again.edges(order="eid")[0], graph.edges(order="eid")[0])
@@ -260,7 +259,7 @@ def test_a_data_module_gives_every_column_of_the_users_graph() -> None:
 
 def test_rows_of_a_table_are_columns_of_their_seeds() -> None:
     rows = SeedTable([3, 3, 7], node_type="paper", time=[500, 2500, 2500], y=[0, 1, 0])
-    data = GraphData(graph_data_from_dgl(heterograph()).graph, train=rows)
+    data = GraphData(GraphData.from_dgl(heterograph()).graph, train=rows)
     sampler = NeighborSampler([4, 3], sharing="disjoint")
     module = GraphDataModule(data, sampler, batch_size=3, batch_format="dgl", order="sequential")
     [(_, output_nodes, blocks)] = module.train_dataloader()

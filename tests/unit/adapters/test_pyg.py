@@ -1,4 +1,4 @@
-"""to_pyg and graph_data_from_pyg: nothing of a mini-batch or graph is lost or moved on the way."""
+"""to_pyg and GraphData.from_pyg: nothing of a mini-batch or graph is lost or moved on the way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lightning_gnnload import (
     ShadowSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.adapters.pyg import graph_data_from_pyg, to_pyg
+from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, MissingExtraError, SamplerConfigError
 from tests.runif import RunIf
 
@@ -131,7 +131,7 @@ def test_edge_ids_are_columns_of_the_users_edge_index() -> None:
     from torch_geometric.data import Data
 
     edge_index = torch.stack(edge_list())
-    graph = graph_data_from_pyg(Data(edge_index=edge_index, num_nodes=N)).graph
+    graph = GraphData.from_pyg(Data(edge_index=edge_index, num_nodes=N)).graph
     batch = NeighborSampler([3, 2], expand="new", edge_ids=True).sample(graph, SEEDS)
     data = to_pyg(batch, edge_order=graph.edge_order)
     assert torch.equal(edge_index[:, data.e_id], data.n_id[data.edge_index])
@@ -145,7 +145,7 @@ def test_a_graph_keeps_its_edges_columns_and_splits() -> None:
     src, dst = edge_list()
     mine = Data(x=torch.randn(N, 5), edge_index=torch.stack([src, dst]), y=torch.arange(N), edge_weight=torch.rand(E))
     mine.train_mask, mine.test_mask = torch.arange(N) < 4, torch.arange(N) >= 38
-    data = graph_data_from_pyg(mine)
+    data = GraphData.from_pyg(mine)
     order = data.graph.edge_order
     assert order is not None
     assert np.array_equal(data.graph.indices, src.numpy()[order])
@@ -163,7 +163,7 @@ def test_a_sparse_adjacency_is_read_by_rows_as_destinations() -> None:
 
     src, dst = edge_list()
     rows = torch.sparse_coo_tensor(torch.stack([dst, src]), torch.ones(E), (N, N)).coalesce().to_sparse_csr()
-    graph = graph_data_from_pyg(Data(adj_t=rows, num_nodes=N)).graph
+    graph = GraphData.from_pyg(Data(adj_t=rows, num_nodes=N)).graph
     for node in range(N):
         assert set(graph.in_neighbors(node)) == set(src[dst == node].tolist())
 
@@ -172,7 +172,7 @@ def test_a_sparse_adjacency_is_read_by_rows_as_destinations() -> None:
 def test_nodes_without_edges_are_counted() -> None:
     from torch_geometric.data import Data
 
-    data = graph_data_from_pyg(Data(x=torch.zeros(5, 1), edge_index=torch.tensor([[0], [1]])))
+    data = GraphData.from_pyg(Data(x=torch.zeros(5, 1), edge_index=torch.tensor([[0], [1]])))
     assert data.num_nodes == 5
 
 
@@ -250,11 +250,11 @@ def test_a_batch_carries_the_attributes_that_were_asked_for() -> None:
 @needs_pyg
 def test_samplers_draw_by_the_weights_and_types_of_a_data() -> None:
     mine = graph_with_everything()
-    graph = graph_data_from_pyg(mine, edge_tables=[]).graph
+    graph = GraphData.from_pyg(mine, edge_tables=[]).graph
     assert np.array_equal(graph.edge_weight, mine.edge_weight.numpy()[graph.edge_order])
     assert np.array_equal(graph.edge_type, mine.edge_type.numpy()[graph.edge_order])
     with pytest.warns(UserWarning, match="edge_weight of the graph: mini-batches carry it, but no sampler can draw"):
-        signed = graph_data_from_pyg(graph_with_everything().update({"edge_weight": torch.randn(E)}))
+        signed = GraphData.from_pyg(graph_with_everything().update({"edge_weight": torch.randn(E)}))
     assert signed.graph.edge_weight is None
     assert "edge_weight" in signed.edge_tables
 
@@ -278,46 +278,49 @@ def test_a_weighted_graph_of_any_origin_has_its_weights_in_the_batch() -> None:
 @needs_pyg
 def test_splits_may_be_given() -> None:
     mine = graph_with_everything(val_mask=torch.ones(N, 2, dtype=torch.bool))
-    data = graph_data_from_pyg(mine, train=[3, 1], val=mine.val_mask[:, 0], test=torch.tensor([5]))
+    data = GraphData.from_pyg(mine, train=[3, 1], val=mine.val_mask[:, 0], test=torch.tensor([5]))
     assert (data.train.tolist(), len(data.val), data.test.tolist()) == ([3, 1], N, [5])
     with pytest.raises(GraphDataError, match=r"val_mask has the shape \[40, 2\].*val=val_mask\[:, 0\]"):
-        graph_data_from_pyg(mine)
+        GraphData.from_pyg(mine)
 
 
 @needs_pyg
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"texts": ["a"] * N}, r"'texts' of the PyG graph is a list, but a tensor.*Leave it out by naming the others"),
+        (
+            {"texts": ["a"] * N},
+            r"'texts' of the PyG graph is a list, but a tensor.*without=\['texts'\]; or.*user_ids='texts'",
+        ),
         ({"my_index": torch.zeros(2, N)}, r"'my_index' of the PyG graph is \[2, 40\] with its entries in another dim"),
         ({"edge_names": ["a"] * E}, r"'edge_names' of the PyG graph is a list"),
         ({"a-b": torch.zeros(N)}, r"'a-b' cannot name a table.*Rename it, or leave it out"),
         ({"x": torch.zeros(N)}, r"features x must be \[rows, F\]"),
-        ({"x": torch.zeros(N - 1, 2), "num_nodes": N}, r"features x has 39 rows, but the graph has 40 nodes"),
+        ({"x": torch.zeros(N - 1, 2), "num_nodes": N}, r"'x' of the PyG graph has 39 rows, but there are 40 nodes"),
     ],
 )
 def test_what_cannot_be_carried_is_named(more: dict[str, Any], message: str) -> None:
     mine = graph_with_everything().update(more)
     with pytest.raises(GraphDataError, match=message):
-        graph_data_from_pyg(mine)
+        GraphData.from_pyg(mine)
     if "x" not in more:
-        assert graph_data_from_pyg(mine, tables=["year"], edge_tables=[]).tables.keys() == {"year"}
+        assert GraphData.from_pyg(mine, tables=["year"], edge_tables=[]).tables.keys() == {"year"}
 
 
 @needs_pyg
 def test_attributes_that_are_not_there_or_fit_no_edge() -> None:
     mine = graph_with_everything()
     with pytest.raises(GraphDataError, match=r"tables='age', but the PyG graph holds only .*'year'"):
-        graph_data_from_pyg(mine, tables=["age"])
+        GraphData.from_pyg(mine, tables=["age"])
     with pytest.raises(GraphDataError, match=r"edge_feature_name='year', but the PyG graph holds only .*'edge_time'"):
-        graph_data_from_pyg(mine, edge_feature_name="year")
+        GraphData.from_pyg(mine, edge_feature_name="year")
     mine.adj_t = torch.sparse_coo_tensor(mine.edge_index.flip(0), torch.ones(E), (N, N)).coalesce()
     mine.edge_index = None
     with pytest.raises(
         GraphDataError, match=r"'edge_attr': which row belongs to which entry of adj_t.*edge_tables=\[\]"
     ):
-        graph_data_from_pyg(mine)
-    assert graph_data_from_pyg(mine, edge_tables=[]).edge_x is None
+        GraphData.from_pyg(mine)
+    assert GraphData.from_pyg(mine, edge_tables=[]).edge_x is None
 
 
 @needs_pyg
@@ -353,10 +356,10 @@ def without_edges() -> Any:
 )
 def test_what_is_no_graph_is_refused(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(GraphDataError, match=message):
-        graph_data_from_pyg(make())
+        GraphData.from_pyg(make())
 
 
-@pytest.mark.parametrize("use", [lambda: to_pyg(a_batch()), lambda: graph_data_from_pyg(None)])
+@pytest.mark.parametrize("use", [lambda: to_pyg(a_batch()), lambda: GraphData.from_pyg(None)])
 def test_without_pyg_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, use: Callable[[], Any]) -> None:
     monkeypatch.setitem(sys.modules, "torch_geometric", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[pyg\]"):

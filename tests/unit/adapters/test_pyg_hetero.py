@@ -1,4 +1,4 @@
-"""to_hetero_data and graph_data_from_pyg with types: what PyG's own NeighborLoader would give for the same draws."""
+"""to_hetero_data and GraphData.from_pyg with types: what PyG's own NeighborLoader would give for the same draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
 from lightning_gnnload.adapters.graphs import to_pyg_graph
-from lightning_gnnload.adapters.pyg import graph_data_from_pyg
 from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
@@ -251,7 +250,7 @@ def test_models_of_pyg_run_and_train() -> None:
 
 def test_a_hetero_data_keeps_its_types_columns_and_splits() -> None:
     data = whole()
-    mine = graph_data_from_pyg(data)
+    mine = GraphData.from_pyg(data)
     types = mine.graph.types
     assert types is not None
     assert (types.node_types, types.num_nodes) == (tuple(NODES), tuple(NODES.values()))
@@ -275,7 +274,7 @@ def test_a_hetero_data_keeps_its_types_columns_and_splits() -> None:
 def test_times_become_those_of_the_graph() -> None:
     data = whole()
     data[KINDS[5]].time = torch.arange(40).flip(0) * 7
-    mine = graph_data_from_pyg(data, time_attr="time")
+    mine = GraphData.from_pyg(data, time_attr="time")
     graph = mine.graph
     assert graph.clock is not None
     assert graph.clock.timed.tolist() == [False, True, True, True, False, True, True]  # from papers, or of their own
@@ -284,22 +283,22 @@ def test_times_become_those_of_the_graph() -> None:
     own = np.flatnonzero(graph.edge_types_of(np.arange(graph.num_edges)) == 5)
     assert graph.edge_time[own].tolist() == [(39 - row) * 7 for row in graph.edge_order[own]]
     with pytest.raises(GraphDataError, match="time_attr='when'"):
-        graph_data_from_pyg(data, time_attr="when")
+        GraphData.from_pyg(data, time_attr="when")
 
 
 def test_times_of_a_data_become_those_of_the_graph() -> None:
     from torch_geometric.data import Data
 
     edge_index, time = torch.tensor([[1, 2, 3], [0, 0, 0]]), torch.tensor([30, 10, 20])
-    mine = graph_data_from_pyg(Data(edge_index=edge_index, time=time, num_nodes=4, edge_type=time), time_attr="time")
+    mine = GraphData.from_pyg(Data(edge_index=edge_index, time=time, num_nodes=4, edge_type=time), time_attr="time")
     assert mine.graph.in_neighbors(0).tolist() == [2, 3, 1]
     assert mine.graph.types is None
     assert set(mine.edge_tables) == {"time", "edge_type"}
-    assert graph_data_from_pyg(Data(edge_index=edge_index, time=time, num_nodes=4)).graph.clock is None
+    assert GraphData.from_pyg(Data(edge_index=edge_index, time=time, num_nodes=4)).graph.clock is None
 
 
 def test_columns_that_were_asked_for_and_splits_that_were_given() -> None:
-    mine = graph_data_from_pyg(
+    mine = GraphData.from_pyg(
         whole(), tables=["age"], edge_tables="since", train={"paper": [3]}, val={"paper": torch.arange(30) > 27}
     )
     assert set(mine.tables) == {"x.paper", "x.author", "x.venue", "age.author"}
@@ -310,7 +309,7 @@ def test_columns_that_were_asked_for_and_splits_that_were_given() -> None:
 def test_splits_may_be_tables_beside_masks() -> None:
     papers = SeedTable([3, 3], node_type="paper", y=[1, 0])
     links = SeedTable(src=[0], dst=[1], edge_type=KINDS[0])
-    mine = graph_data_from_pyg(whole(), val=papers, test=links)
+    mine = GraphData.from_pyg(whole(), val=papers, test=links)
     assert (mine.table("train"), mine.table("val"), mine.table("test")) == (None, papers, links)
     assert mine.split("train", "paper").tolist() == list(range(12))
     assert mine.labels_of("paper") is not None  # which the mask's seeds have
@@ -329,29 +328,29 @@ def test_splits_may_be_tables_beside_masks() -> None:
 )
 def test_what_is_not_there_is_named(settings: dict[str, Any], says: str) -> None:
     with pytest.raises(GraphDataError, match=says):
-        graph_data_from_pyg(whole(), **settings)
+        GraphData.from_pyg(whole(), **settings)
 
 
 def test_attributes_that_no_mini_batch_can_carry_are_named() -> None:
     data = whole()
     data["author"].words = ["a"] * NODES["author"]
     with pytest.raises(GraphDataError, match=r"'words'.*a list"):
-        graph_data_from_pyg(data)
-    assert "age.author" in graph_data_from_pyg(data, tables=["age"]).tables
+        GraphData.from_pyg(data)
+    assert "age.author" in GraphData.from_pyg(data, tables=["age"]).tables
     data = whole()
     data[KINDS[5]].other_edge_index = torch.zeros(2, 40)
     with pytest.raises(GraphDataError, match="other_edge_index"):
-        graph_data_from_pyg(data)
+        GraphData.from_pyg(data)
     data = whole()
     data["author"].y = torch.zeros(20)
     with pytest.warns(UserWarning, match="'y' of author"):
-        mine = graph_data_from_pyg(data)
+        mine = GraphData.from_pyg(data)
     assert mine.y[:30].tolist() == data["paper"].y.tolist()
 
 
 def test_the_way_back_gives_the_same_graph() -> None:
     data = whole()
-    again = to_pyg_graph(graph_data_from_pyg(data))
+    again = to_pyg_graph(GraphData.from_pyg(data))
     assert (again.node_types, again.edge_types) == (data.node_types, data.edge_types)
     for mine, wanted in zip(again.node_stores + again.edge_stores, data.node_stores + data.edge_stores, strict=True):
         keys = {key for key, value in wanted.items() if isinstance(value, torch.Tensor)}
@@ -375,7 +374,7 @@ def test_the_way_back_without_types() -> None:
         val_mask=torch.arange(4) > 1,
         num_nodes=4,
     )
-    again = to_pyg_graph(graph_data_from_pyg(data))
+    again = to_pyg_graph(GraphData.from_pyg(data))
     assert set(again.keys()) == set(data.keys())
     for key, rows in data.to_dict().items():
         assert torch.equal(again[key], rows) if isinstance(rows, torch.Tensor) else again[key] == rows, key
@@ -415,7 +414,7 @@ def test_a_data_module_gives_what_pygs_own_loader_makes_of_the_sample(fanouts: A
 def test_rows_of_a_table_give_pygs_input_id_and_seed_time() -> None:
     data = whole()
     table = SeedTable([3, 3, 7], node_type="paper", time=[500, 2500, 2500], y=[0, 1, 0], columns={"kind": [7, 8, 9]})
-    graph_data = graph_data_from_pyg(data, time_attr="time")
+    graph_data = GraphData.from_pyg(data, time_attr="time")
     graph_data = GraphData(graph_data.graph, x={"paper": data["paper"].x}, train=table)
     module = GraphDataModule(
         graph_data, NeighborSampler([4, 3], expand="new"), batch_size=3, batch_format="pyg", order="sequential"
@@ -437,7 +436,7 @@ def test_rows_of_a_table_give_pygs_input_id_and_seed_time() -> None:
 
 
 def test_blocks_of_a_typed_graph_are_cut_by_type_and_the_same_each_time() -> None:
-    data = graph_data_from_pyg(whole())
+    data = GraphData.from_pyg(whole())
 
     def batches() -> list[TypedMiniBatch]:
         return list(GraphDataModule(data, NeighborSampler([4, 3]), batch_size=5, num_threads=2).train_dataloader())

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from examples.models import GAT, GCN, GraphSAGE, LinkSAGE
-from lightning_gnnload import Block, GraphData, GraphDataModule, MiniBatch, NeighborSampler, SeedTable, infer, score_links
+from lightning_gnnload import (
+    Block,
+    GraphData,
+    GraphDataModule,
+    MiniBatch,
+    NeighborSampler,
+    SeedTable,
+    infer,
+    score_links,
+)
 from lightning_gnnload.errors import InferenceError
 from tests.runif import RunIf
 from tests.unit.inference.models import HIDDEN, NUM_NODES, WIDTH, edges, features, flat_data

@@ -1,0 +1,117 @@
+"""NetworkX's graphs as GraphData."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.adapters.columns import chosen, drawable_weights, split_ids, times_of
+from lightning_gnnload.adapters.named_columns import as_features, columns_of_dicts, left_out, single
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.userids import UserIds
+from lightning_gnnload.errors import GraphDataError
+
+_KEY = "key"  # of an edge of a multigraph
+
+
+def read_networkx(
+    graph: Any,
+    feature_name: str,
+    label_name: str,
+    *,
+    edge_feature_name: str | None,
+    edge_weight_name: str,
+    time_name: str | None,
+    splits: Mapping[str, Any],
+    without: Iterable[str],
+) -> Any:
+    """Does what :meth:`.GraphData.from_networkx` says."""
+    if not (hasattr(graph, "adj") and hasattr(graph, "is_directed") and hasattr(graph, "nodes")):
+        raise GraphDataError(
+            f"GraphData.from_networkx: a NetworkX graph is needed, but a {type(graph).__name__} was given."
+        )
+    keys, edges = list(graph.nodes), _edges(graph)
+    of_nodes, of_edges = [graph.nodes[key] for key in keys], [attributes for _, _, attributes in edges]
+    names = {name for row in (*of_nodes, *of_edges, graph.graph) for name in row}
+    without = left_out(without, names, "the NetworkX graph")
+    if whole := [name for name in graph.graph if name not in without]:
+        warnings.warn(
+            f"{', '.join(map(repr, whole))} of the NetworkX graph: no attribute of nodes or edges, but of the graph, "
+            f"which GraphData does not carry. without=[...] leaves it out without this warning.",
+            stacklevel=3,
+        )
+    nodes = columns_of_dicts(of_nodes, keys, "nodes", without)
+    columns = columns_of_dicts(of_edges, [(src, dst) for src, dst, _ in edges], "edges", without)
+    for argument, name, usual, held in (
+        ("feature_name", feature_name, "x", nodes),
+        ("label_name", label_name, "y", nodes),
+        ("edge_feature_name", edge_feature_name, None, columns),
+        ("edge_weight_name", edge_weight_name, "weight", columns),
+        ("time_name", time_name, None, nodes | columns),
+    ):
+        if name != usual:
+            chosen(held, name, argument, "the NetworkX graph")
+    number = {key: at for at, key in enumerate(keys)}
+    src, dst = (np.array([number[edge[end]] for edge in edges], np.int64) for end in (0, 1))
+    if not graph.is_directed():  # the way back, but for loops, which are their own
+        back = np.flatnonzero(src != dst)
+        src, dst = np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]])
+        columns = {name: np.concatenate([rows, rows[back]]) for name, rows in columns.items()}
+    topology = Graph.from_coo(
+        src,
+        dst,
+        len(keys),
+        edge_weight=drawable_weights(repr(edge_weight_name), columns.get(edge_weight_name)),
+        edge_time=times_of(columns, time_name),
+        node_time=times_of(nodes, time_name),
+        keep_order=True,
+    )
+    edge_x = None if edge_feature_name is None else columns.pop(edge_feature_name)
+    tables = {name: rows for name, rows in nodes.items() if name not in (feature_name, label_name)}
+    return GraphData(
+        topology,
+        x=as_features(nodes.get(feature_name)),
+        y=single(nodes.get(label_name)),
+        **split_ids(splits, nodes, len(keys)),
+        tables=tables,
+        edge_x=as_features(edge_x),
+        edge_tables=columns,
+        user_ids=_user_ids(keys),
+    )
+
+
+def _edges(graph: Any) -> list[tuple[Any, Any, Mapping[Any, Any]]]:
+    """Returns source, destination and attributes of each edge. The keys of a multigraph's are ``"key"`` among these,
+    unless they only count the edges of a pair."""
+    if not graph.is_multigraph():
+        return list(graph.edges(data=True))
+    edges, counts = list(graph.edges(keys=True, data=True)), Counter[Any]()
+    only_count = True
+    for src, dst, key, _ in edges:
+        only_count &= key == counts[src, dst]
+        counts[src, dst] += 1
+    if only_count:
+        return [(src, dst, attributes) for src, dst, _, attributes in edges]
+    if any(_KEY in attributes for *_, attributes in edges):
+        raise GraphDataError(f"edges have keys and an attribute {_KEY!r}. Rename one of them.")
+    return [(src, dst, {_KEY: key, **attributes}) for src, dst, key, attributes in edges]
+
+
+def _user_ids(keys: list[Any]) -> UserIds | None:
+    if keys == list(range(len(keys))):
+        return None  # they are the nodes' numbers
+    if all(type(key) is int for key in keys):
+        return UserIds.of(keys, column="node")
+    texts = [str(key) for key in keys]
+    if len(set(texts)) < len(texts):
+        twice = Counter(texts).most_common(1)[0][0]
+        raise GraphDataError(
+            f"several nodes of the NetworkX graph are {twice!r} as text. Name them anew: "
+            f"networkx.convert_node_labels_to_integers(graph, label_attribute='name')."
+        )
+    return UserIds.of(texts, column="node")

@@ -1,0 +1,48 @@
+"""SciPy's sparse matrices as GraphData."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.adapters.columns import drawable_weights
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import GraphDataError
+
+
+def read_scipy(matrix: Any, orientation: str, columns: Mapping[str, Any]) -> Any:
+    """Does what :meth:`.GraphData.from_scipy` says; ``columns`` are further arguments of GraphData."""
+    if not hasattr(matrix, "tocoo"):
+        raise GraphDataError(
+            f"GraphData.from_scipy: a sparse matrix or array of SciPy is needed, but a {type(matrix).__name__} was "
+            f"given. Of a dense one make scipy.sparse.csr_array(matrix)."
+        )
+    if orientation not in ("src_dst", "dst_src"):
+        raise GraphDataError(
+            f"GraphData.from_scipy: orientation={orientation!r} is not known. Give 'src_dst' where A[i, j] is an edge "
+            f"from i to j, or 'dst_src' where it is one from j to i."
+        )
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise GraphDataError(
+            f"GraphData.from_scipy: the matrix has the shape {list(matrix.shape)}, but one row and one column a node "
+            f"are needed. Where rows and columns are nodes of two types, build the graph with Graph.from_hetero."
+        )
+    entries = matrix.tocoo()
+    ends = (entries.row, entries.col) if orientation == "src_dst" else (entries.col, entries.row)
+    weights, of_edges = None, dict(columns.get("edge_tables") or {})
+    if bool((entries.data != 1).any()):
+        if num_zeros := int(np.count_nonzero(entries.data == 0)):
+            warnings.warn(
+                f"GraphData.from_scipy: {num_zeros} stored entries are 0, and are edges of weight 0 here. To have "
+                f"none, call matrix.eliminate_zeros() first.",
+                stacklevel=3,
+            )
+        weights = of_edges["edge_weight"] = entries.data
+    graph = Graph.from_coo(
+        *ends, matrix.shape[0], edge_weight=drawable_weights("the matrix's entries", weights), keep_order=True
+    )
+    return GraphData(graph, **{**columns, "edge_tables": of_edges})
