@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import known_cause, with_nearest
+from lightning_gnnload.plugin.commands.reasons import reason, refusal
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
@@ -33,6 +34,14 @@ class GraphCLI(lightning_cli.LightningCLI):
         parser.add_argument(
             "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
         )
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (ValueError, TypeError, RuntimeError, pl.utilities.exceptions.MisconfigurationException) as error:
+            if known_cause(error) is not None:
+                raise
+            raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None
 
     def before_validate(self) -> None:
         self._check_checkpoint("validate")
@@ -85,8 +94,9 @@ def main(_: Sequence[str]) -> int:
 
 
 def _error(parser: lightning_cli.LightningArgumentParser, message: str, cause: Exception | None = None) -> NoReturn:
-    # The class's own, in whose place this one is.
-    type(parser).error(parser, with_nearest(message, parser), cause)
+    # In the place of the class's own, which prints all options first: more than a screen of them.
+    print(f"gnnload: {reason(message) or with_nearest(message, parser)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _exit(error: GnnLoadError) -> NoReturn:
