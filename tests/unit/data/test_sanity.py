@@ -92,6 +92,24 @@ def test_seeds_without_in_neighbours_and_lists_the_wrong_way_round() -> None:
     assert few == ("without in-neighbours, by their own features alone, are 1 of 9 nodes to train on.", False)
 
 
+def test_edges_that_were_given_the_wrong_way_round() -> None:
+    # Seeds 0 to 4 lead to 5 to 9; whoever meant that they hear of these has swapped the ends.
+    seeds, others = np.repeat(np.arange(5), 2), np.tile(np.arange(5, 10), 2)
+    (told,) = sanity_issues(GraphData(Graph.from_coo(seeds, others, 10), train=np.arange(5)), mapped=False)
+    assert told.is_suspicious
+    assert "An edge src -> dst carries features from src into dst" in told.text
+    assert "Graph.from_coo(dst, src)" in told.text
+    assert sanity_issues(GraphData(Graph.from_coo(others, seeds, 10), train=np.arange(5)), mapped=False) == []
+
+
+def test_features_wider_than_the_models_are_told_unless_it_is_as_wide() -> None:
+    data = GraphData(RING, np.zeros((10, 2)))
+    (told,) = sanity_issues(data, mapped=False, double=False)
+    assert told.text.startswith("features x are float64, which a model in float32 does not take")
+    assert sanity_issues(data, mapped=False, double=True) == []
+    assert sanity_issues(GraphData(RING, np.zeros((10, 2), np.float32)), mapped=False, double=False) == []
+
+
 def test_a_data_module_says_it_once() -> None:
     data = GraphDataModule(GraphData(RING, train=[0, 1], val=[1]), NeighborSampler([2]))
     with pytest.warns(UserWarning, match="GraphDataModule: the splits train and val share nodes, 1 in all") as said:
