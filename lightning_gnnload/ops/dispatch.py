@@ -19,7 +19,6 @@ from ..errors import GnnLoadError, SamplerConfigError, SeedError
 from .checks import as_integer, check_apart, check_array, check_choice, check_graph
 from .installed import installed_kernels
 
-
 try:
     from . import _kernels as kernels
 except ImportError as error:

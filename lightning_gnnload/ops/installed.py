@@ -32,9 +32,9 @@ def installed_kernels(error: ImportError) -> ModuleType:
         stamp = file.parent / "_kernels.sources"
         if not (_ROOT / "kernels").is_dir() or not stamp.is_file() or stamp.read_text() != sources_digest(_ROOT):
             raise KernelsMissingError(
-                f"Python imports lightning_gnnload from the source folder {_ROOT}, which holds no compiled kernels, while "
-                f"those of the installed package in {file.parents[2]} were compiled from other sources. Install this "
-                f"folder: pip install --editable {_ROOT}. Or start Python in another folder, and use the installed "
+                f"Python imports lightning_gnnload from the source folder {_ROOT}, which holds no compiled kernels, "
+                f"while those of the installed package in {file.parents[2]} were compiled from other sources. Install "
+                f"this folder: pip install --editable {_ROOT}. Or start Python in another folder, and use the installed "
                 f"package."
             ) from error
         spec = spec_from_file_location(f"{__package__}._kernels", file)
@@ -44,7 +44,7 @@ def installed_kernels(error: ImportError) -> ModuleType:
         spec.loader.exec_module(kernels)
         # As the import system does: whoever imports it by name gets this one.
         sys.modules[spec.name] = kernels
-        setattr(sys.modules[str(__package__)], "_kernels", kernels)
+        sys.modules[str(__package__)].__dict__["_kernels"] = kernels
         return kernels
     is_checkout = (_ROOT / "pyproject.toml").is_file()
     again = f"pip install --editable {_ROOT}" if is_checkout else "pip install --force-reinstall --no-deps ."
