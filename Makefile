@@ -22,7 +22,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup train test test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,9 @@ bench-gpu: $(ready)  ## measure the CUDA path on a GPU (ARGS='--parts gpu_gather
 
 docs: $(docs_ready)  ## the documentation site, into site/
 	$(BIN)/python -m mkdocs build --strict
+
+wheels:  ## wheels for CPython 3.10 to 3.13 into dist/, each tried in a bare environment
+	$(PYTHON) scripts/make_wheels.py $(ARGS)
 
 house: $(ready)  ## redraw the picture of the layers, and list the classes in the glossary
 	$(BIN)/python docs/house.py

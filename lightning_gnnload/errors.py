@@ -97,6 +97,10 @@ class LoaderConfigError(GnnLoadError, ValueError):
     """Data module settings cannot work: batch size, threads, formats."""
 
 
+class UnknownSettingError(LoaderConfigError, TypeError):
+    """A data module, a sampler or a strategy has no setting of that name."""
+
+
 class DataDisagreementError(GnnLoadError):
     """Ranks of a job have loaded different data: mini-batches would depend on who made them."""
 

@@ -11,7 +11,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_gnnload import MiniBatch
 
 from .layers import GATConv, GCNConv, PinSAGEConv, SAGEConv
-from .learner import Learner
+from .learner import Learner, needed
 
 
 class NodeClassifier(Learner):
@@ -48,9 +48,8 @@ class NodeClassifier(Learner):
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds, ``[num_seeds, num_classes]``."""
         batch.expect_layers(len(self.convs))
-        assert batch.x is not None
         first, *others = zip(self.convs, batch.blocks, strict=True)
-        x = first[0](first[1], batch.x)
+        x = first[0](first[1], needed(batch.x, "x", "features"))
         for conv, block in others:
             x = conv(block, self.dropout(x.relu()))
         return x

@@ -11,6 +11,13 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 
 
+def needed(value: Any, name: str, what: str) -> Any:
+    """Returns what a batch has of ``what``. Raises ValueError: it has none."""
+    if value is None:
+        raise ValueError(f"batch.{name} is None: this model needs {what} of nodes. Give GraphData(..., {name}=...).")
+    return value
+
+
 class Learner(pl.LightningModule):
     """A model that trains on the labels of a batch's seeds; a subclass says what it predicts for them.
 
@@ -28,7 +35,7 @@ class Learner(pl.LightningModule):
 
     def labels(self, batch: Any) -> Tensor:
         """Returns the labels of the seeds, ``[num_seeds]``."""
-        return batch.y
+        return needed(batch.y, "y", "labels")
 
     def loss(self, predicted: Tensor, labels: Tensor) -> Tensor:
         return F.cross_entropy(predicted, labels)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from lightning_gnnload import LinkHits, LinkMRR, MiniBatch
 
 from .layers import SAGEConv
+from .learner import needed
 
 
 class LinkSAGE(pl.LightningModule):
@@ -38,8 +39,7 @@ class LinkSAGE(pl.LightningModule):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Rows of the seeds, which are the ends of all pairs: ``[num_seeds, hidden]``."""
-        x = batch.x
-        assert x is not None
+        x = needed(batch.x, "x", "features")
         if len(self.convs):
             batch.expect_layers(len(self.convs))
             for conv, block in zip(self.convs, batch.blocks, strict=True):

@@ -31,7 +31,16 @@ def as_array(values: Any, *, what: str) -> np.ndarray:
         ) from error
     if array.dtype.kind not in "iufb" or not array.dtype.isnative:
         order = "" if array.dtype.isnative else " in this machine's byte order"
-        raise GraphDataError(f"{what}: numbers{order} are needed, but the dtype is {array.dtype}.")
+        text = array.dtype.kind in "US" or (
+            array.dtype.kind == "O" and any(isinstance(each, str) for each in array.flat)
+        )
+        advice = (
+            " Text ids become numbers with their tables, by GraphData.from_tables or gnnload build; text labels by "
+            "names, y = numpy.unique(labels, return_inverse=True)."
+        )
+        raise GraphDataError(
+            f"{what}: numbers{order} are needed, but the dtype is {array.dtype}.{advice if text else ''}"
+        )
     # C has two names for its 64-bit integers, and torch knows only one of them.
     return array.view(array.dtype.str) if array.dtype.char in "qQ" else array
 
@@ -48,12 +57,23 @@ def _check_tensor(values: torch.Tensor, what: str) -> None:
 def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarray:
     """Converts node ids to int64 ``[B]`` and checks their range where ``num_nodes`` is given.
 
+    A boolean mask ``[num_nodes]`` stands for the ids of the nodes where it is true, in ascending order.
+
     Raises:
-        GraphDataError: not one-dimensional, not integers (a boolean mask says how to convert it), or out of range.
+        GraphDataError: not one-dimensional, not integers, out of range, or a mask of other nodes than there are.
     """
     array = as_array(values, what=what)
-    if array.dtype.kind == "b":
-        raise GraphDataError(f"{what}: a boolean mask was given; node ids are needed. Use mask.nonzero().")
+    if array.dtype.kind == "b" and array.size:
+        if num_nodes is None:
+            raise GraphDataError(
+                f"{what}: a boolean mask was given; node ids are needed. Give numpy.flatnonzero(numpy.asarray(mask))."
+            )
+        if array.shape != (num_nodes,):
+            raise GraphDataError(
+                f"{what}: a boolean mask of shape {array.shape} was given, but there are {num_nodes} nodes; give one "
+                f"entry for each of them, or node ids."
+            )
+        return np.flatnonzero(array).astype(np.int64, copy=False)
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
         raise GraphDataError(
             f"{what}: one-dimensional integer node ids are needed, "

@@ -160,7 +160,7 @@ class Graph(DerivedArrays):
     def from_coo(
         cls,
         src: Any,
-        dst: Any,
+        dst: Any = None,
         num_nodes: int | None = None,
         edge_weight: Any = None,
         edge_type: Any = None,
@@ -188,6 +188,11 @@ class Graph(DerivedArrays):
             GraphFormatError: lengths differ, ids are no integers, negative or not below ``num_nodes``; a time that is
                 none, or times together with ``edge_type``.
         """
+        if dst is None:
+            raise GraphFormatError(
+                "Graph.from_coo: dst is missing. Give the edges' sources and destinations, src and dst; of an "
+                "edge_index [2, E], these are Graph.from_coo(*edge_index)."
+            )
         src, dst = edge_ends(src, dst, what="Graph.from_coo")
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0

@@ -11,11 +11,20 @@ import torch
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.errors import GraphDataError
 
 _MOST_BYTES = 1 << 28
 """Of features looked at, a tenth of a second's worth; of larger ones, rows at equal distances."""
 _MOST_ROWS = 1 << 12
 """Of features looked at where each row may be a page that has to be read from disk first."""
+
+
+_NO_CLASS = -100
+"""What torch's cross entropy passes over."""
+
+
+_MOST_EDGES = 1 << 24
+"""Looked at to tell whether edges lead the other way."""
 
 
 class SanityIssue(NamedTuple):
@@ -25,14 +34,43 @@ class SanityIssue(NamedTuple):
     is_suspicious: bool
 
 
-def sanity_issues(data: GraphData, *, mapped: bool) -> list[SanityIssue]:
-    """Finds splits that overlap, features and labels that are no numbers, and seeds without in-neighbours.
+def sanity_issues(data: GraphData, *, mapped: bool, double: bool = True) -> list[SanityIssue]:
+    """Finds splits that overlap, features that are no numbers or twice as wide as the model's, labels that are no
+    numbers, and seeds without in-neighbours.
 
     Args:
         data: whose splits and a bounded part of whose features are read.
         mapped: the features lie in a file, of which few rows are looked at.
+        double: the model computes in float64.
     """
-    return [*_overlaps(data), *_not_numbers(data, mapped), *_empty_seeds(data)]
+    return [*_overlaps(data), *_not_numbers(data, mapped), *_too_wide(data, double), *_empty_seeds(data)]
+
+
+def check_training_labels(data: GraphData) -> None:
+    """Checks the labels of the seeds to train on, ``[S]``: of several columns, a loss may well leave some out.
+
+    Raises:
+        GraphDataError: a negative class other than -100, which torch's losses pass over; one of ``num_classes`` or
+            more; or NaN.
+    """
+    labels = data.split_labels("train")
+    if labels is None or labels.ndim != 1 or not len(labels):
+        return
+    if labels.is_floating_point():
+        bad, needed = labels.isnan(), "a number is needed"
+    else:
+        bad = (labels < 0) & (labels != _NO_CLASS)
+        needed = "classes count from 0; targets of a regression are floats"
+        if data._num_classes is not None and not bool(bad.any()):
+            bad, needed = labels >= data._num_classes, f"classes lie in [0, {data._num_classes})"
+    if bool(bad.any()):
+        at = int(torch.argmax(bad.byte()))
+        table = data.table("train")
+        first = f"node {data.train[at]}" if table is None else f"row {at}"
+        raise GraphDataError(
+            f"of {len(labels)} seeds to train on, {int(bad.sum())} have a label that is none, first {first} with "
+            f"{labels[at]}: {needed}. Leave them out: GraphData(..., train=ids of labelled nodes)."
+        )
 
 
 def _overlaps(data: GraphData) -> list[SanityIssue]:
@@ -62,6 +100,13 @@ def _not_numbers(data: GraphData, mapped: bool) -> list[SanityIssue]:
     return found
 
 
+def _too_wide(data: GraphData, double: bool) -> list[SanityIssue]:
+    wide = [name for name, store in data.stores.items() if store.dtype is torch.float64 and not double]
+    names = [name for name in wide if name.split(".")[0] == "x"]  # models choose what they take of other tables
+    text = f"features {', '.join(names)} are float64, which a model in float32 does not take"
+    return [SanityIssue(f"{text}: give them as float32, or Trainer(precision='64-true').", True)] if names else []
+
+
 def _not_a_number(name: str, store: FeatureStore, mapped: bool) -> SanityIssue | None:
     if not isinstance(store, MemoryFeatureStore) or not store.dtype.is_floating_point or not store.rows.numel():
         return None
@@ -85,10 +130,26 @@ def _empty_seeds(data: GraphData) -> list[SanityIssue]:
             is_most |= 2 * num_empty > len(seeds)
     if not found:
         return []
-    advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr" if is_most else ""
+    advice = ""
+    if is_most:
+        advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr"
+        if _lead_out(data):
+            advice = (
+                ", though most of them have out-neighbours. An edge src -> dst carries features from src into dst: if "
+                "edges were given the wrong way round, swap them, Graph.from_coo(dst, src), or have them both ways; of "
+                "lists of out-neighbours (CSR), take Graph.from_csr"
+            )
     return [
         SanityIssue(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)
     ]
+
+
+def _lead_out(data: GraphData) -> bool:
+    """Returns whether edges lead from most of the seeds, by as many edges as are looked at."""
+    has_out = np.zeros(data.num_nodes, bool)
+    has_out[data.graph.indices[:_MOST_EDGES]] = True
+    seeds = np.concatenate([_seeds(data, split) for split in SPLITS])
+    return 2 * int(has_out[seeds].sum()) > len(seeds)
 
 
 def _seeds(data: GraphData, split: str) -> np.ndarray:

@@ -9,39 +9,20 @@ Shapes: N graph nodes, E edges, S seeds, L hops, B requested ids, F feature widt
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from ..errors import GnnLoadError, KernelsMissingError, SamplerConfigError, SeedError
+from ..errors import GnnLoadError, SamplerConfigError, SeedError
 from .checks import as_integer, check_apart, check_array, check_choice, check_graph
-
-
-def _missing(error: ImportError) -> KernelsMissingError:
-    here = Path(__file__).resolve().parent
-    # The usual cause: Python was started in a clone, whose folder comes before the installed package.
-    for folder in sys.path:
-        other = Path(folder).resolve() / "lightning_gnnload" / "ops"
-        if other != here and any(other.glob("_kernels*.so")):
-            return KernelsMissingError(
-                f"Python imports lightning_gnnload from the source folder {here.parents[1]}, which holds no compiled "
-                f"kernels, while the installed package in {other.parents[1]} has them. Start Python in another folder, "
-                f"or install this one: pip install --editable {here.parents[1]}"
-            )
-    return KernelsMissingError(
-        "The compiled CPU kernels (lightning_gnnload.ops._kernels) cannot be imported: "
-        f"{error}. Install the package with a C++17 compiler present: pip install lightning-gnnload"
-    )
-
+from .installed import installed_kernels
 
 try:
     from . import _kernels as kernels
 except ImportError as error:
-    raise _missing(error) from error
+    kernels = installed_kernels(error)  # type: ignore[assignment]
 
 ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT

@@ -13,6 +13,7 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.keywords import keywords_of, refuse_unknown, takes_any
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
@@ -37,6 +38,19 @@ _FIRST_ARENA_BYTES = 1 << 20
 _threads = threading.local()
 
 
+_IN_MODULE = "GraphDataModule({}=...)"
+_ELSEWHERE = {
+    "num_neighbors": "fanouts=[15, 10]",
+    "fan_out": "fanouts=[15, 10]",
+    "disjoint": "sharing='disjoint'",
+    "input_nodes": "GraphData(..., train=ids)",
+    "shuffle": "GraphDataModule(order=...)",
+    "num_workers": "GraphDataModule(num_threads=...)",
+    **{name: _IN_MODULE.format(name) for name in ("batch_size", "seed", "drop_last", "order", "num_threads", "cache")},
+}
+"""Settings of other libraries' samplers and loaders, and what says the same here."""
+
+
 class Sampler(ABC):
     """A sampler is an algorithm and its settings. It holds no state: a mini-batch is a pure function of the arguments.
 
@@ -44,6 +58,12 @@ class Sampler(ABC):
     declare: parts ask for ``reach``, devices for ``sample_on_device``, caches for ``presence``, ranks that sample
     together for ``collective``. Who needs what a sampler does not declare refuses it, and says so.
     """
+
+    def __new__(cls, *_: Any, **settings: Any) -> Sampler:
+        # Before Python's own error, which tells neither the nearest name nor what says the same here.
+        if not takes_any(cls.__init__):
+            refuse_unknown(cls.__name__, settings, keywords_of(cls.__init__), _ELSEWHERE)
+        return super().__new__(cls)
 
     expand: Literal["all", "new"] = "all"
     """Which nodes draw at a hop: every node seen so far, or only those that the last hop found."""
@@ -146,6 +166,11 @@ class Sampler(ABC):
             SeedError: a seed is not a node, or repeats.
             PartReachError: the graph is a part that does not hold as many hops of the seeds as :attr:`reach` says.
         """
+        if not isinstance(graph, Graph):
+            raise SamplerConfigError(
+                f"{type(self).__name__}.sample: a {type(graph).__name__} is given; a Graph is needed, such as "
+                f"data.graph."
+            )
         ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
         for name, given in (("times", times), ("rows", rows)):
             if given is not None and len(given) != len(ids):

@@ -159,10 +159,12 @@ def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
 def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> Iterator[Any]:
     import jsonargparse
 
+    from lightning_gnnload.plugin.commands.reasons import reason
+
     try:
         yield
     except jsonargparse.ArgumentError as error:
-        own.error(with_nearest(_plain(error), parser))
+        own.error(reason(str(error)) or with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
         if (reason := known_cause(error)) is not None:
             raise reason from None

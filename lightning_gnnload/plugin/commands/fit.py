@@ -15,6 +15,7 @@ from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import known_cause, made, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
+from lightning_gnnload.plugin.commands.reasons import reason, refusal
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
@@ -59,6 +60,14 @@ class GraphCLI(lightning_cli.LightningCLI):
         filled["init_args"] |= found
         whole = {"model": filled} if self.subcommand is None else {self.subcommand: {"model": filled}}
         self.config = self.parser.parse_object(whole, self.config)
+
+    def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
+        try:
+            return super().instantiate_trainer(**kwargs)
+        except (ValueError, TypeError, RuntimeError, pl.utilities.exceptions.MisconfigurationException) as error:
+            if known_cause(error) is not None:
+                raise
+            raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None
 
     def before_validate(self) -> None:
         self._check_checkpoint("validate")
@@ -126,8 +135,9 @@ def main(_: Sequence[str]) -> int:
 
 
 def _error(parser: lightning_cli.LightningArgumentParser, message: str, cause: Exception | None = None) -> NoReturn:
-    # The class's own, in whose place this one is.
-    type(parser).error(parser, with_nearest(message, parser), cause)
+    # In the place of the class's own, which prints all options first: more than a screen of them.
+    print(f"gnnload: {reason(message) or with_nearest(message, parser)}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _exit(error: GnnLoadError) -> NoReturn:

@@ -23,8 +23,9 @@ from lightning_gnnload.data.by_type import flat_split
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
-from lightning_gnnload.data.sanity import sanity_issues
+from lightning_gnnload.data.sanity import check_training_labels, sanity_issues
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
@@ -36,7 +37,14 @@ from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, co
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
-from lightning_gnnload.plugin.module.settings import check_choice, check_numbers, named_data, refuse_others, seed_order
+from lightning_gnnload.plugin.module.settings import (
+    ELSEWHERE,
+    check_choice,
+    check_numbers,
+    check_sampler,
+    named_data,
+    seed_order,
+)
 from lightning_gnnload.plugin.module.sizes import SizedModule
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
@@ -119,7 +127,7 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
     def __init__(
         self,
         data: GraphData | Dataset | str | Path,
-        sampler: Sampler,
+        sampler: Sampler = None,  # type: ignore[assignment]  # needed; but others say first what it is called here
         batch_size: int = 1024,
         batch_format: FormatName = "blocks",
         seed: int = 0,
@@ -146,9 +154,11 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
         verify: bool = True,
         **others: Any,
     ) -> None:
-        refuse_others(others)
+        refuse_unknown("GraphDataModule", others, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
         data = named_data(data)
+        check_sampler("sampler", sampler)
+        check_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
         check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
         check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
         check_choice("batch_format", batch_format, FORMATS)
@@ -412,6 +422,8 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
             rank = self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
             num_local = self.trainer.num_devices
             pinned = self._pins_memory and self.trainer.strategy.root_device.type == "cuda"
+        if phase == "train":
+            check_training_labels(self.graph_data)
         num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
         source = self.source(phase)
         convert = self._convert(source.workload) or _as_it_is
@@ -442,7 +454,11 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
             return
         self._is_told = True
         data, x = self.graph_data, self.graph_data.x
-        for oddity in sanity_issues(data, mapped=isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)):
+        mapped = isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)
+        # Where input is converted, its width is of no account.
+        precision = getattr(self.trainer, "precision_plugin", None)
+        double = precision is None or converts_input(precision)
+        for oddity in sanity_issues(data, mapped=mapped, double=double):
             tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
             tell(f"{type(self).__name__}: {oddity.text}")
 

@@ -8,26 +8,43 @@ from typing import Any
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.folder import GraphFolder
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.keywords import keywords_of
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.data.orders.time import TimeOrder
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.sample.base import Sampler
 
 
 def named_data(data: Any) -> GraphData | Dataset:
     """Returns graph data or a dataset as it is, and the dataset of a folder that a path names."""
     if isinstance(data, str | os.PathLike):
         return GraphFolder(data)
-    if not isinstance(data, GraphData | Dataset):
+    if isinstance(data, GraphData | Dataset):
+        return data
+    if isinstance(data, type) and issubclass(data, GraphData | Dataset):
+        raise LoaderConfigError(f"data is the class {data.__name__}; give one of it: {data.__name__}(...).")
+    if isinstance(data, Graph):
         raise LoaderConfigError(
-            f"data is a {type(data).__name__}; give a GraphData, a dataset such as Debian(), or the folder of a graph. "
-            f"For graphs of other libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
+            "data is a Graph; give it with its features, labels and seeds: GraphData(graph, x, y, ...)."
         )
-    return data
+    given = "None" if data is None else f"a {type(data).__name__}"
+    library = type(data).__module__.split(".")[0]
+    if library in _TAKERS:
+        raise LoaderConfigError(f"data is {given} of {library}; take {_TAKERS[library]}(data, sampler=...).")
+    raise LoaderConfigError(
+        f"data is {given}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of other libraries there are "
+        f"GraphDataModule.from_dgl, .from_pyg and .from_ogb."
+    )
 
 
-_OF_PYG = {
+_TAKERS = {"torch_geometric": "GraphDataModule.from_pyg", "dgl": "GraphDataModule.from_dgl"}
+"""What takes the graphs of other libraries."""
+
+
+ELSEWHERE = {
     "num_neighbors": "sampler=NeighborSampler([15, 10], expand='new')",
     "neighbor_sampler": "sampler=NeighborSampler(...)",
     "input_nodes": "GraphData(..., train=ids), or predict=ids",
@@ -48,22 +65,35 @@ _OF_PYG = {
     "shuffle": "order='shuffle' or 'sequential'",
     "num_workers": "num_threads=...",
     "persistent_workers": "num_threads=..., whose threads need none",
+    "prefetch_factor": "FactoredStrategy(queue_depth=...), where ranks sample",
+    "fanouts": "sampler=NeighborSampler(fanouts)",
+    "batch_sampler": "order=..., a SeedOrder of your own, with batch_size=...",
+    "generator": "seed=...",
+    "worker_init_fn": "nothing: draws depend on seed=... alone",
+    "collate_fn": "batch_format=..., or on_after_batch_transfer of a subclass",
+    "dataset": "data=...",
+    "train": "GraphData(..., train=ids)",
+    "val": "GraphData(..., val=ids)",
+    "test": "GraphData(..., test=ids)",
     "pin_memory": "nothing: mini-batches for a GPU lie in page-locked memory",
     "transform": "on_after_batch_transfer of a subclass, or the model",
 }
-"""Settings of PyG's loaders, and what says the same here."""
+"""Settings of other loaders and data modules, and what says the same here."""
 
 
-def refuse_others(others: dict[str, Any]) -> None:
-    """Refuses settings that are not the data module's; of those that PyG's loaders have, it says what is meant here.
+def check_sampler(name: str, sampler: Any) -> None:
+    """Checks that it is a sampler, and not its class or its fanouts."""
+    if isinstance(sampler, Sampler):
+        return
+    if isinstance(sampler, type):
+        raise LoaderConfigError(f"{name} is the class {sampler.__name__}; give one of it: {_made(sampler)}.")
+    fanouts = sampler if isinstance(sampler, list | tuple) else [15, 10]
+    given = "None" if sampler is None else f"{sampler!r}, of type {type(sampler).__name__}"
+    raise LoaderConfigError(f"{name} is {given}; give a sampler: {name}=NeighborSampler({[*fanouts]}).")
 
-    Raises:
-        LoaderConfigError, TypeError: there is one.
-    """
-    for name in others:
-        if name in _OF_PYG:
-            raise LoaderConfigError(f"GraphDataModule has no {name}=; that of PyG's loaders is here: {_OF_PYG[name]}.")
-        raise TypeError(f"GraphDataModule got an unexpected keyword argument {name!r}.")
+
+def _made(kind: type) -> str:
+    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind.__init__) else f"{kind.__name__}(...)"
 
 
 def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:

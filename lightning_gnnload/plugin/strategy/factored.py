@@ -13,6 +13,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
+from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
@@ -110,6 +111,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
+        takers = (FactoredStrategy, pl.strategies.DDPStrategy, DistributedDataParallel)
+        refuse_unknown("FactoredStrategy", ddp, [name for each in takers for name in keywords_of(each.__init__)])
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
         if not isinstance(switching, bool):
             raise RoleConfigError(f"switching={switching!r}: True or False is needed.")

@@ -110,7 +110,7 @@ def test_labels_and_splits_of_several_types() -> None:
         ({"train": {"shop": [1]}}, "train: 'shop' is no node type"),
         ({"train": {"item": [3]}}, r"train ids of 'item': id 3 at position 0 is not a node; ids must lie in \[0, 3\)"),
         ({"train": {"item": [1, 1]}}, "appears more than once"),
-        ({"train": {"item": torch.tensor([True])}}, "train ids of 'item': a boolean mask"),
+        ({"train": {"item": torch.tensor([True])}}, "train ids of 'item': a boolean mask of shape .*there are 3 nodes"),
         ({"y": {"item": [1, -1, 3]}, "val": {"item": [0, 1]}}, r"val: node 1 of type 'item' has no label \(\[-1\]\)"),
         ({"y": {"item": [1.0, NAN, 3.0]}, "val": {"item": [1]}}, r"val: node 1 of type 'item' has no label \(\[nan\]"),
         ({"y": {"item": [1, 2, 3]}, "test": {"user": [1]}}, "test: node 1 of type 'user' has no label"),

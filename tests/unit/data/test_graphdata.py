@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, load_graph_data, save_graph_data
+from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, SeedTable, load_graph_data, save_graph_data
 from lightning_gnnload.errors import GraphDataError
 
 GRAPH = Graph.from_coo([0, 1, 2], [1, 2, 3])  # four nodes
@@ -18,10 +18,30 @@ def test_splits_become_ids() -> None:
     assert len(GraphData(GRAPH).val) == 0
 
 
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_a_mask_stands_for_its_nodes(kind) -> None:
+    data = GraphData(GRAPH, train=kind([True, False, True, True]), val=kind([False] * 4))
+    assert (data.train.tolist(), data.val.tolist(), data.train.dtype) == ([0, 2, 3], [], np.dtype(np.int64))
+
+
+def test_where_the_number_of_nodes_is_not_known_a_mask_is_told_what_makes_ids_of_it() -> None:
+    for mask in (np.array([True, False, True]), torch.tensor([True, False, True])):
+        with pytest.raises(GraphDataError, match=r"Give numpy\.flatnonzero\(numpy\.asarray\(mask\)\)"):
+            SeedTable(mask)
+        assert SeedTable(np.flatnonzero(np.asarray(mask))).nodes_in(GRAPH).tolist() == [0, 2]  # the advice works
+
+
+@pytest.mark.parametrize("graph", [torch.tensor([[0, 1], [1, 2]]), None, [[0, 1]]])
+def test_what_is_no_graph_is_told_how_to_make_one(graph) -> None:
+    with pytest.raises(GraphDataError, match=r"graph is a .*Graph\.from_coo\(src, dst\)"):
+        GraphData(graph)
+
+
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([True, False, True, True], r"train ids: a boolean mask.*nonzero"),
+        ([True, False, True], r"train ids: a boolean mask of shape \(3,\).*there are 4 nodes"),
+        (["a", "b"], r"train ids: numbers are needed.*GraphData\.from_tables or gnnload build"),
         ([0, 4], r"train ids: id 4 at position 1.*\[0, 4\)"),
         ([-1], r"train ids: id -1 at position 0"),
         ([2, 0, 2], r"train ids: node 2 appears more than once"),

@@ -86,10 +86,28 @@ def test_seeds_without_in_neighbours_and_lists_the_wrong_way_round() -> None:
     indptr, indices = np.array([0, 9, *[9] * 9]), np.arange(1, 10)
     (most,) = sanity_issues(GraphData(Graph.from_csc(indptr, indices), train=np.arange(10)), mapped=False)
     assert most.is_suspicious
-    assert "alone, are 9 of 10 nodes to train on; if the graph was made of lists of out-neighbours" in most.text
+    assert "alone, are 9 of 10 nodes to train on, though most of them have out-neighbours" in most.text
     assert most.text.endswith("take Graph.from_csr.")
     (few,) = sanity_issues(GraphData(Graph.from_csr(indptr, indices), train=np.arange(9), test=[9]), mapped=False)
     assert few == ("without in-neighbours, by their own features alone, are 1 of 9 nodes to train on.", False)
+
+
+def test_edges_that_were_given_the_wrong_way_round() -> None:
+    # Seeds 0 to 4 lead to 5 to 9; whoever meant that they hear of these has swapped the ends.
+    seeds, others = np.repeat(np.arange(5), 2), np.tile(np.arange(5, 10), 2)
+    (told,) = sanity_issues(GraphData(Graph.from_coo(seeds, others, 10), train=np.arange(5)), mapped=False)
+    assert told.is_suspicious
+    assert "An edge src -> dst carries features from src into dst" in told.text
+    assert "Graph.from_coo(dst, src)" in told.text
+    assert sanity_issues(GraphData(Graph.from_coo(others, seeds, 10), train=np.arange(5)), mapped=False) == []
+
+
+def test_features_wider_than_the_models_are_told_unless_it_is_as_wide() -> None:
+    data = GraphData(RING, np.zeros((10, 2)))
+    (told,) = sanity_issues(data, mapped=False, double=False)
+    assert told.text.startswith("features x are float64, which a model in float32 does not take")
+    assert sanity_issues(data, mapped=False, double=True) == []
+    assert sanity_issues(GraphData(RING, np.zeros((10, 2), np.float32)), mapped=False, double=False) == []
 
 
 def test_a_data_module_says_it_once() -> None:

@@ -117,7 +117,7 @@ def test_a_batch_keeps_no_more_memory_than_it_needs() -> None:
         ([-1], SeedError, "-1"),
         ([4, 5, 4], SeedError, "4"),
         ([0.5], GnnLoadError, "integer"),
-        ([True, False], GnnLoadError, r"mask\.nonzero"),
+        ([True, False], GnnLoadError, r"flatnonzero"),
         ([[1]], GnnLoadError, "one-dimensional"),
     ],
 )

@@ -148,7 +148,10 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
         (["Debian", "--parts", "2", "--methods", "metis"], "unknown: --methods"),
         (["Debian", "--parts", "2", "--method", "kmeans"], "--method kmeans: give one of self-reliant, metis"),
         (["Debian", "--parts", "2", "--method", "no.such.Method"], "no.such.Method"),
-        (["Debian", "--parts", "2", "--method.speed", "9"], "SelfReliant': Option 'speed' is not accepted\n"),
+        (
+            ["Debian", "--parts", "2", "--method.speed", "9"],
+            "method: SelfReliant has no setting speed. There are: overlap, score_hops",
+        ),
         (["Debian", "--parts", "2", "--phases", "all"], "invalid choice: 'all'"),
         (["Debian", "--parts", "2", "--cache-ratio", "2"], "a share above 0 and at most 1"),
         (["Debian", "--parts", "2", "--sampler", "NoSuchSampler"], "there is no such sampler. Give NeighborSampler"),

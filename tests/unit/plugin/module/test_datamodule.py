@@ -10,6 +10,7 @@ from pytorch_lightning.trainer.states import TrainerState
 
 from lightning_gnnload import (
     Dataset,
+    Debian,
     Graph,
     GraphData,
     GraphDataModule,
@@ -141,7 +142,10 @@ def test_evaluation_has_its_own_batch_size_and_sampler() -> None:
     assert len(next(iter(made.train_dataloader())).blocks) == 2
 
 
-@pytest.mark.parametrize(("predict", "wanted"), [("all", range(300)), ("test", range(40, 50)), ([7, 3], [7, 3])])
+@pytest.mark.parametrize(
+    ("predict", "wanted"),
+    [("all", range(300)), ("test", range(40, 50)), ([7, 3], [7, 3]), (np.arange(300) % 100 == 3, [3, 103, 203])],
+)
 def test_what_is_predicted(predict, wanted) -> None:
     assert flat(module(predict=predict).predict_dataloader()) == list(wanted)
     assert flat(module(predict=torch.tensor(list(wanted))).predict_dataloader()) == list(wanted)
@@ -153,7 +157,7 @@ def test_what_is_predicted(predict, wanted) -> None:
         ("everything", LoaderConfigError, "predict='everything'.*'all'.*train, val, test"),
         ([300], GraphDataError, r"predict ids: id 300.*\[0, 300\)"),
         ([], SeedError, "no seeds to predict"),
-        (np.ones(300, bool), GraphDataError, r"predict ids: a boolean mask.*nonzero"),
+        (np.ones(299, bool), GraphDataError, r"predict ids: a boolean mask of shape \(299,\).*there are 300 nodes"),
     ],
 )
 def test_what_cannot_be_predicted(predict, error: type[Exception], message: str) -> None:
@@ -288,6 +292,9 @@ def test_batches_move_to_a_device() -> None:
         ("num_neighbors", r"sampler=NeighborSampler\(\[15, 10\], expand='new'\)"),
         ("input_nodes", "train=ids"),
         ("num_workers", "num_threads"),
+        ("batch_sampler", "SeedOrder"),
+        ("fanouts", r"sampler=NeighborSampler\(fanouts\)"),
+        ("train", r"GraphData\(..., train=ids\)"),
         ("shuffle", "order='shuffle'"),
         ("input_time", "SeedTable"),
     ],
@@ -298,8 +305,66 @@ def test_settings_of_other_loaders_are_told_what_they_are_here(name: str, ours: 
 
 
 def test_a_setting_that_nobody_has_is_an_error() -> None:
-    with pytest.raises(TypeError, match="'bach_size'"):
+    with pytest.raises(TypeError, match=r"GraphDataModule has no bach_size=\. Did you mean batch_size=\?"):
         module(bach_size=3)
+
+
+def test_the_settings_of_pygs_loader_in_the_place_of_a_sampler_are_told_what_they_are_here() -> None:
+    with pytest.raises(LoaderConfigError, match=r"no num_neighbors=.*sampler=NeighborSampler"):
+        GraphDataModule(toy_data(), num_neighbors=[3, 3])
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        ([10, 5], r"sampler is \[10, 5\], of type list; give a sampler: .*sampler=NeighborSampler\(\[10, 5\]\)"),
+        (10, r"sampler is 10, of type int.*NeighborSampler\(\[15, 10\]\)"),
+        (None, r"sampler is None; give a sampler"),
+        (NeighborSampler, r"sampler is the class NeighborSampler; give one of it: NeighborSampler\(\[15, 10\]\)"),
+    ],
+)
+def test_what_is_no_sampler_is_refused_at_once(sampler: Any, message: str) -> None:
+    with pytest.raises(LoaderConfigError, match=message):
+        GraphDataModule(toy_data(), sampler)
+    if sampler is not None:
+        with pytest.raises(LoaderConfigError, match=f"eval_{message}"):
+            GraphDataModule(toy_data(), SAMPLER, eval_sampler=sampler)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (Debian, r"data is the class Debian; give one of it: Debian\(\.\.\.\)"),
+        (None, "data is None; give a GraphData or a dataset"),
+        (toy_graph(), r"data is a Graph; .*GraphData\(graph, x, y"),
+        (SAMPLER, "data is a NeighborSampler; give a GraphData"),
+    ],
+)
+def test_what_is_no_graph_data_is_refused_at_once(data: Any, message: str) -> None:
+    with pytest.raises(LoaderConfigError, match=message):
+        GraphDataModule(data, SAMPLER)
+
+
+@pytest.mark.parametrize(
+    ("y", "num_classes", "message"),
+    [
+        ([0, 1, -1, 2, -1, 0], None, "of 4 seeds to train on, 2 have a label that is none, first node 2 with -1"),
+        ([0, 1, 2, 5, 5, 9], 5, r"1 have a label that is none, first node 3 with 5: classes lie in \[0, 5\)"),
+        ([0.0, float("nan"), 1, 1, 1, 1], None, "1 have a label that is none, first node 1 with nan"),
+    ],
+)
+def test_labels_that_are_none_are_named_before_anybody_trains_on_them(y: Any, num_classes: Any, message: str) -> None:
+    data = GraphData(
+        toy_graph(6, 6), y=y, train=[1, 0, 2, 4 if num_classes is None else 3], val=[5], num_classes=num_classes
+    )
+    with pytest.raises(GraphDataError, match=message):
+        module(data).train_dataloader()
+    module(data).val_dataloader()  # they are of no account there
+
+
+def test_labels_that_losses_pass_over_and_targets_below_zero_are_trained_on() -> None:
+    for y in ([0, -100, 1, 2, 0, 1], [0.5, -3.0, 0.0, 1.0, 0.0, 0.0]):
+        assert len(flat(module(GraphData(toy_graph(6, 6), y=y, train=[0, 1, 2])).train_dataloader())) == 3
 
 
 def test_training_on_links_leaves_their_edges_out_and_evaluation_does_not() -> None:

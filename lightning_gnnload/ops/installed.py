@@ -1,0 +1,73 @@
+"""The compiled kernels of the installed package, for a checkout whose own folder comes first and holds none.
+
+They serve where they were compiled from the checkout's sources: both name these by one digest (kernels/CMakeLists.txt).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import KernelsMissingError
+
+_HERE = Path(__file__).resolve().parent
+_ROOT = _HERE.parents[1]
+
+
+def installed_kernels(error: ImportError) -> ModuleType:
+    """Loads the kernels of an installed package, in the place of those that are not beside this file.
+
+    Args:
+        error: why these cannot be imported.
+
+    Raises:
+        KernelsMissingError: there are none for this Python, or they were compiled from other sources.
+    """
+    for file in _compiled():
+        stamp = file.parent / "_kernels.sources"
+        if not (_ROOT / "kernels").is_dir() or not stamp.is_file() or stamp.read_text() != sources_digest(_ROOT):
+            raise KernelsMissingError(
+                f"Python imports lightning_gnnload from the source folder {_ROOT}, which holds no compiled kernels, "
+                f"while those of the installed package in {file.parents[2]} were compiled from other sources. Install "
+                f"this folder: pip install --editable {_ROOT}. Or start Python in another folder, and use the installed "
+                f"package."
+            ) from error
+        spec = spec_from_file_location(f"{__package__}._kernels", file)
+        assert spec is not None
+        assert spec.loader is not None
+        kernels = module_from_spec(spec)
+        spec.loader.exec_module(kernels)
+        # As the import system does: whoever imports it by name gets this one.
+        sys.modules[spec.name] = kernels
+        sys.modules[str(__package__)].__dict__["_kernels"] = kernels
+        return kernels
+    is_checkout = (_ROOT / "pyproject.toml").is_file()
+    again = f"pip install --editable {_ROOT}" if is_checkout else "pip install --force-reinstall --no-deps ."
+    raise KernelsMissingError(
+        f"The compiled CPU kernels (lightning_gnnload.ops._kernels) cannot be imported: {error}. Compile them, with a "
+        f"C++17 compiler{'' if is_checkout else ', in the folder of the sources'}: {again}"
+    ) from error
+
+
+def sources_digest(root: Path) -> str:
+    """Returns what kernels/CMakeLists.txt writes beside the kernels that it compiles: hexadecimal digits of their
+    sources, by name and content."""
+    kernels = root / "kernels"
+    names = [file.relative_to(kernels).as_posix() for kind in ("*.cpp", "*.h") for file in kernels.rglob(kind)]
+    kept = sorted(name for name in names if not name.startswith("fuzz/"))
+    lines = [f"{name} {hashlib.sha256((kernels / name).read_bytes()).hexdigest()}\n" for name in kept]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _compiled() -> Iterator[Path]:
+    """Finds compiled kernels for this Python in other places where it looks for packages."""
+    for folder in sys.path:
+        other = Path(folder).resolve() / "lightning_gnnload" / "ops"
+        for suffix in EXTENSION_SUFFIXES:
+            if other != _HERE and (file := other / f"_kernels{suffix}").is_file():
+                yield file

