@@ -46,8 +46,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_links_and_anchors_are_read_as_they_are_written(tmp_path: Path) -> None:
     # Links in code, and headings that are comments in code, are neither.
     page = tmp_path / "page.md"
-    page.write_text(
-        "# PyG's own: `x=1`\n[a](b.md#c) [d](https://e.org)\n```python\n# no heading\n'[f](g)'\n```\n## A-b, c\n"
-    )
+    code = "```python\n# no heading [f](g)\n```\n"
+    page.write_text(f"# PyG's own: `x=1`\n[a](b.md#c) [d](https://e.org)\n{code}## A-b, c\n")
     assert links(page) == ["b.md#c"]
     assert anchors(page) == {"pygs-own-x1", "a-b-c"}
