@@ -468,7 +468,7 @@ def test_what_a_loader_cannot_begin_at_is_refused() -> None:
         LightningNodeData(homogeneous(), torch.empty(0, dtype=torch.long), num_neighbors=[1]).train_dataloader()
     with pytest.raises(SeedError, match="is 500"):
         LightningNodeData(homogeneous(), torch.tensor([500]), num_neighbors=[1]).train_dataloader()
-    with pytest.raises(LoaderConfigError, match="cannot heed timeout=3"):
+    with pytest.raises(LoaderConfigError, match="does not support timeout=3"):
         LightningNodeData(homogeneous(), SEEDS, timeout=3, **SETTINGS).train_dataloader()
 
 
