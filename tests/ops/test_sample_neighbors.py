@@ -303,7 +303,7 @@ def misaligned(values) -> np.ndarray:
         ({"replace": np.zeros(2)}, SamplerConfigError, "replace is array.*must be True or False"),
         ({"edge_ids": "no"}, SamplerConfigError, "edge_ids is 'no', but must be True or False"),
         ({"seeds": misaligned([1])}, SeedError, "seeds is not aligned in memory to its dtype"),
-        ({"indptr": misaligned(range(11))}, GraphFormatError, "indptr starts amid"),
+        ({"indptr": misaligned(range(11))}, GraphFormatError, "indptr is not aligned"),
         ({"seeds": np.ma.masked_array([1], mask=True)}, SeedError, "seeds is a MaskedArray"),
     ],
 )
