@@ -100,8 +100,8 @@ def budget(table: Table, ratio: float | None, capacity_bytes: int | None, free: 
     # A limit of zero is how one asks for no cache; any other that leaves no row is a mistake.
     if num_rows == 0 and table.num_nodes and ratio != 0 and capacity_bytes != 0:
         raise CacheTooSmallError(
-            f"{reason} leaves room for no row: the index takes {in_units(table.index_bytes)}, and a row "
-            f"{in_units(table.bytes_per_row)}. Give the cache more, or none at all."
+            f"{reason} is too little for a single row: the index takes {in_units(table.index_bytes)}, and a row "
+            f"{in_units(table.bytes_per_row)}. Give the cache more memory, or use none."
         )
     needed = table.index_bytes + num_rows * table.bytes_per_row
     if num_rows and needed > free:

@@ -265,8 +265,8 @@ def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) ->
     if not isinstance(table, NodeTable) or level.evicts:
         others = ", ".join(repr(other.name) for other in RULES.values() if not other.judges_nodes)
         raise CacheConfigError(
-            f"policy={level.policy!r} judges the rows of all nodes, but {name!r} has those of "
-            f"{'some nodes' if of_some else 'edges'}. Give its cache one that judges none: {others}."
+            f"policy={level.policy!r} ranks the rows of all nodes, but table {name!r} has rows of "
+            f"{'some nodes' if of_some else 'edges'}. Give its cache a policy that ranks no nodes: {others}."
         )
     policy = policy_named(level.policy, window=level.window, progress=progress)
     return replace(level, policy=SubsetPolicy(policy, table.nodes))

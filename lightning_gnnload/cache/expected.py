@@ -41,16 +41,16 @@ class Expected(CachePolicy):
         unknown = "times" if rows.is_timed else "negatives" if links is not None and links.negatives else None
         if unknown is not None:
             raise CacheConfigError(
-                f"policy='expected' knows no law of {unknown}, which change what is visited; give policy='presample', "
-                "which samples an epoch to see."
+                f"policy='expected' cannot compute how often nodes are visited with {unknown}. Give "
+                "policy='presample', which samples an epoch and counts."
             )
         num_batches, seeds = _seed_chances(workload)
         present = workload.sampler.presence(workload.graph, seeds)
         if present is None:
             raise CacheConfigError(
-                f"policy='expected' does not know how {workload.sampler!r} draws; give policy='presample', which "
-                f"samples an epoch to see. It knows NeighborSampler and ShadowSampler without edge types, "
-                f"WeightedNeighborSampler, RandomWalkSampler, and what says so by Sampler.presence."
+                f"policy='expected' does not know how {workload.sampler!r} draws. Give policy='presample', which "
+                f"samples an epoch and counts. 'expected' works with NeighborSampler and ShadowSampler without edge "
+                f"types, WeightedNeighborSampler, RandomWalkSampler, and samplers that define Sampler.presence."
             )
         return num_batches * present
 

@@ -167,7 +167,7 @@ def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -
 def _check_lengths(what: str, values: Mapping[Any, np.ndarray], counts: Mapping[Any, int], things: str) -> None:
     for kind, rows in values.items():
         if kind not in counts:
-            raise GraphFormatError(f"{what} names {kind!r}, which is none of the graph's types: {list(counts)}.")
+            raise GraphFormatError(f"{what} names {kind!r}, which is not one of the graph's types, {list(counts)}.")
         if rows.shape != (counts[kind],):
             raise GraphFormatError(
                 f"{what} of {kind!r} has the shape {list(rows.shape)}, but there are {counts[kind]} {things}; one each "

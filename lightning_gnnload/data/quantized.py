@@ -48,7 +48,7 @@ class QuantizedFeatureStore(FeatureStore):
     def __init__(self, codes: Any, scale: Any, offset: Any = None, dtype: torch.dtype = torch.float32) -> None:
         self.codes = as_store(codes, what="codes")
         if self.codes.dtype is not torch.int8:
-            raise GraphDataError(f"codes are {self.codes.dtype}, but must be torch.int8; quantize(x) makes such.")
+            raise GraphDataError(f"codes are {self.codes.dtype}, but must be torch.int8, as quantize(x) makes them.")
         if dtype not in DTYPES:
             raise GraphDataError(f"dtype is {dtype}, but must be one of {', '.join(map(str, DTYPES))}.")
         width = self.codes.shape[1]

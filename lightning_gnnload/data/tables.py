@@ -189,8 +189,8 @@ def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, of_type: E
         )
     if graph.edge_order is None:
         raise GraphDataError(
-            f"edge table {name!r}: which row belongs to which edge is not known, for the graph did not keep the order "
-            f"of its edge lists. Build it with Graph.from_hetero(..., keep_order=True)."
+            f"edge table {name!r}: its rows cannot be matched with edges, because the graph did not keep the order of "
+            f"its edge lists. Build the graph with Graph.from_hetero(..., keep_order=True)."
         )
 
 
@@ -216,8 +216,8 @@ def check_edge_rows(store: FeatureStore, graph: Graph, what: str) -> None:
         )
     if graph.edge_order is None and graph.lost_order:
         raise GraphDataError(
-            f"{what}: which row belongs to which edge is not known, for the graph did not keep the order of its edge "
-            f"list. Build it with Graph.from_coo(src, dst, keep_order=True)."
+            f"{what}: its rows cannot be matched with edges, because the graph did not keep the order of its edge "
+            f"list. Build the graph with Graph.from_coo(src, dst, keep_order=True)."
         )
 
 

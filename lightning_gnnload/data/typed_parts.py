@@ -185,8 +185,8 @@ def edge_types(block: Block, graph: Graph) -> np.ndarray:
         return block.edge_type.cpu().numpy()
     if block.edge_ids is None:
         raise SamplerConfigError(
-            "the graph has types, but the sampler's blocks say of no edge which type it has: they have neither "
-            "edge_type nor edge_ids. Give the sampler edge_ids=True, if it knows the edges that it draws."
+            "the graph has types, but the types of the drawn edges are unknown: the sampler's blocks have neither "
+            "edge_type nor edge_ids. Give the sampler edge_ids=True, if it takes that."
         )
     return graph.edge_types_of(block.edge_ids.cpu().numpy())
 

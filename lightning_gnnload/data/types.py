@@ -64,8 +64,8 @@ class GraphTypes:
             for end in (kind[0], kind[2]):
                 if end not in self.node_types:
                     raise GraphFormatError(
-                        f"the edge type {kind} names the node type {end!r}, which is none of {self.node_types}. Say "
-                        f"how many nodes it has: num_nodes={{{end!r}: ...}}."
+                        f"the edge type {kind} names the node type {end!r}, which is not among {self.node_types}. "
+                        f"Give its number of nodes: num_nodes={{{end!r}: ...}}."
                     )
 
     @staticmethod

@@ -63,7 +63,7 @@ def add_hop(
         raise SamplerConfigError(f"num_nodes is {num_nodes}, but must lie in [0, 2**48).")
     check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
     if arena.size and arena.ctypes.data % 8:
-        raise SamplerConfigError(f"arena starts at address {arena.ctypes.data:#x}, which is no place for int64.")
+        raise SamplerConfigError(f"arena starts at address {arena.ctypes.data:#x}, but must be aligned to 8 bytes.")
     end = arena.nbytes if hops_begin is None else as_integer("hops_begin", hops_begin)
     if not 0 <= end <= arena.nbytes:
         raise SamplerConfigError(f"hops_begin is {end}, but the arena has {arena.nbytes} bytes.")

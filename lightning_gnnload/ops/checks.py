@@ -93,7 +93,7 @@ def check_array(
     if not array.flags.c_contiguous:
         raise error(f"{name} is not contiguous: pass numpy.ascontiguousarray({name}).")
     if aligned and not array.flags.aligned:
-        raise error(f"{name} starts amid one of its own numbers' places in memory: pass {name}.copy().")
+        raise error(f"{name} is not aligned in memory to its dtype: pass {name}.copy().")
     if writable and not array.flags.writeable:
         raise error(f"{name} is read-only, but is written to.")
 

@@ -145,7 +145,7 @@ def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequen
         raise PartitionError(f"num_parts is {num_parts}, but must be 1 or more: one a trainer, or one a sampler rank.")
     if hops and num_parts > ops.MAX_CLOSED_PARTS:
         raise PartitionError(
-            f"{num_parts} parts that hold {hops} hops are more than the {ops.MAX_CLOSED_PARTS} that can be. Give fewer "
+            f"num_parts is {num_parts}, but at most {ops.MAX_CLOSED_PARTS} parts can hold hops={hops}. Give fewer "
             f"parts, or hops=0 for parts that are sampled together."
         )
     named = not isinstance(phases, str) and isinstance(phases, Sequence) and [*phases]

@@ -119,8 +119,7 @@ def _check_memory(graph: Graph, needed_bytes: int) -> None:
     if needed_bytes > (free := free_bytes()):
         raise PartitionError(
             f"METIS may take more than {needed_bytes / 2**30:.1f} GiB for {graph!r}, but the machine has "
-            f"{free / 2**30:.1f} GiB of free memory. Take method='bgl', which reads the graph in turn, or a larger "
-            f"machine."
+            f"{free / 2**30:.1f} GiB of free memory. Take method='bgl', which needs little, or a larger machine."
         )
 
 

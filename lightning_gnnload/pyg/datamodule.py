@@ -409,8 +409,7 @@ class PyGDataModule(GraphDataModule):
         if self.loader == "full" or not isinstance(self.graph_sampler, GnnloadSampler):
             by = f"loader={self.loader!r}" if self.loader == "full" else f"{self._SAMPLER}={self.graph_sampler!r}"
         raise LoaderConfigError(
-            f"{given[0]}= is of mini-batches that this package makes by an order of its own, which {by} replaces. "
-            "Leave one of them out."
+            f"{given[0]}= sets how this package makes mini-batches, but {by} replaces that. Leave one of them out."
         )
 
     def _scripts_data(self) -> ScriptsData:

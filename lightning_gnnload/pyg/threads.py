@@ -130,7 +130,7 @@ class ThreadedLoader:
             return kwargs
         for name, (is_fine, instead) in _REFUSED.items():
             if name in kwargs and not is_fine(kwargs[name]):
-                raise LoaderConfigError(f"{type(self).__name__} cannot heed {name}={kwargs[name]!r}: {instead}")
+                raise LoaderConfigError(f"{type(self).__name__} does not support {name}={kwargs[name]!r}: {instead}")
         found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
         if found.pop("shuffle", None) and found.get("sampler") is None and found.get("batch_sampler") is None:
             found["sampler"] = ShuffledRows(seed)

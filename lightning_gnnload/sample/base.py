@@ -133,8 +133,8 @@ class Sampler(ABC):
             SamplerConfigError: this sampler cannot.
         """
         raise SamplerConfigError(
-            f"{type(self).__name__} draws for all seeds together, from all edges: it has no times, no sharing "
-            "'disjoint', and leaves no edges out. NeighborSampler does."
+            f"{type(self).__name__} cannot draw by time, give each seed nodes of its own, or leave edges out. Take "
+            "NeighborSampler, which can."
         )
 
     def sample(
@@ -238,8 +238,8 @@ class Sampler(ABC):
     ) -> DeviceSample:
         """Likewise, what :meth:`sample_queries_into` draws. The workspace has a hash table if there are several."""
         raise CudaUnavailableError(
-            f"{type(self).__name__} has no kernels for a device by time, or for each row by itself; "
-            "sampling_device='cpu' draws so."
+            f"{type(self).__name__} has no kernels on a device for times, or for rows with nodes of their own. Give "
+            "sampling_device='cpu'."
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:

@@ -52,9 +52,9 @@ class CollectiveSampler(Relayed):
     def __init__(self, sampler: Sampler, colleagues: SamplingGroup, paradigm: Paradigm = "push") -> None:
         if not sampler.declares("collective"):
             raise SamplerConfigError(
-                f"{sampler} cannot be sampled collectively: ranks describe to each other what they draw, and "
-                f"{type(sampler).__name__} does not say how, by Sampler.collective. Partition with hops=..., where "
-                f"each rank samples its own part by any sampler."
+                f"{sampler} cannot be sampled collectively, because {type(sampler).__name__} does not define "
+                f"Sampler.collective. Define it, or partition with hops=..., where each rank samples its own part by "
+                f"any sampler."
             )
         if paradigm not in ("push", "pull"):
             raise SamplerConfigError(f"paradigm={paradigm!r} is not known; give 'push' or 'pull'.")

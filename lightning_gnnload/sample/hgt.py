@@ -114,9 +114,9 @@ class HGTSampler(Sampler):
         """
         if types is None:
             raise SamplerConfigError(
-                "HGTSampler draws so many nodes of each type, but the graph has no types of nodes: build it with "
-                "Graph.from_hetero({'paper': N, ...}, {('author', 'writes', 'paper'): (src, dst), ...}). In a graph of "
-                "one kind, LayerSampler draws so many nodes a hop."
+                "HGTSampler draws a number of nodes of each type, but the graph has no types. Build it with "
+                "Graph.from_hetero({'paper': N, ...}, {('author', 'writes', 'paper'): (src, dst), ...}), or take "
+                "LayerSampler, which draws a number of nodes at each hop."
             )
         if not isinstance(self.num_samples, dict):
             return np.repeat(np.array(self.num_samples, np.int64)[:, None], len(types.node_types), axis=1)

@@ -37,7 +37,7 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
         SamplerConfigError: other ranks cannot know the sampler, or what comes with the edges that it draws.
     """
     if sampler.columns is None:
-        raise SamplerConfigError(f"{sampler!r} does not declare its columns, of which ranks tell each other.")
+        raise SamplerConfigError(f"{sampler!r} must declare its columns to be sampled collectively.")
     columns = sampler.columns
     # Refuses here what the owners could not find: an error while they serve ends the rounds of all ranks.
     class_named(name_of(type(sampler)))

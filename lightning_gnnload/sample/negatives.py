@@ -275,8 +275,8 @@ class _Asked:
             bad = np.flatnonzero((nodes < among.start) | (nodes >= among.stop))
             if len(bad):
                 raise SeedError(
-                    f"Negatives: {nodes[bad[0]] - among.start}, of row {rows[bad[0]]} of the mini-batch, is no {name} "
-                    f"of an edge of this type: ids of these lie in [0, {len(among)})."
+                    f"Negatives: {nodes[bad[0]] - among.start}, in row {rows[bad[0]]} of the mini-batch, cannot be the "
+                    f"{name} of an edge of this type: such ids lie in [0, {len(among)})."
                 )
         positions = ops.find_edges(*self.where, dst, sources=src)
         refused = positions >= 0

@@ -100,7 +100,7 @@ class NeighborSampler(Sampler):
         self.pick = pick
         if before is None and (window is not None or order == "path" or sharing == "time"):
             raise SamplerConfigError(
-                "before=None ignores times, by which window=, order='path' and sharing='time' go. Give before='<='."
+                "before=None ignores times, but window=, order='path' and sharing='time' need them. Give before='<='."
             )
         if pick == "last" and replace:
             raise SamplerConfigError("pick='last' takes the newest edges, each once: it cannot go with replace=True.")
@@ -199,8 +199,8 @@ class NeighborSampler(Sampler):
             return self._sample_lists_on_device(workspace, topology, seeds, None, key)
         if self._is_typed:
             raise CudaUnavailableError(
-                f"{self!r} draws by edge type from lists that are not cut by it, which has no kernels for a device; "
-                "sampling_device='cpu' draws so, and a graph of Graph.from_hetero has such lists."
+                f"{self!r} draws by the edge_type of Graph.from_coo, for which there are no kernels on a device. Build "
+                "the graph with Graph.from_hetero, or give sampling_device='cpu'."
             )
         return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **self._options)  # type: ignore[arg-type]
 
@@ -235,8 +235,8 @@ class NeighborSampler(Sampler):
 
         if self._asks:
             raise SamplerConfigError(
-                f"{self!r} cannot be sampled collectively: ranks ask each other neither by time nor by row. Sample the "
-                "whole graph on each."
+                f"{self!r} cannot be sampled collectively, because it draws by time or by row. Sample the whole graph "
+                "in each rank."
             )
         # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
         if self._is_typed:

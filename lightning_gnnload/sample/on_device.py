@@ -70,8 +70,8 @@ class DeviceSampler:
     def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
         if topology.has_weights and sampler.weighting == "optional":
             raise CudaUnavailableError(
-                f"{sampler!r} draws by edge weight in this graph, which has no kernels for a device; "
-                "sampling_device='cpu' draws so, and weighted=False as if there were no weights."
+                f"{sampler!r} draws by edge weight in this graph, for which there are no kernels on a device. Give "
+                "sampling_device='cpu', or weighted=False to ignore the weights."
             )
         self.sampler = sampler
         self.topology = topology

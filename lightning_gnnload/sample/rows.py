@@ -95,8 +95,8 @@ class SeedRows:
         is_links = table is not None and table.is_links
         if not is_links and links is not None and links.negatives is not None:
             raise SamplerConfigError(
-                f"{links.negatives} are of links, but the seeds are nodes. Give SeedTable(src=..., dst=...), or no "
-                "negatives."
+                f"{links.negatives} need seeds that are links, but the seeds are nodes. Give SeedTable(src=..., "
+                "dst=...), or no negatives."
             )
         self._links = LinkRows(graph, table, links or LinkSettings()) if table is not None and is_links else None
         self._ends = None if table is None else table.nodes_in(graph)
@@ -107,8 +107,8 @@ class SeedRows:
             self._check_timed()
         elif (name := _timed_setting(sampler)) is not None:
             raise SamplerConfigError(
-                f"{name}={getattr(sampler, name)!r} goes by times, but the graph has none. Give it some: "
-                f"Graph.from_coo or from_hetero(..., edge_time=times); or a sampler without {name}=."
+                f"{name}={getattr(sampler, name)!r} needs times, but the graph has none. Build it with "
+                f"Graph.from_coo or from_hetero(..., edge_time=times), or leave {name}= out."
             )
         if table is not None:
             self._check_rows(table)

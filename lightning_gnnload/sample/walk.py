@@ -95,8 +95,8 @@ def random_walk(
         raise SamplerConfigError("random_walk needs a length, the steps of a walk, or a metapath, which names them.")
     if graph.clock is not None:
         raise SamplerConfigError(
-            "random_walk goes along edges of any time, but the graph has times. NeighborSampler heeds them; to walk "
-            "whatever the time, build the graph without times."
+            "random_walk ignores times, but the graph has them: it would walk to the future. Take NeighborSampler, or "
+            "build the graph without times."
         )
     walks, runs = Walks(1 if length is None else length, num_walks, termination_prob, restart_prob), None
     if metapath is not None:

@@ -120,8 +120,8 @@ class WeightedNeighborSampler(NeighborSampler):
     def _refuse_times(self, has_times: bool) -> None:
         if has_times:
             raise SamplerConfigError(
-                f"{self!r} draws by weight whatever the times of edges, but the graph has times. NeighborSampler heeds "
-                "them, each edge equally likely."
+                f"{self!r} ignores times, but the graph has them: it would draw from a seed's future. Take "
+                "NeighborSampler, which draws uniformly, or build the graph without times."
             )
 
     def check_graph(self, graph: Graph) -> None:
@@ -147,7 +147,7 @@ class WeightedNeighborSampler(NeighborSampler):
     ) -> DeviceSample:
         """Raises CudaUnavailableError: kernels of a device draw by weight for all seeds together."""
         raise CudaUnavailableError(
-            f"{self!r} has no kernels for a device by which each row draws for itself; sampling_device='cpu' draws so."
+            f"{self!r} has no kernels on a device for rows with nodes of their own. Give sampling_device='cpu'."
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:

@@ -354,7 +354,7 @@ def test_a_cache_for_a_gpu_is_not_made_on_the_host(opened: EmulatedDevice, caplo
     edged = GraphData(graph, data.x, data.y, data.train, edge_x=np.ones((graph.num_edges, 1), np.float32))
     sampler = NeighborSampler([2], edge_ids=True)
     module = on_gpu(GraphDataModule(edged, sampler, batch_size=16, cache={"x": cached("cuda")}))
-    with pytest.raises(CacheConfigError, match=r"'x' has to lie on a device .* the host gathers"):
+    with pytest.raises(CacheConfigError, match=r"'x' must be on a device .* gathered on the host"):
         next(iter(_unpinned(module)))
     assert "tables of edges (edge_x)" in caplog.text
 

@@ -302,8 +302,8 @@ def misaligned(values) -> np.ndarray:
         ({"expand": np.array(["all"])}, SamplerConfigError, 'expand is array.*must be "all" or "new"'),
         ({"replace": np.zeros(2)}, SamplerConfigError, "replace is array.*must be True or False"),
         ({"edge_ids": "no"}, SamplerConfigError, "edge_ids is 'no', but must be True or False"),
-        ({"seeds": misaligned([1])}, SeedError, "seeds starts amid one of its own numbers' places"),
-        ({"indptr": misaligned(range(11))}, GraphFormatError, "indptr starts amid"),
+        ({"seeds": misaligned([1])}, SeedError, "seeds is not aligned in memory to its dtype"),
+        ({"indptr": misaligned(range(11))}, GraphFormatError, "indptr is not aligned"),
         ({"seeds": np.ma.masked_array([1], mask=True)}, SeedError, "seeds is a MaskedArray"),
     ],
 )

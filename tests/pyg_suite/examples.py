@@ -11,7 +11,7 @@ Two sides are equal within noise where Welch's t-test over the seeds does not te
 for one table in a hundred: each of its M rows has the error probability 0.01 / M. What the test can see is said, too:
 the smallest difference that it would have told, and two ways to sample wrongly that it tells.
 
-It writes the table to ``docs/guides/relbench.md``. It fails if a metric differs, if a mini-batch of ours is not
+It writes the table to ``docs/pyg_tests.md``. It fails if a metric differs, if a mini-batch of ours is not
 disjoint or sees the future, or if wrong samples would not have been seen.
 """
 
@@ -31,10 +31,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.pyg_suite.__main__ import ROOT, write
+from tests.pyg_suite.__main__ import PAGE, ROOT, write
 from tests.pyg_suite.side import EXAMPLES
 
-PAGE = ROOT / "docs" / "guides" / "relbench.md"
 ERROR = 0.01  # that a table says of equal sides that they differ
 _METRICS = {"roc_auc": "ROC AUC", "mae": "MAE", "link_prediction_map": "MAP"}
 _NODES = "nodes a mini-batch"

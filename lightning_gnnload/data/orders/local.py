@@ -74,8 +74,8 @@ class LocalOrder(SeedOrder):
         """Raises PartitionError: the parts' seeds are not these."""
         if not np.array_equal(np.sort(np.concatenate(self.parts)), np.sort(seeds)):
             raise PartitionError(
-                f"LocalOrder: the {len(self.parts)} parts have {sum(map(len, self.parts))} seeds, which are not the "
-                f"{len(seeds)} that are to be ordered. Partition the graph again, with the splits that it has now."
+                f"LocalOrder: the seeds of the {len(self.parts)} parts ({sum(map(len, self.parts))}) are not those to "
+                f"train on ({len(seeds)}): the splits have changed. Partition the graph again with the present ones."
             )
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:

@@ -140,7 +140,7 @@ def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     sound = described["parts"] and all(type(checksum) is int for checksum in described["parts"])
     sound = sound and all(phase in SPLITS for phase in described["phases"])
     if not sound or not 0 <= described["hops"] < 256:
-        raise StoreFormatError(f"{path / MANIFEST}: what it says of the partition cannot be. Make it again.")
+        raise StoreFormatError(f"{path / MANIFEST}: the partition that it describes is impossible. Make it again.")
     return described
 
 

@@ -116,8 +116,8 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
         files, described, parts, is_built = set(), None, set(), False
     if not ours:
         raise StoreFormatError(
-            f"{folder.path} has no sound {MANIFEST} of this package, so that what is in it would be lost: it is not "
-            f"replaced. {_YOURSELF}"
+            f"{folder.path} is not replaced, because it has no sound {MANIFEST} of this package, and its content would "
+            f"be lost. {_YOURSELF}"
         )
     if repair:
         files |= {name for name in found if name.endswith(".bin")}
@@ -131,7 +131,7 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
     if strangers:
         raise StoreFormatError(
             f"{folder.path} also holds {', '.join(sorted(strangers)[:5])}{', ...' * (len(strangers) > 5)}, which its "
-            f"{MANIFEST} does not list and which would be lost: it is not replaced. Move that away first."
+            f"{MANIFEST} does not list. The folder is not replaced, since these would be lost. Move them away first."
         )
     for name in parts & found.keys():
         with OpenFolder(name, folder) as part:

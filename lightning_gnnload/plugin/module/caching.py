@@ -133,8 +133,8 @@ class ModuleCache:
         # A device's cache is opened by its trainer; to come here means that the host gathers.
         if any(level.device == "cuda" for level in opening.levels):
             raise CacheConfigError(
-                f"the cache of {name!r} has to lie on a device (device='cuda'), but the host gathers these features; "
-                f"where it has to, a warning says why. Give FeatureCache(device='auto')."
+                f"the cache of {name!r} must be on a device (device='cuda'), but these features are gathered on the "
+                f"host; an earlier warning may say why. Give FeatureCache(device='auto')."
             )
         membership = gather_group.membership(f"cache-{name}")
         return open_all(

@@ -102,8 +102,8 @@ class ModulePartition:
             return whole
         if whole.table is not None or whole.rows.has_queries:
             raise PartitionError(
-                "parts sample plain node ids for all seeds together: neither the rows of a SeedTable, nor times, nor "
-                "sharing='disjoint'. Train without partition=."
+                "parts take seeds that are node ids only: no rows of a SeedTable, no times, no sharing='disjoint'. "
+                "Train without partition=."
             )
         if not partition.is_self_reliant:
             return self._collective.workload(whole, partition, phase)

@@ -1,4 +1,4 @@
-"""Stalls: a step that waits far longer than steps usually take, and what is to blame."""
+"""Stalls: a step that waits far longer than steps usually take, and their cause."""
 
 from __future__ import annotations
 
@@ -165,38 +165,38 @@ def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: floa
 
 
 def explain(cause: Cause, delivery: Delivery, settings: PipelineSettings) -> str:
-    """Says what is to blame, in figures, and the setting to change."""
+    """Says the cause, in figures, and the setting to change."""
     maker = f"sampler rank {delivery.made_by}" if settings.samplers else "this rank's sampling thread"
     making_s = (delivery.sample_ms + delivery.gather_ms) / 1e3
     on_core = f"on a core for {_share_on_core(delivery):.0%} of the time"
     texts = {
         Cause.SAMPLING: (
-            f"To blame is sampling, which took {maker} {delivery.sample_ms / 1e3:.2f} s, {on_core}. "
+            f"The cause is sampling, which took {maker} {delivery.sample_ms / 1e3:.2f} s, {on_core}. "
             f"Raise {settings.more_workers}; or draw fewer neighbours."
         ),
         Cause.GATHERING: (
-            f"To blame is gathering, which took {maker} {delivery.gather_ms / 1e3:.2f} s for {delivery.num_nodes} "
-            f"rows, {on_core}; where that is little, the features come from a disk. "
+            f"The cause is gathering, which took {maker} {delivery.gather_ms / 1e3:.2f} s for {delivery.num_nodes} "
+            f"rows, {on_core}; a small share means that features come from a disk. "
             f"Raise {settings.more_workers}; or keep the features in memory."
         ),
         Cause.CONVERSION: (
-            f"To blame is conversion to batch_format, which took {delivery.convert_ms / 1e3:.2f} s in "
+            f"The cause is conversion to batch_format, which took {delivery.convert_ms / 1e3:.2f} s in "
             f"{'this trainer' if delivery.trainer_converts else 'its sampling thread'}. "
-            f"batch_format='blocks' needs none"
+            f"batch_format='blocks' needs no conversion"
             + (f"; else raise {settings.more_workers}." if not delivery.trainer_converts else ".")
         ),
         Cause.STOPPED: (
-            f"To blame is {maker}, which was stopped, starved of cores, or busy with mini-batches of others "
+            f"The cause is {maker}, which was stopped, starved of cores, or busy with mini-batches of others "
             f"(it made this one in {making_s:.2f} s, {on_core}). "
             f"Leave it cores of its own, or raise {settings.more_workers}."
         ),
         Cause.SLOTS: (
-            f"To blame is this trainer, which held {delivery.fill.held} of {delivery.fill.slots} slots, so that no "
+            f"The cause is this trainer, which held {delivery.fill.held} of {delivery.fill.slots} slots, so that no "
             f"mini-batch could be made ahead. Keep no tensor of a batch beyond its step (batch.clone() frees the "
             f"slot), or raise {settings.deeper_queue}."
         ),
         Cause.TRAINERS: (
-            f"To blame are the other trainers, whose gradients it waited for in the backward pass; their own "
+            f"The cause are the other trainers, whose gradients it waited for in the backward pass; their own "
             f"warnings may say why. To hide such waits, raise {settings.later_gradients}."
         ),
     }

@@ -48,8 +48,8 @@ def check_role_options(samplers: object, trainers: object, queue_depth: object, 
         )
     if queue_memory_bytes is not None and queue_depth != "auto":
         raise RoleConfigError(
-            f"queue_depth={queue_depth!r}, queue_memory_bytes={queue_memory_bytes!r}: the one sets how deep the "
-            f"queue is, and so does the other. Leave one out, or give queue_depth='auto'."
+            f"queue_depth={queue_depth!r} and queue_memory_bytes={queue_memory_bytes!r} both set the queue's depth. "
+            f"Leave one of them out, or give queue_depth='auto'."
         )
     for name, value in (
         ("trainers", trainers),

@@ -270,7 +270,7 @@ def test_parts_of_another_graph_are_told_apart(tmp_path: Path) -> None:
     ("num_parts", "settings", "told"),
     [
         (101, {"hops": 0}, "101 parts cannot share 100 training nodes"),
-        (65, {}, r"65 parts that hold 2 hops are more than the 64.*hops=0"),
+        (65, {}, r"num_parts is 65, but at most 64 parts can hold hops=2.*hops=0"),
         (0, {}, "num_parts is 0, but must be 1 or more"),
         (2.5, {}, "num_parts is 2.5, but must be an integer"),
         (2, {"hops": 256}, r"hops is 256, but must lie in \[0, 255\]"),

@@ -114,7 +114,7 @@ def test_the_sampler_in_pygs_own_loader() -> None:
         ({"num_samples": [-1]}, SamplerConfigError, "must be 0 or more"),
         ({"input_nodes": "c"}, SeedError, "no nodes of type 'c'"),
         ({"input_nodes": None}, SeedError, "must name the type of the seeds"),
-        ({"timeout": 3}, LoaderConfigError, "HGTLoader cannot heed timeout=3"),
+        ({"timeout": 3}, LoaderConfigError, "HGTLoader does not support timeout=3"),
         ({"seed": -1}, LoaderConfigError, "seed=-1"),
     ],
 )

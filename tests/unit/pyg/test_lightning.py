@@ -438,11 +438,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "threads": ({"num_threads": 2, "num_workers": 3}, "num_threads=2 and num_workers=3"),
     "evaluation": ({"eval_loader_kwargs": {"time_attr": "time"}}, "has time_attr=, which is of the graph"),
     "evaluation's": ({"eval_loader_kwargs": {"sizes": 3}}, "knows no sizes="),
-    "two orders": ({"order": "sequential", "sampler": [1, 2]}, "order= is of mini-batches.*sampler= replaces"),
-    "cache": ({"cache": FeatureCache(ratio=0.1), "sampler": [1, 2]}, "cache= is of mini-batches"),
+    "two orders": ({"order": "sequential", "sampler": [1, 2]}, "order= sets how.*sampler= replaces"),
+    "cache": ({"cache": FeatureCache(ratio=0.1), "sampler": [1, 2]}, "cache= sets how this package makes mini-batches"),
     "cache of others": (
         {"cache": FeatureCache(ratio=0.1), "node_sampler": Alone(), "num_neighbors": None},
-        "cache= is of mini-batches.*node_sampler=",
+        "cache= sets how this package makes mini-batches.*node_sampler=",
     ),
     "cache of all": (
         {"cache": FeatureCache(ratio=0.1), "loader": "full", "batch_size": 1, "num_neighbors": None},
@@ -468,7 +468,7 @@ def test_what_a_loader_cannot_begin_at_is_refused() -> None:
         LightningNodeData(homogeneous(), torch.empty(0, dtype=torch.long), num_neighbors=[1]).train_dataloader()
     with pytest.raises(SeedError, match="is 500"):
         LightningNodeData(homogeneous(), torch.tensor([500]), num_neighbors=[1]).train_dataloader()
-    with pytest.raises(LoaderConfigError, match="cannot heed timeout=3"):
+    with pytest.raises(LoaderConfigError, match="does not support timeout=3"):
         LightningNodeData(homogeneous(), SEEDS, timeout=3, **SETTINGS).train_dataloader()
 
 

@@ -522,7 +522,7 @@ def test_a_sampler_is_shared() -> None:
         ({"temporal_strategy": "first"}, SamplerConfigError, "give 'uniform' or 'last'"),
         ({"subgraph_type": "round"}, ValueError, "round"),
         ({"seed": -1}, LoaderConfigError, "seed=-1"),
-        ({"timeout": 5}, LoaderConfigError, "cannot heed timeout=5"),
+        ({"timeout": 5}, LoaderConfigError, "does not support timeout=5"),
         ({"multiprocessing_context": "spawn"}, LoaderConfigError, "workers are threads"),
         ({"in_order": False}, LoaderConfigError, "come in order"),
         ({"collate_fn": list}, LoaderConfigError, "Give transform="),

@@ -207,7 +207,7 @@ def test_what_metapaths_need() -> None:
         sampler.collective(None, "push")  # type: ignore[arg-type]
     assert sampler.presence(flat, np.ones(2)) is None
     timed = Graph.from_hetero(None, {BUYS: ([0], [0])}, edge_time={BUYS: np.array([5])})
-    with pytest.raises(SamplerConfigError, match="the graph has times"):
+    with pytest.raises(SamplerConfigError, match="the graph has them"):
         random_walk(timed, [1], metapath=[BUYS])
 
 
@@ -376,6 +376,6 @@ def test_seeds_with_times_are_refused_by_name(sampler) -> None:
     with pytest.raises(SamplerConfigError, match=f"{name}.*NeighborSampler"):
         sampler.sample(timed, [1], times=[9])
     queries = Queries(np.zeros(1, np.int32), name=np.zeros(1, np.uint32), by_row=True)
-    words = "heeds them" if name == "WeightedNeighborSampler" else "disjoint.*NeighborSampler does"
+    words = "Take Neighbor" if name == "WeightedNeighborSampler" else "cannot draw by time.*Take NeighborSampler"
     with pytest.raises(SamplerConfigError, match=f"{name}.*{words}"):
         sampler.sample_queries_into(timed, np.array([1]), queries, KEY, np.empty(0, np.uint8))

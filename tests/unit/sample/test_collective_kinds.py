@@ -185,9 +185,9 @@ def test_a_sampler_in_python_that_says_too_little() -> None:
 
     def work(colleagues: SamplingGroup) -> None:
         for sampler, message in (
-            (FloydSampler([2]), "does not say how, by Sampler.collective"),
-            (Undeclared([2]), "does not say how, by Sampler.collective"),
-            (OfUnknownColumns([2]), "does not declare its columns"),
+            (FloydSampler([2]), "does not define Sampler.collective"),
+            (Undeclared([2]), "does not define Sampler.collective"),
+            (OfUnknownColumns([2]), "must declare its columns"),
             (OfAFunction([2]), "define it in a module"),
         ):
             with pytest.raises(SamplerConfigError, match=message):

@@ -158,7 +158,7 @@ def test_settings_that_cannot_be(settings: Any, message: str) -> None:
 def test_graphs_that_do_not_fit() -> None:
     flat = Graph.from_coo([0], [1])
     for call in (HGTSampler([4]).check_graph, lambda graph: HGTSampler([4]).sample(graph, [0])):
-        with pytest.raises(SamplerConfigError, match=r"no types of nodes: build it with Graph\.from_hetero"):
+        with pytest.raises(SamplerConfigError, match=r"the graph has no types\. Build it with Graph\.from_hetero"):
             call(flat)
     with pytest.raises(SamplerConfigError, match=r"lacks 'venue', 'field'.*\{'venue': \[0, 0\]\} draws none"):
         HGTSampler({"paper": [1, 2], "author": [1, 1]}).sample(GRAPH, [0])

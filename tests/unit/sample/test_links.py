@@ -94,7 +94,7 @@ def test_hard_negatives_are_the_tables() -> None:
     for columns, told in (({}, "there is none"), ({"negatives": given + 0.5}, r"float64 \[100, 2\]")):
         with pytest.raises(SeedError, match=f"column 'negatives'.*{told}"):
             asked(LinkSettings(Negatives("hard")), columns=columns)
-    with pytest.raises(SeedError, match=r"400, of row 0.*no destination.*\[0, 180\)"):
+    with pytest.raises(SeedError, match=r"400, in row 0.*cannot be the destination.*\[0, 180\)"):
         asked(LinkSettings(Negatives("hard")), columns={"negatives": np.full((100, 2), [-1, 400])})
 
 
@@ -136,7 +136,7 @@ def test_edges_that_are_asked_about_are_left_out(exclude) -> None:
 def test_who_leaves_no_edges_out_says_so() -> None:
     settings = LinkSettings(exclude="self")
     found = asked(settings, LaborSampler([2]), graph=plain_graph())
-    with pytest.raises(SamplerConfigError, match=r"LaborSampler.*leaves no edges out"):
+    with pytest.raises(SamplerConfigError, match=r"LaborSampler.*cannot .* leave edges out"):
         LaborSampler([2]).sample_queries_into(plain_graph(), found.seeds, found.queries, KEY, np.empty(0, np.uint8))
 
 

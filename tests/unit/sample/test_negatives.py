@@ -173,7 +173,7 @@ def test_hard_negatives_are_those_given() -> None:
         (None, "int64"),
         (given[:1], r"\[2, num\]"),
         (given + 0.5, "float64"),
-        (given + 5, r"no dest.*\[0, 10\)"),
+        (given + 5, r"cannot be the dest.*\[0, 10\)"),
     ):
         with pytest.raises(SeedError, match=message):
             Negatives("hard").draw(graph, 0, rows, src, dst, None, KEY, wrong)

@@ -119,8 +119,8 @@ def test_caches_of_tables_change_no_batch(cache: dict[str, Any]) -> None:
     [
         ("auto", r"no features 'x' to be cached, but only \['all', 'edge_x', 'high', 'low'\]"),
         ({"age": FeatureCache()}, "no features 'age'"),
-        ({"edge_x": FeatureCache("degree")}, "'edge_x' has those of edges.*'s3fifo'"),
-        ({"low": FeatureCache("belady")}, "'low' has those of some nodes.*'s3fifo'"),
+        ({"edge_x": FeatureCache("degree")}, "'edge_x' has rows of edges.*'s3fifo'"),
+        ({"low": FeatureCache("belady")}, "'low' has rows of some nodes.*'s3fifo'"),
     ],
 )
 def test_caches_that_fit_no_table(cache: Any, message: str) -> None:
