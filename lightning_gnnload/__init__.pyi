@@ -46,9 +46,12 @@ from .data.storage.partitions import load_partition as load_partition
 from .data.storage.prepare import save_features as save_features
 from .data.tables import EdgeTable as EdgeTable
 from .data.tables import NodeTable as NodeTable
+from .data.task import Task as Task
 from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
+from .data.userids import UserIds as UserIds
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
+from .plugin.models.sage import SAGE as SAGE
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter
 from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from lightning_gnnload.data.tables import (
     graph_columns,
     named_tables,
 )
+from lightning_gnnload.data.task import Task
+from lightning_gnnload.data.userids import UserIds, named_ids
 from lightning_gnnload.errors import GraphDataError
 from lightning_gnnload.ops import as_integer
 
@@ -57,6 +59,10 @@ class GraphData:
             graph then has to keep (``keep_order=True``).
         edge_tables: further edge features ``[E, F]`` and columns ``[E]`` by name, in the same order. None: none of
             one's own, but mini-batches in DGL's and PyG's formats carry the graph's ``edge_weight`` and ``edge_type``.
+        user_ids: what the user calls the nodes: :class:`.UserIds`, or a list of texts or whole numbers, ``[N]``.
+            Predictions are written beside them.
+        class_names: the name of each class, ``[num_classes]`` texts.
+        tasks: further questions about the same graph, by name: :meth:`with_task` takes one.
 
     Of a graph with types, all of these but ``num_classes`` may be dicts by type, of which any may be left out:
     ``x={"paper": [N_t, F], ...}`` with widths and dtypes of their own, ``tables={"paper": {"year": [N_t]}}``, likewise
@@ -65,6 +71,8 @@ class GraphData:
     ``"year.author__writes__paper"``. Labels and splits are kept by the ids of the graph.
 
     Attributes:
+        user_ids: :class:`.UserIds` by node type; those of a graph without types under ``""``.
+        task: the name of the task whose splits these are; None where they were given by themselves.
         folder: where :func:`.load_graph_data` found it; None of data that were made in memory.
         folder_fingerprint: of that folder: hexadecimal digits that are alike in two processes exactly where both
             loaded the same content. None likewise.
@@ -93,6 +101,9 @@ class GraphData:
         tables: Mapping[str, Any] | None = None,
         edge_x: Any = None,
         edge_tables: Mapping[str, Any] | None = None,
+        user_ids: Any = None,
+        class_names: Sequence[str] | None = None,
+        tasks: Mapping[str, Task] | None = None,
     ) -> None:
         self.graph = graph
         x, tables = flat_tables(x, tables, graph.types, of_edges=False)
@@ -111,6 +122,9 @@ class GraphData:
         if self.edge_x is not None:
             check_edge_rows(self.edge_x, graph, "edge features edge_x")
         self.edge_tables: dict[str, FeatureStore | EdgeTable] = check_edge_tables(edge_tables, graph)
+        self.user_ids: dict[str, UserIds] = named_ids(user_ids, graph.num_nodes, graph.types)
+        self.tasks: dict[str, Task] = dict(tasks or {})
+        self.task: str | None = None
         given = dict(zip(SPLITS, (train, val, test), strict=True))
         self.seed_tables = {name: seeds for name, seeds in given.items() if isinstance(seeds, SeedTable)}
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in given.items())
@@ -119,6 +133,13 @@ class GraphData:
                 if name not in self.seed_tables:  # rows may have labels of their own
                     check_labels(self.y, name, self.split(name), graph.types)
         self._num_classes = None if num_classes is None else _count("num_classes", num_classes)
+        self.class_names: tuple[str, ...] | None = None if class_names is None else tuple(class_names)
+        if self.class_names is not None:
+            self._num_classes = self._num_classes or len(self.class_names)
+            if len(self.class_names) != self._num_classes:
+                raise GraphDataError(
+                    f"class_names has {len(self.class_names)} names for {self._num_classes} classes; each needs one."
+                )
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
 
@@ -155,6 +176,22 @@ class GraphData:
             return self
         data = copy(self)  # the caller's own data stay as they are; graph and stores are shared
         data.edge_tables, data.names_edge_tables = {**self.edge_tables, **graph_columns(self.graph)}, True
+        return data
+
+    def with_task(self, name: str) -> GraphData:
+        """Returns these data with the splits and classes of one of :attr:`tasks`.
+
+        Raises:
+            GraphDataError: there is no such task, or its rows are no nodes of this graph.
+        """
+        if name not in self.tasks:
+            known = f"the tasks are {', '.join(self.tasks)}" if self.tasks else "these data have no tasks"
+            raise GraphDataError(f"there is no task {name!r}; {known}.")
+        task, data = self.tasks[name], copy(self)  # graph and stores are shared
+        data.task, data.seed_tables = name, dict(task.splits)
+        for split in SPLITS:
+            setattr(data, split, _split(split, task.splits.get(split), self.graph))
+        data._num_classes, data.class_names = task.num_classes, task.class_names
         return data
 
     def put(self, name: str, store: FeatureStore) -> None:
@@ -249,6 +286,8 @@ class GraphData:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name}={len(self.split(name))}" for name in SPLITS)
+        if self.tasks:
+            sizes = f"task={self.task!r}, {sizes}" if self.task else f"tasks={', '.join(self.tasks)} (none chosen)"
         tables = f", tables={sorted(self.tables)}" if self.tables else ""
         tables += f", edge_tables={sorted(self.edge_tables)}" if self.edge_tables else ""
         tables += f", num_edge_features={self.edge_x.shape[1]}" if self.edge_x is not None else ""

@@ -79,6 +79,10 @@ def write_manifest(
     types: dict[str, Any] | None = None,
     clock: dict[str, Any] | None = None,
     seed_tables: dict[str, Any] | None = None,
+    user_ids: dict[str, Any] | None = None,
+    class_names: Sequence[str] | None = None,
+    tasks: dict[str, Any] | None = None,
+    task: str | None = None,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
     manifest = {
@@ -95,6 +99,10 @@ def write_manifest(
         "types": types,
         "clock": clock,
         "seed_tables": seed_tables or {},
+        "user_ids": user_ids or {},
+        "class_names": None if class_names is None else list(class_names),
+        "tasks": tasks or {},
+        "task": task,
     }
     with open(folder / MANIFEST, "w") as file:
         json.dump(manifest, file, indent=1)

@@ -37,9 +37,17 @@ from lightning_gnnload.data.storage.folders import (
 )
 from lightning_gnnload.data.storage.manifest import MANIFEST
 from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
-from lightning_gnnload.data.storage.seeds import described_seeds, open_seeds, seed_arrays
+from lightning_gnnload.data.storage.seeds import (
+    described_seeds,
+    described_tasks,
+    open_seeds,
+    open_tasks,
+    seed_arrays,
+    task_arrays,
+)
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
+from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
@@ -105,12 +113,20 @@ def write_graph(
             lost_order=graph.lost_order,
             types=None if graph.types is None else graph.types.to_json(),
             clock=None if graph.clock is None else graph.clock.to_json(),
-            seed_tables=described_seeds(data.seed_tables),
+            seed_tables=described_seeds(_own_seeds(data)),
+            user_ids={name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
+            class_names=data.class_names,
+            tasks=described_tasks(data.tasks),
+            task=data.task,
         )
 
 
 def load_graph_data(
-    folder: str | os.PathLike[str], *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+    folder: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    verify: bool = False,
+    features: Literal["mapped", "disk"] = "mapped",
 ) -> GraphData:
     """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
 
@@ -119,6 +135,7 @@ def load_graph_data(
 
     Args:
         folder: that was written.
+        task: whose splits to take, of a folder with several; where it has one alone, that is taken.
         verify: read all of it once.
         features: where x, tables and edge features are gathered from: ``"mapped"``: the system keeps of the files what
             memory has room for; ``"disk"``: a :class:`.DiskFeatureStore` of each, which takes no memory, for tables
@@ -126,8 +143,10 @@ def load_graph_data(
 
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
+        GraphDataError: there is no such task.
     """
-    return read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
+    data = read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
+    return data if task is None or task == data.task else data.with_task(task)
 
 
 def open_graph(
@@ -159,6 +178,7 @@ def open_graph(
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
                 f"Prepare it again."
             )
+        tasks = open_tasks(path, manifest.get("tasks", {}), arrays)
         splits = {name: numpy.get(name) for name in SPLITS} | open_seeds(path, manifest.get("seed_tables", {}), arrays)
         data = GraphData(
             graph,
@@ -169,7 +189,13 @@ def open_graph(
             tables=tables,
             edge_x=stores.get("edge_x", _stored_x(stores, types) or None),
             edge_tables=edge_tables,
+            user_ids=_user_ids(manifest, arrays, types),
+            class_names=manifest.get("class_names"),
+            tasks=tasks,
         )
+        chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
+        if chosen is not None:
+            data = data.with_task(chosen)
     except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
     data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
@@ -237,6 +263,28 @@ def _stored_x(stores: Mapping[str, Any], types: GraphTypes | None) -> dict[EdgeT
     }
 
 
+def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], types: GraphTypes | None) -> Any:
+    """Opens the user's ids, as :class:`GraphData` takes them; None where there are none."""
+    found = {}
+    for name, described in manifest.get("user_ids", {}).items():
+        needed = [ids_name(name), f"{ids_name(name)}.offsets"][: 2 if described["kind"] == "text" else 1]
+        if not arrays.keys() >= set(needed):
+            raise GraphDataError(f"the ids of node type {name!r} lack an array of {', '.join(needed)}.")
+        values, *offsets = (arrays[each].numpy() for each in needed)
+        found[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
+    return (found or None) if types is not None else found.get("")
+
+
+def ids_name(node_type: str) -> str:
+    """Returns the name of the array of the user's ids of a node type; where texts end is in ``<name>.offsets``."""
+    return f"ids.{node_type}"
+
+
+def _own_seeds(data: GraphData) -> dict[str, Any]:
+    """Returns the seed tables that are no task's."""
+    return {} if data.task is not None else data.seed_tables
+
+
 def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[str]) -> None:
     """Raises StoreFormatError: the folder lacks one."""
     for name in names:
@@ -255,12 +303,17 @@ def table_name(name: str) -> str:
 def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
-    found |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+    if data.task is None:
+        found |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
     found[RANKED] = None if graph.clock is None else graph.clock.ranked
     if graph.origin is not None:
         found |= {name: getattr(graph.origin, name) for name in ORIGIN}
     arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
-    arrays |= seed_arrays(data.seed_tables)
+    arrays |= {**seed_arrays(_own_seeds(data)), **task_arrays(data.tasks)}
+    for name, ids in data.user_ids.items():
+        arrays[ids_name(name)] = tensor_view(ids.values)
+        if ids.offsets is not None:
+            arrays[f"{ids_name(name)}.offsets"] = tensor_view(ids.offsets)
     return {**arrays, **raw_stores(_stores(data)), **({} if data.y is None else {"y": data.y})}
 
 

@@ -19,6 +19,7 @@ FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
 STRETCH_BYTES = 1 << 24  # of an array, in which damage is found
+_SPLITS = {"train", "val", "test"}
 _MAX_ROWS = 1 << 48  # products with row sizes stay within int64
 _MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -54,7 +55,11 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
         "tables": _are_first_nodes(manifest.get("tables", {})),
         "edge_tables": _are_names(manifest.get("edge_tables")),
         "seed_tables": isinstance(manifest.get("seed_tables", {}), dict)
-        and manifest.get("seed_tables", {}).keys() <= {"train", "val", "test"},
+        and manifest.get("seed_tables", {}).keys() <= _SPLITS,
+        "user_ids": _are_user_ids(manifest.get("user_ids", {})),
+        "class_names": _are_names(manifest.get("class_names")),
+        "tasks": _are_tasks(manifest.get("tasks", {})),
+        "task": manifest.get("task") is None or manifest["task"] in manifest.get("tasks", {}),
         # Folders of graphs without types or times may lack these. What is in them is checked where they are read.
         "types": isinstance(manifest.get("types"), dict | None),
         "clock": isinstance(manifest.get("clock"), dict | None),
@@ -109,8 +114,28 @@ def _are_first_nodes(tables: Any) -> bool:
 
 
 def _are_names(tables: Any) -> bool:
-    """Checks the names of the tables of edges; None where none were named."""
+    """Checks a list of names; None where none were given."""
     return tables is None or (isinstance(tables, list) and all(isinstance(name, str) for name in tables))
+
+
+def _are_user_ids(described: Any) -> bool:
+    """Checks what the user's ids of each node type are, and the name of their column."""
+    return isinstance(described, dict) and all(
+        isinstance(each, dict) and each.get("kind") in ("integer", "text") and isinstance(each.get("column"), str)
+        for each in described.values()
+    )
+
+
+def _are_tasks(described: Any) -> bool:
+    return isinstance(described, dict) and all(
+        isinstance(each, dict)
+        and isinstance(each.get("seed_tables"), dict)
+        and each["seed_tables"].keys() <= _SPLITS
+        and (each.get("num_classes", ...) is None or _is_count(each.get("num_classes")))
+        and "class_names" in each
+        and _are_names(each["class_names"])
+        for each in described.values()
+    )
 
 
 def _are_floats(quantized: Any) -> bool:

@@ -10,14 +10,15 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.task import Task
 from lightning_gnnload.errors import GraphDataError, SeedError, StoreFormatError
 
 _ARRAYS = ("nodes", "src", "dst", "dst_ptr", "edge_ids", "time", "y")
 """Arguments of a :class:`SeedTable` that are arrays."""
 
 
-def seed_arrays(tables: Mapping[str, SeedTable]) -> dict[str, torch.Tensor]:
-    """Returns the arrays of seed tables by split, as ``seeds.<split>.<argument>``; columns are ``column.<name>``."""
+def seed_arrays(tables: Mapping[str, SeedTable], of: str = "seeds") -> dict[str, torch.Tensor]:
+    """Returns the arrays of seed tables by split, as ``<of>.<split>.<argument>``; columns are ``column.<name>``."""
     found: dict[str, torch.Tensor] = {}
     for split, table in tables.items():
         rows: dict[str, Any] = {"src" if table.is_links else "nodes": table.ends[:, 0], "dst": table.targets}
@@ -26,7 +27,7 @@ def seed_arrays(tables: Mapping[str, SeedTable]) -> dict[str, torch.Tensor]:
         for name, values in rows.items():
             if values is not None:
                 tensor = values if isinstance(values, torch.Tensor) else tensor_view(values)
-                found[f"seeds.{split}.{name}"] = tensor.contiguous()
+                found[f"{of}.{split}.{name}"] = tensor.contiguous()
     return found
 
 
@@ -42,21 +43,60 @@ def described_seeds(tables: Mapping[str, SeedTable]) -> dict[str, Any]:
     }
 
 
-def open_seeds(path: Path, described: Any, arrays: Mapping[str, torch.Tensor]) -> dict[str, SeedTable]:
+def open_seeds(
+    path: Path, described: Any, arrays: Mapping[str, torch.Tensor], of: str = "seeds"
+) -> dict[str, SeedTable]:
     """Makes the seed tables of a folder.
 
     Args:
         path: of the folder.
         described: what the manifest says of them.
         arrays: of the folder, by name.
+        of: what their names begin with.
 
     Raises:
         StoreFormatError: an array is missing, or they make no table.
     """
     try:
-        return {split: _table(f"seeds.{split}.", each, arrays) for split, each in described.items()}
+        return {split: _table(f"{of}.{split}.", each, arrays) for split, each in described.items()}
     except (GraphDataError, SeedError, AttributeError, KeyError, TypeError) as error:
         raise StoreFormatError(f"{path} has a seed table that is broken: {error} Prepare it again.") from error
+
+
+def task_arrays(tasks: Mapping[str, Task]) -> dict[str, torch.Tensor]:
+    """Returns the arrays of all tasks' seed tables, as ``task.<name>.<split>.<argument>``."""
+    found: dict[str, torch.Tensor] = {}
+    for name, task in tasks.items():
+        found |= seed_arrays(task.splits, f"task.{name}")
+    return found
+
+
+def described_tasks(tasks: Mapping[str, Task]) -> dict[str, Any]:
+    """Returns what the manifest says of tasks beside their arrays: JSON values by name."""
+    return {
+        name: {
+            "seed_tables": described_seeds(task.splits),
+            "num_classes": task.num_classes,
+            "class_names": None if task.class_names is None else list(task.class_names),
+        }
+        for name, task in tasks.items()
+    }
+
+
+def open_tasks(path: Path, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> dict[str, Task]:
+    """Makes the tasks of a folder, whose description passed :func:`.parse_manifest`.
+
+    Raises:
+        StoreFormatError: an array is missing, or arrays make no table.
+    """
+    return {
+        name: Task(
+            open_seeds(path, each["seed_tables"], arrays, f"task.{name}"),
+            each["num_classes"],
+            None if each["class_names"] is None else tuple(each["class_names"]),
+        )
+        for name, each in described.items()
+    }
 
 
 def _table(prefix: str, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> SeedTable:

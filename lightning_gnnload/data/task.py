@@ -1,0 +1,23 @@
+"""Task: what is predicted on a graph, as one of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from lightning_gnnload.data.seedtable import SeedTable
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of the questions that are asked about a graph: its seed tables by split, and what its labels mean.
+
+    Attributes:
+        splits: tables by ``"train"``, ``"val"`` and ``"test"``; a split may be missing.
+        num_classes: of integer labels; None where labels are numbers.
+        class_names: the user's name of each class, or None.
+    """
+
+    splits: Mapping[str, SeedTable] = field(default_factory=dict)
+    num_classes: int | None = None
+    class_names: tuple[str, ...] | None = None

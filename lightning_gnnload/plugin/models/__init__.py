@@ -1,0 +1,1 @@
+"""A first model, to begin with."""

@@ -1,0 +1,105 @@
+"""SAGE: learns on graphs with and without types, and a checkpoint of it predicts alike, on further data too."""
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from lightning_gnnload import SAGE, Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable
+from lightning_gnnload.errors import GraphDataError
+
+N = 400
+
+
+def trainer(root, epochs=0) -> pl.Trainer:
+    return pl.Trainer(
+        accelerator="cpu",
+        max_epochs=epochs,
+        limit_val_batches=0,
+        default_root_dir=root,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+
+
+def homophilous(generator: np.random.Generator, y: np.ndarray, num_edges: int = 6 * N) -> tuple[np.ndarray, np.ndarray]:
+    """Edges between nodes of the same class, which the features do not tell."""
+    src = generator.integers(0, N, num_edges)
+    order = np.argsort(y, kind="stable")
+    first = np.searchsorted(y[order], y[src])
+    size = np.bincount(y)[y[src]]
+    return src, order[first + generator.integers(0, size)]
+
+
+def plain(label) -> GraphData:
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 3, N)
+    x = np.eye(3, dtype=np.float32)[y] * (generator.random(N) < 0.3)[:, None]  # few nodes say what they are
+    ids = generator.permutation(N)
+    return GraphData(Graph.from_coo(*homophilous(generator, y)), x, label(y), ids[:200], ids[200:300], ids[300:])
+
+
+def typed() -> GraphData:
+    """Users are of the kind of the shop that they buy in, which a category of the shop tells, and nothing else."""
+    generator = np.random.default_rng(1)
+    kind = generator.integers(0, 3, 60)
+    shop_of = generator.integers(0, 60, N)
+    graph = Graph.from_hetero({"user": N, "a.shop": 60}, {("a.shop", "sells_to", "user"): (shop_of, np.arange(N))})
+    seeds = {
+        name: SeedTable(np.arange(k, N, 3), node_type="user", y=kind[shop_of][k::3])
+        for k, name in enumerate(("train", "val", "test"))
+    }
+    return GraphData(graph, tables={"a.shop": {"codes": (kind + 2).astype(np.int32)[:, None]}}, num_classes=3, **seeds)
+
+
+@pytest.mark.parametrize(
+    ("data", "metric", "good"),
+    [
+        (plain(lambda y: y), "test_accuracy", lambda value: value > 0.9),
+        (plain(lambda y: y * 0.5), "test_error", lambda value: value < 0.15),
+        (typed(), "test_accuracy", lambda value: value > 0.95),
+    ],
+    ids=["classes", "numbers", "types and categories"],
+)
+def test_it_learns_what_only_the_graph_tells_and_its_checkpoint_predicts_alike(tmp_path, data, metric, good):
+    pl.seed_everything(0)
+    module = GraphDataModule(data, NeighborSampler([10, 10]), batch_size=100, num_threads=0, predict="test")
+    fit = trainer(tmp_path, epochs=25)
+    model = SAGE(hidden=32, lr=0.01)
+    fit.fit(model, module)
+    [found] = fit.test(model, module, verbose=False)
+    assert good(found[metric]), found
+    fit.save_checkpoint(tmp_path / "model.ckpt")
+    predicted, again = (
+        torch.cat(trainer(tmp_path).predict(each, module, ckpt_path=path))
+        for each, path in ((model, None), (SAGE(hidden=32), str(tmp_path / "model.ckpt")))
+    )
+    assert torch.equal(predicted, again)
+    if metric == "test_accuracy":
+        assert torch.allclose(predicted.sum(1), torch.ones(len(predicted)))
+
+
+def test_codes_beyond_those_of_training_count_as_unknown(tmp_path):
+    module = GraphDataModule(typed(), NeighborSampler([5]), num_threads=0, predict="test")
+    fit, model = trainer(tmp_path, epochs=1), SAGE(hidden=8)
+    fit.fit(model, module)
+    fit.save_checkpoint(tmp_path / "model.ckpt")
+    predicted = []
+    for code in (0, 99):  # unknown, and one that the checkpoint has no row for
+        data = typed()
+        tables = {"a.shop": {"codes": torch.full((60, 1), code)}}
+        data = GraphData(data.graph, tables=tables, num_classes=3, **data.seed_tables)
+        further = GraphDataModule(data, NeighborSampler([5]), num_threads=0, predict="test")
+        predicted.append(
+            torch.cat(trainer(tmp_path).predict(SAGE(hidden=8), further, ckpt_path=str(tmp_path / "model.ckpt")))
+        )
+    assert torch.equal(*predicted)
+
+
+def test_what_it_cannot_predict_is_refused(tmp_path):
+    graph = Graph.from_coo([0, 1], [1, 0])
+    links = SeedTable(src=[0], dst=[1], y=[1])
+    for data, told in ((GraphData(graph, train=[0]), "there are none"), (GraphData(graph, train=links), "are links")):
+        with pytest.raises(GraphDataError, match=told):
+            trainer(tmp_path, epochs=1).fit(SAGE(), GraphDataModule(data, NeighborSampler([2]), num_threads=0))
