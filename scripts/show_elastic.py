@@ -3,7 +3,7 @@
     python scripts/show_elastic.py --figure docs/elastic.png
 
 Trains GraphSAGE on the Debian graph with each number of trainers and one sampler, in single and in double precision,
-and draws the loss curves over each other and their differences below. Needs matplotlib.
+and draws the loss curves over each other and their differences below.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from examples.models import GraphSAGE
 from lightning_gnnload import Debian, FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler
+from lightning_gnnload.data.drawing import BLUE, GREY, ORANGE, PALE, PINK, name_lines, new_figure, save, tidy
 
 GLOBAL_BATCH = 1024
 
@@ -87,31 +88,35 @@ def losses(run: Run, epochs: int) -> np.ndarray:
 
 
 def draw(curves: dict[Run, np.ndarray], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, (above, below) = pyplot.subplots(2, 1, figsize=(9, 7.5), sharex=True, layout="constrained")
-    styles = {1: ("C7", 5, "-"), 2: ("C0", 2, "-"), 4: ("C1", 2, ":")}
+    """The losses over each other, and how far they are from one trainer's."""
+    note = f"GraphSAGE on the Debian graph, {GLOBAL_BATCH} seeds a step in all. Below, equal losses have no mark."
+    figure = new_figure("Whether 1, 2 or 4 trainers share a step: the losses are the same, up to rounding", 6.4, note)
+    above, below = figure.subplots(2, 1, sharex=True)
+    styles = {1: (PALE, 6, "-"), 2: (BLUE, 2, "-"), 4: (ORANGE, 2, ":")}
+    ends, far_ends = [], []
     for run, curve in curves.items():
         color, width, dashes = styles[run.num_trainers]
         trainers = f"{run.num_trainers} trainer{'s' if run.num_trainers > 1 else ''}"
         if run.precision == "single":
-            above.plot(curve, color=color, linewidth=width, linestyle=dashes, label=trainers)
+            above.plot(curve, color=color, linewidth=width, linestyle=dashes)
+            ends.append((curve[-1], trainers, GREY if color == PALE else color))
         if run.num_trainers > 1:
             apart = np.abs(curve - curves[Run(1, run.precision)])
             marker = {"single": "o", "double": "s"}[run.precision] if run.weighed else "x"
-            label = f"{trainers}, {run.precision}{'' if run.weighed else ', slices not weighed'}"
-            # Where they are equal there is no place on a logarithmic scale.
-            steps = np.flatnonzero(apart)
-            below.plot(steps, apart[steps], marker, color=color if run.weighed else "C3", markersize=4, label=label)
-    above.set(ylabel="training loss", title=f"Debian, GraphSAGE, {GLOBAL_BATCH} seeds a step in all, whoever trains")
-    below.set(yscale="log", xlabel="step", ylabel="difference from 1 trainer's loss")
-    for axes in (above, below):
-        axes.legend(fontsize=9)
-        axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=110)
+            color = color if run.weighed else PINK
+            steps = np.flatnonzero(apart)  # where they are equal there is no place on a logarithmic scale
+            below.plot(steps, apart[steps], marker, color=color, markersize=4)
+            name = (
+                f"{trainers}, {run.precision}" if run.weighed else f"{trainers}, {run.precision},\nslices not weighed"
+            )
+            far_ends.append((float(np.median(apart[steps][-10:])), name, color))
+    above.set_ylabel("training loss")
+    below.set(yscale="log", xlabel="step", ylabel="distance from 1 trainer's loss")
+    for axes, names in ((above, ends), (below, far_ends)):
+        tidy(axes)
+        axes.set_xlim(0, max(map(len, curves.values())) - 1)
+        name_lines(axes, names)
+    save(figure, path)
 
 
 def main() -> None:

@@ -1,21 +1,23 @@
-"""The figure of ``gnnload cache``: hit rate, and bytes that are moved, against the size of the cache."""
+"""The figure of ``gnnload cache``: hit rates against the size of the cache, by what decides which rows it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import HitRateCurve
+from lightning_gnnload.data.drawing import INK, name_lines, new_figure, save, tidy
 
-_OPTIMUM_COLOR = "#222222"
-_MARKERS = "oxs^"
+_TYPICAL = 0.1  # the share of rows that the title speaks of, or the nearest
 
 
 def draw_curves(
     curves: Sequence[HitRateCurve], ratios: Sequence[float], row_bytes: int, title: str, file: Path
 ) -> None:
-    """Writes a PNG: full lines choose rows beforehand, dashed ones admit and evict; markers tell orders of seeds.
+    """Writes a PNG of two panels: caches that are filled beforehand, and those that admit and evict rows; dashed in
+    another order of seeds.
 
     Args:
         curves: of :mod:`.simulate`.
@@ -24,48 +26,60 @@ def draw_curves(
         title: what graph and sampler they are of.
         file: to write.
 
-    Source: GNNLab (EuroSys'22), figures 10 and 11.
+    Source: GNNLab (EuroSys'22), figure 10.
     """
-    import matplotlib
+    orders = list(dict.fromkeys(curve.order for curve in curves))
+    reads = [f"{_rows_read(curves, order) * row_bytes / 1e6:,.0f} MB in the order {order!r}" for order in orders]
+    note = f"{title}. Without a cache, an epoch reads {' and '.join(reads)}."
+    figure = new_figure(_finding(curves, ratios), 5.6, note)
+    panels = figure.subplots(1, 2, sharey=True)
+    x = [100 * ratio for ratio in ratios]
+    for axes, admits, what in zip(
+        panels, (False, True), ("filled before the epoch", "rows come and go as they are read"), strict=True
+    ):
+        ends = []
+        for curve in (curve for curve in curves if _admits(curve) == admits):
+            rule, is_other = RULES.get(curve.name), curve.order != orders[0]  # the optimum has no rule
+            color = INK if rule is None else rule.color
+            rates = [100 * rate for rate in curve.hit_rates]
+            axes.plot(x, rates, color=color, linewidth=1.8, linestyle="--" if is_other else "-")
+            ends.append((rates[-1], f"{curve.name}, {curve.order}" if is_other else curve.name, color))
+        _number_sizes(axes, x)
+        axes.set_xlabel("rows cached, % of all")
+        tidy(axes, what)
+        axes.set_ylim(0, 100)
+        axes.set_xlim(x[0], x[-1])
+        name_lines(axes, ends)
+    panels[0].set_ylabel("rows served by the cache, %")
+    save(figure, file)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+
+def _finding(curves: Sequence[HitRateCurve], ratios: Sequence[float]) -> str:
+    """Says what a cache of a usual size gives, by the best policy that knows nothing of the epochs to come."""
+    place = min(range(len(ratios)), key=lambda number: abs(ratios[number] - _TYPICAL))
+    known = [curve for curve in curves if curve.name in RULES and not RULES[curve.name].looks_ahead]
+    best = max(known, key=lambda curve: curve.hit_rates[place])
+    most = max(curve.hit_rates[place] for curve in curves if curve.order == best.order)
+    return (
+        f"{best.name!r} lets a cache of {100 * ratios[place]:.3g} % of the rows serve {best.hit_rates[place]:.0%} of "
+        f"what is read; no rule could serve more than {most:.0%}"
+    )
+
+
+def _admits(curve: HitRateCurve) -> bool:
+    rule = RULES.get(curve.name)
+    return rule is not None and rule.admit is not None
+
+
+def _rows_read(curves: Sequence[HitRateCurve], order: str) -> float:
+    """Returns the rows that an epoch in this order reads."""
+    curve = next(curve for curve in curves if curve.order == order)
+    return curve.missed_rows[0] / max(1 - curve.hit_rates[0], 1e-9)
+
+
+def _number_sizes(axes: Any, x: Sequence[float]) -> None:
     from matplotlib.ticker import NullLocator
 
-    figure, (rates, moved) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
-    orders = list(dict.fromkeys(curve.order for curve in curves))
-    scale, unit = _unit(max(max(curve.missed_rows) for curve in curves) * row_bytes)
-    x = [100 * ratio for ratio in ratios]
-    for curve in curves:
-        label = curve.name if len(orders) == 1 else f"{curve.name}, {curve.order}"
-        rule = RULES.get(curve.name)  # the optimum has none
-        style = {
-            "color": _OPTIMUM_COLOR if rule is None else rule.color,
-            "linestyle": "-" if rule is None or rule.admit is None else "--",
-            "linewidth": 2.2 if curve.name in ("optimum", "presample") else 1.3,
-            "marker": _MARKERS[orders.index(curve.order) % len(_MARKERS)],
-            "markersize": 4,
-        }
-        rates.plot(x, [100 * rate for rate in curve.hit_rates], label=label, **style)
-        moved.plot(x, [rows * row_bytes / scale for rows in curve.missed_rows], label=label, **style)
-    for axes, what in ((rates, "hit rate, %"), (moved, f"read behind the cache, {unit} an epoch")):
-        axes.set_xscale("log")
-        axes.set_xticks(x, [f"{value:.3g}" for value in x])
-        axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xlabel("rows cached, % of all")
-        axes.set_ylabel(what)
-        axes.set_ylim(bottom=0)
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    handles, labels = rates.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=9, frameon=False)
-    figure.suptitle(title, fontsize=11)
-    figure.savefig(file, dpi=130)
-    pyplot.close(figure)
-
-
-def _unit(num_bytes: float) -> tuple[float, str]:
-    for exponent, unit in ((4, "TB"), (3, "GB"), (2, "MB")):
-        if num_bytes >= 1000**exponent:
-            return 1000.0**exponent, unit
-    return 1000.0, "kB"
+    axes.set_xscale("log")
+    axes.set_xticks(x, [f"{value:.3g}" for value in x])
+    axes.xaxis.set_minor_locator(NullLocator())

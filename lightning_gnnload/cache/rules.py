@@ -17,6 +17,7 @@ from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.trace import smoothed, visit_counts
+from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, YELLOW
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CacheConfigError
@@ -206,22 +207,22 @@ def _belady(store: FeatureStore, num_slots: int, workload: Workload, tier: str) 
 RULES = {
     rule.name: rule
     for rule in (
-        Rule("presample", "#2a78d6", rank=lambda window, progress: PreSample(progress=progress)),
-        Rule("expected", "#1baf7a", rank=lambda window, progress: Expected()),
+        Rule("presample", BLUE, rank=lambda window, progress: PreSample(progress=progress)),
+        Rule("expected", GREEN, rank=lambda window, progress: Expected()),
         Rule(
             "clairvoyant",
-            "#4a3aa7",
+            PINK,
             rank=lambda window, progress: Clairvoyant(window, progress=progress),
             looks_ahead=True,
         ),
-        Rule("degree", "#eda100", rank=lambda window, progress: Degree()),
-        Rule("degree-ratio", "#b5651d", rank=lambda window, progress: DegreeRatio()),
-        Rule("random", "#9aa3ad", rank=lambda window, progress: Random(), is_advised=False),
-        _native("fifo", "#d1495b", device_slot_bytes=8),
-        _native("clock", "#e58a97"),
-        _native("s3fifo", "#8c2f39"),
+        Rule("degree", YELLOW, rank=lambda window, progress: Degree()),
+        Rule("degree-ratio", ORANGE, rank=lambda window, progress: DegreeRatio()),
+        Rule("random", GREY, rank=lambda window, progress: Random(), is_advised=False),
+        _native("fifo", ORANGE, device_slot_bytes=8),
+        _native("clock", BLUE),
+        _native("s3fifo", GREEN),
         # A slot's node and its next time, int64 each. The node ids of the steps ahead come on top.
-        Rule("belady", "#222222", admit=_belady, looks_ahead=True, slot_bytes=16),
+        Rule("belady", INK, admit=_belady, looks_ahead=True, slot_bytes=16),
     )
 }
 """By name. Of equals, ``gnnload cache`` recommends the first that does not look ahead."""

@@ -115,11 +115,9 @@ def _tell(comparison: Comparison, took_s: float, progress: Console) -> None:
 
 
 def _deliver(comparisons: list[Comparison], described: list[str], command: str, page: Path | None) -> None:
-    picture = None if page is None else page.with_suffix(".png")
-    has_picture = picture is not None and figure.draw(comparisons, picture)
-    text = report.markdown(
-        comparisons, command, described, picture.name if picture is not None and has_picture else None
-    )
+    text = report.markdown(comparisons, command, described, None)
+    if page is not None and figure.draw(text, picture := page.with_suffix(".png")):
+        text = report.markdown(comparisons, command, described, picture.name)
     if page is not None:
         before, after = report.around_results(page)
         page.write_text(f"{before}\n\n{text}\n\n{after}")

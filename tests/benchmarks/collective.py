@@ -17,7 +17,9 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import fill
 
+from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save, tidy
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.sample.collective import open_colleagues
 from lightning_gnnload.sample.group.exchange import ThreadExchange
@@ -35,6 +37,7 @@ TIME_LIMIT_S = 600
 
 Rows = dict[tuple[str, int], dict[str, dict[str, Measured]]]
 """By method and number of parts, by sampler, by paradigm."""
+_PANEL_CHARACTERS = 26
 
 
 def bytes_of(made: Partition, num_batches: int) -> dict[str, dict[str, Measured]]:
@@ -121,28 +124,25 @@ def table_of_times(ranks: list[dict[str, dict]]) -> str:
 
 
 def draw_figure(rows: Rows, title: str, file: Path) -> None:
-    """Bars of bytes as shares of those of the neighbours drawn, as in DSP, figure 1."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, len(cases.SAMPLERS), figsize=(15, 3.6), layout="constrained")
-    for name, ax in zip(cases.SAMPLERS, axes, strict=True):
-        for i, (paradigm, color) in enumerate(zip(cases.PARADIGMS, ("#2a78d6", "#d1495b"), strict=True)):
+    """Bytes as shares of those of the neighbours drawn, a panel a sampler, as in DSP, figure 1."""
+    note = f"{title}. At the line at 1, what is moved is what was drawn; the axis is logarithmic. Parts by each method."
+    moved = [_share(one[name]) for one in rows.values() for name in one]
+    heading = f"Pushing tasks to where lists lie moves {min(moved):.0%} to {max(moved):.0%} of what pulling lists moves"
+    figure = new_figure(heading, 0.22 * len(rows) * -(-len(cases.SAMPLERS) // 3) + 2.6, note)
+    panels = figure.subplots(-(-len(cases.SAMPLERS) // 3), 3, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(cases.SAMPLERS) :]:
+        axes.set_axis_off()
+    for name, axes in zip(cases.SAMPLERS, panels.flat, strict=False):
+        for paradigm, color, marker in zip(cases.PARADIGMS, (BLUE, ORANGE), "os", strict=True):
             shares = [one[name][paradigm].mega_bytes / one[name][paradigm].drawn_mb for one in rows.values()]
-            ax.bar([x + 0.4 * i for x in range(len(rows))], shares, 0.4, color=color, label=f"{paradigm}ed")
-        ax.axhline(1, color="#777777", linewidth=1, linestyle="--")
-        ax.set_xticks([x + 0.2 for x in range(len(rows))], [f"{m} {k}" for m, k in rows], rotation=60, fontsize=7)
-        ax.set_yscale("log")
-        ax.set_title(name, fontsize=8)
-        ax.spines[["top", "right"]].set_visible(False)
-    axes[0].set_ylabel("bytes moved, of those drawn")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center", fontsize=8, frameon=False)
-    figure.suptitle(title, fontsize=10)
-    figure.savefig(file, dpi=130)
-    pyplot.close(figure)
+            axes.plot(shares, range(len(rows)), marker, color=color, markersize=6, label=f"{paradigm}ed")
+        axes.axvline(1, color=INK, linewidth=1)
+        axes.set_xscale("log")
+        axes.set_yticks(range(len(rows)), [f"{method}, {parts} parts" for method, parts in rows])
+        axes.set_ylim(len(rows) - 0.5, -0.5)
+        tidy(axes, fill(name, _PANEL_CHARACTERS), grid="x")
+    panels.flat[-1].legend(*panels[0, 0].get_legend_handles_labels(), fontsize=SMALL, frameon=False)
+    save(figure, file)
 
 
 def run(kind: str, methods: Sequence[str], parts: Sequence[int], quick: bool, figure: Path | None) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import re
 import resource
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +63,22 @@ def private_bytes() -> int:
 def peak_bytes() -> int:
     """The most that was ever resident, pages of mapped files that were touched included."""
     return _status_bytes("VmHWM")
+
+
+def held_bytes(process: int | str = "self") -> int:
+    """What a process and all that it started hold of the machine's memory, each shared page once (``Pss``)."""
+    held = 0
+    for one in (process, *_descendants(process)):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            held += _kilobytes(f"/proc/{one}/smaps_rollup", "Pss")
+    return held
+
+
+def _descendants(process: int | str) -> Iterator[str]:
+    for file in Path(f"/proc/{process}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in file.read_text().split():
+                yield from (child, *_descendants(child))
 
 
 def _status_bytes(field: str) -> int:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable
 from copy import copy
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch_geometric.data import HeteroData
 
-from tests.benchmarks.memory import MIB
+from tests.benchmarks.memory import MIB, held_bytes
 from tests.benchmarks.pyg_data import PlainData, TypedData
 from tests.benchmarks.seeds import BATCH_SIZE, NUM_LINKS
 from tests.benchmarks.timing import WARM_UP_BATCHES, steady_ms
@@ -60,7 +58,7 @@ class PyGLoaders:
         torch.manual_seed(turn)
         sizes, memory = _Sizes(), list[float]()
         reply = steady_ms(
-            map(sizes.see, loader), num_batches, lambda: memory.append(_pss_mib()), num_workers=num_workers
+            map(sizes.see, loader), num_batches, lambda: memory.append(held_bytes() / MIB), num_workers=num_workers
         )
         return reply | sizes.report() | {"MiB": max(memory)}
 
@@ -112,15 +110,3 @@ class _Sizes:
 
     def report(self) -> dict[str, float]:
         return {"nodes": self._num_nodes / self._num_seen, "edges": self._num_edges / self._num_seen}
-
-
-def _pss_mib() -> float:
-    """What this process and its workers hold of the machine's memory, each shared page once."""
-    of_children = Path("/proc/self/task").glob("*/children")
-    processes = ["self", *(child for file in of_children for child in file.read_text().split())]
-    return sum(_pss_bytes(process) for process in processes) / MIB
-
-
-def _pss_bytes(process: str) -> int:
-    match = re.search(r"^Pss:\s+(\d+) kB$", Path(f"/proc/{process}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(match[1]) * 1024 if match else 0

@@ -35,8 +35,8 @@ def named_data(data: Any) -> GraphData | Dataset:
     if library in _TAKERS:
         raise LoaderConfigError(f"data is {given} of {library}; take {_TAKERS[library]}(data, sampler=...).")
     raise LoaderConfigError(
-        f"data is {given}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of other libraries there are "
-        f"GraphDataModule.from_dgl, .from_pyg and .from_ogb."
+        f"data is {given}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of "
+        "other libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate, rows_read
+from lightning_gnnload.data.drawing import SMALL, new_figure, save, tidy
 from lightning_gnnload.data.features import Reads
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
@@ -211,26 +212,26 @@ def as_table(report: TimeReport) -> Table:
 
 def draw(report: TimeReport, file: Path) -> None:
     """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
-    # Drawn on a canvas of its own, so that a user's pyplot state and backend stay as they are.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 2.8), layout="constrained")
-    FigureCanvasAgg(figure)
+    seconds = report.wall_ms / 1e3
+    title = f"Of {seconds:.1f} s of training, the trainer waited {report.loader.wait_ms / 1e3:.1f} s for mini-batches"
+    note = (
+        f"{report.loader.num_batches:,} mini-batches. The loader's bar is the work of its threads or ranks, summed: "
+        "they work beside the trainer, and each other."
+    )
+    figure = new_figure(title, 3.2, note)
     axes = figure.subplots()
     ends = {"loader": 0.0, "trainer": 0.0}
     for stage, who, milliseconds in report.rows:
         seconds = milliseconds / 1e3
-        axes.barh(who, seconds, left=ends[who], color=COLORS[stage], label=f"{stage}  {seconds:.1f} s")
+        axes.barh(who, seconds, 0.6, left=ends[who], color=COLORS[stage], label=f"{stage} {seconds:.1f} s")
         ends[who] += seconds
     axes.invert_yaxis()
-    axes.set_xlabel("seconds (the loader's threads or ranks, summed, work beside the trainer)")
-    axes.set_title(
-        f"Where the time went: {report.loader.num_batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training"
+    axes.set_xlabel("seconds")
+    tidy(axes, grid="x")
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=SMALL, columnspacing=1, handlelength=1, frameon=False
     )
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right center", frameon=False)
-    figure.savefig(file, dpi=130)
+    save(figure, file)
 
 
 _LOW = 0.5

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lightning_gnnload.data.drawing import SMALL, new_figure, save, tidy
 from lightning_gnnload.pipeline.stats import Delivery
 
 MOST_AHEAD = 256
@@ -174,8 +175,7 @@ COLORS = {
     "other": "#bbbbbb",
 }
 """The colours of the stages, in all figures."""
-_WIDTH_IN = 12.0
-_DIGIT_SHARE = 0.007  # of the axis, that a digit of a mini-batch's number takes
+_DIGIT_SHARE = 0.012  # of the axis, that a digit of a mini-batch's number takes
 
 
 def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
@@ -186,16 +186,15 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
         world_size: number of trainers; ranks from there on are samplers.
         file: where to.
     """
-    # Drawn on a canvas of its own, so that a user's pyplot state and backend stay as they are.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     window = [span for span in spans if span.rank < world_size and span.stage in ("wait", "train")] or spans
     start_s, end_s = min(span.begin_s for span in window), max(span.end_s for span in window)
     width_ms = max((end_s - start_s) * 1e3, 1e-6)
     rows = rows_of(spans)
-    figure = Figure(figsize=(_WIDTH_IN, 1.7 + 0.5 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
+    numbers = [span.number for span in window]
+    waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
+    span = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:.0f} ms"
+    note = "Numbers are mini-batches. Samplers make later ones while trainers train."
+    figure = new_figure(f"{span}, of which a trainer waited {waited_ms:.0f} ms", 1.8 + 0.45 * len(rows), note)
     axes = figure.subplots()
     # What is drawn later lies on top: a step's parts on the step, sampling in the trainer's own loop on its wait.
     drawn: dict[str, Any] = {}
@@ -215,16 +214,13 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
     axes.set_xlim(0, width_ms)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), _row_names(rows, spans, world_size))
-    numbers = [span.number for span in window]
-    axes.set_xlabel("milliseconds; the numbers are mini-batches")
-    axes.set_title(f"Training on mini-batches {min(numbers)} to {max(numbers)}", loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_xlabel("milliseconds")
+    tidy(axes, grid="x")
     axes.tick_params(axis="y", length=0)
     stages = [stage for stage in COLORS if stage in drawn and not (stage == "train" and "forward" in drawn)]
-    figure.legend(
-        [drawn[stage] for stage in stages], stages, loc="outside lower center", ncols=len(stages), frameon=False
-    )
-    figure.savefig(file, dpi=130)
+    legend = {"loc": "lower left", "bbox_to_anchor": (0, 1), "fontsize": SMALL, "columnspacing": 1, "handlelength": 1}
+    axes.legend([drawn[stage] for stage in stages], stages, ncols=len(stages), frameon=False, **legend)
+    save(figure, file)
 
 
 def _labels(

@@ -6,7 +6,7 @@ import pytest
 
 from tests.benchmarks import report
 from tests.benchmarks.errors import BenchmarkError
-from tests.benchmarks.figure import bars
+from tests.benchmarks.figure import Mark, draw, marks
 from tests.benchmarks.goals import Goal
 from tests.benchmarks.measure import Comparison, Contender, Role
 
@@ -32,16 +32,28 @@ def test_goals_and_gaps_are_told(compared):
     assert "- B: not installed" in text
 
 
-def test_figure_shows_who_has_a_goal_to_show(compared):
-    assert [(bar.name, bar.ratio, bar.goal) for bar in bars(compared)] == [("ours / DGL", 5, compared.goals[0])]
-    compared.goals = []
-    assert [bar.name for bar in bars(compared)] == ["ours / DGL", "ours, slow / DGL"]
+def shown(compared: Comparison) -> list[Mark]:
+    return list(marks(report.markdown([compared], "command", ["machine"], None)))
 
 
-def test_figure_shows_pairs_where_goals_name_them(compared):
+def test_figure_shows_what_a_goal_asks_for(compared):
+    assert shown(compared) == [Mark("Sampling", "G1", "DGL", 5)]
     compared.goals = [Goal(["ours, slow"], "DGL", at_least=4), Goal(["ours"], "replay", at_most=4)]
-    compared.contenders[2].family = "another"  # whose name, not whose family, the goal tells
-    assert [(bar.name, bar.ratio) for bar in bars(compared)] == [("ours, slow / DGL", 0.5)]
+    assert shown(compared) == [Mark("Sampling", "G1", "DGL", 0.5)]
+
+
+def test_figure_shows_the_best_that_does_the_same_work(compared):
+    compared.goals = []
+    compared.contenders[2].notes["edges"] = [1240.0]
+    assert shown(compared) == [Mark("Sampling", "G1", "DGL", 5)]
+    compared.contenders[0].notes["edges"] = [600.0]  # fast, since it draws half of the edges
+    assert shown(compared) == [Mark("Sampling", "G1", "DGL", 0.5)]
+
+
+def test_nothing_to_show_draws_nothing(compared, tmp_path):
+    compared.topic = "Memory"
+    assert not draw(report.markdown([compared], "command", ["machine"], None), tmp_path / "figure.png")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
