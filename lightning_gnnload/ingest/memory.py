@@ -24,7 +24,7 @@ def data_of_tables(
     transforms: str | os.PathLike[str] | None,
     overwrite: bool,
     show: bool,
-) -> GraphData:
+) -> Any:
     """Builds a folder, and maps it; without a name for it, the files go once they are mapped."""
     spec = GraphSpec.of(given)
     with tempfile.TemporaryDirectory(prefix="gnnload-") as place:
