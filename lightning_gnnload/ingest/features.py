@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 UNKNOWN, MISSING, FIRST_VALUE = 0, 1, 2
 """Codes of categories: the first value has the code 2."""
+_KINDS = ("number", "text_length", "time", "vector", "category")
+_MOST_COLUMNS = 1 << 20
 _FRACTION = re.compile(r"FLOAT|DOUBLE|DECIMAL")
 _WORDS = re.compile(r"VARCHAR|BOOLEAN|UUID|ENUM")
 _TIMES = re.compile(r"TIMESTAMP|DATE")
@@ -87,14 +89,20 @@ class Feature:
 
 
 def _are_sound(given: Mapping[str, Any]) -> bool:
-    numbers = all(
-        type(given[name]) in (int, float) and np.isfinite(given[name]) for name in ("center", "spread", "fill")
+    numbers = (given[name] for name in ("center", "spread", "fill"))
+    values = given["values"]
+    return (
+        all(type(each) in (int, float) and np.isfinite(each) for each in numbers)
+        and given["spread"] != 0
+        and all(isinstance(given[name], bool) for name in ("log", "flag_missing"))
+        and isinstance(given["column"], str)
+        and given["kind"] in _KINDS
+        and all(isinstance(given[name], str | None) for name in ("time_unit", "timezone"))
+        and isinstance(values, (list, tuple))
+        and all(isinstance(each, str) for each in values)
+        and type(given["width"]) is int
+        and 1 <= given["width"] < _MOST_COLUMNS
     )
-    flags = all(isinstance(given[name], bool) for name in ("log", "flag_missing"))
-    texts = all(isinstance(given[name], str) for name in ("column", "kind"))
-    options = all(isinstance(given[name], str | None) for name in ("time_unit", "timezone"))
-    values = isinstance(given["values"], (list, tuple)) and all(isinstance(each, str) for each in given["values"])
-    return numbers and flags and texts and options and values and type(given["width"]) is int and given["spread"] != 0
 
 
 # Fitting.

@@ -65,7 +65,8 @@ def test_every_format_gives_the_same_rows(given: Any, con: Any, tmp_path: Path) 
     assert rows(source, source.key("id"), source.key("n")) == [("b", 3), ("a", 1), ("c", 2)]
 
 
-def test_tables_of_polars(con: Any) -> None:
+def test_tables_of_polars(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", "")  # which polars sets when it is imported
     polars = pytest.importorskip("polars")
     source = Source(con, polars.DataFrame({"id": ["b", "a"], "n": [3, 1]}), "nodes.t")
     assert rows(source, source.key("id"), source.key("n")) == [("b", 3), ("a", 1)]
