@@ -197,9 +197,9 @@ class _Build:
         indptr = self._mapped("indptr")
         first = 0
         for name, nodes in self.nodes.items():
-            counts = np.diff(indptr[first : first + nodes.num_nodes + 1])
+            begins = indptr[first : first + nodes.num_nodes + 1]
             first += nodes.num_nodes
-            found = {"isolated": self.graph.isolated[name], "in_degree": degrees(counts, self._user_ids(name).take)}
+            found = {"isolated": self.graph.isolated[name], "in_degree": degrees(begins, self._user_ids(name).take)}
             self.report.add("nodes", name, found)
 
     def _user_ids(self, node_type: str) -> UserIds:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -241,10 +242,11 @@ class EdgeReader:
             readings.append(self._weights[name])
         lists, counts, kept = self._lists(name, edges), EdgeCounts(), RowSet()
         self.counts[name] = counts
-        with progress(f"Reading {where}", self.num_rows[name], shown=self.shown) as advance:
-            for batch in in_order(
-                lambda each: self._numbered(name, edges, each), source.batches(readings), self.num_threads
-            ):
+        with (
+            progress(f"Reading {where}", self.num_rows[name], shown=self.shown) as advance,
+            in_order(partial(self._numbered, name, edges), source.batches(readings), self.num_threads) as batches,
+        ):
+            for batch in batches:
                 for to, (src, dst) in zip(lists, ((batch.src, batch.dst), (batch.dst, batch.src)), strict=False):
                     added = self.spill.add(to, src, dst, batch.time, batch.weight, first_id=counts.kept)
                 for what in _COUNTED:
