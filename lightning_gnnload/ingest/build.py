@@ -233,7 +233,9 @@ class _Build:
             of_table = self._kept_edges(str(task.edge)) if task.is_links else ends[0].nodes.rows_kept
             kept = of_table(0, source.num_rows)
         known = None if self.known is None else self.known.classes.get(name)
-        read = read_task(source, task, ends, kinds, kept=kept, are_edges=task.table is None, known=known)
+        read = read_task(
+            source, task, ends, kinds, kept=kept, are_edges=task.table is None, known=known, trains=self.known is None
+        )
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
         self.report.add("tasks", name, read.report)
