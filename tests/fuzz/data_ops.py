@@ -84,7 +84,7 @@ DATA: Ops = {
         _check_runs,
         lambda random: graph(random) | {name: LISTS[name] for name in ("run_ptr", "edge_time")},
     ),
-    "find_ids": (
+    "IdIndex": (
         _find_ids,
         lambda random: (
             random.choice(
@@ -101,7 +101,7 @@ DATA: Ops = {
             | {"is_null": random.choice([None, np.array([True, False])])}
         ),
     ),
-    "spill_edges": (
+    "EdgeSpill": (
         _spill_edges,
         lambda random: {
             "src": np.array([3, 0, -1], np.int32),

@@ -1,9 +1,8 @@
-"""Builds that are killed leave nothing that stays, and builds of one folder exclude each other."""
+"""Builds of one folder exclude each other, and no others."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -64,17 +63,7 @@ def build(spec_file: Path, folder: Path) -> None:
     build_graph(GraphSpec.read(spec_file), folder, home=spec_file.parent, shown=False)
 
 
-def test_what_a_killed_build_left_is_removed_by_the_next(spec_file, tmp_path):
-    folder = tmp_path / "out" / "graph"
-    with stopped_build(spec_file, folder) as child:
-        os.kill(child.pid, signal.SIGKILL)
-    assert os.listdir(tmp_path / "out") not in ([], ["graph"])  # it was killed while there was something
-    build(spec_file, folder)
-    assert load_graph_data(folder, verify=True).graph.in_neighbors(1).tolist() == [0, 1]
-    assert os.listdir(tmp_path / "out") == ["graph"]
-    assert os.listdir(tmp_path / "scratch") == []
-
-
+@pytest.mark.slow
 def test_a_second_build_of_a_folder_is_refused_while_the_first_goes_on(spec_file, tmp_path):
     folder = tmp_path / "out" / "graph"
     with stopped_build(spec_file, folder) as child:
