@@ -180,6 +180,8 @@ class EdgeReader:
         for name, edges in self.spec.edges.items():
             self._read(name, edges)
         self.spill.finish()
+        for each in self.nodes.values():
+            each.rest()  # sorting needs the memory
 
     @property
     def most_records(self) -> int:
