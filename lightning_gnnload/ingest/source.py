@@ -57,10 +57,9 @@ def connect(build: BuildSpec, scratch: Path, home: Path, *, share: float = 1.0) 
             "memory_limit": f"{int(build.memory_bytes * share)}B",
             "threads": build.num_threads,
             "temp_directory": str(scratch),
-            "file_search_path": str(home.absolute()),
         }
     )
-    con.execute("set timezone = 'UTC'")
+    con.execute(f"set timezone = 'UTC'; set file_search_path = {literal(str(home.absolute()))}")
     return con
 
 
