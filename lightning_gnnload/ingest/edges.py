@@ -104,7 +104,7 @@ class EdgeReader:
         spec: of the graph.
         nodes: by their types.
         sources: the tables of edges, by relation.
-        scratch: a folder on a disk with room for 12 to 28 bytes an edge.
+        scratch: a folder on a disk with room for 12 to 32 bytes an edge.
         memory_bytes: what buffers, and sorting later, may take.
         num_threads: that look ends up.
         shown: show a bar.

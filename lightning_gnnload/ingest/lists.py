@@ -80,7 +80,8 @@ def write_lists(
     edges: EdgeReader, made: Path, scratch: Path, entries: dict[str, Any], *, repeats: bool = False
 ) -> WrittenGraph:
     """Writes the arrays of a graph from edges that were read, as ``Graph.from_hetero(..., keep_order=True)`` or
-    ``from_coo`` make them.
+    ``from_coo`` make them. Only where times are numbered by their rank, those of edges whose source comes later are not
+    numbered, too.
 
     A bucket that is too large to be sorted at once is divided: by lists, and one list by time.
 
@@ -202,7 +203,7 @@ class _ListWriter:
         return np.array(list(self.edges.has_time.values()), np.bool_)
 
     def _ranked(self) -> np.ndarray:
-        """Writes all times that there are, ascending, and maps them."""
+        """Writes all times that there are, ascending, and maps them; but for those of edges whose source comes later."""
 
         def chunks() -> Iterator[np.ndarray]:
             for nodes in self.edges.nodes.values():
