@@ -51,9 +51,9 @@ from .data.tables import NodeTable as NodeTable
 from .data.task import Task as Task
 from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
 from .data.userids import UserIds as UserIds
-from .ingest.dataset import Tables as Tables
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
+from .ingest.dataset import Tables as Tables
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE

@@ -89,7 +89,8 @@ class EdgeSpill {
 
   // Records [first, first + count) of a bucket.
   template <class Index, class Id>
-  void read(int64_t number, int64_t first, int64_t count, const RecordColumns<Index, Id>& out) const;
+  void read(int64_t number, int64_t first, int64_t count,
+            const RecordColumns<Index, Id>& out) const;
 
   void release(int64_t number);
 

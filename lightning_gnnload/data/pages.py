@@ -11,6 +11,7 @@ import os
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -110,6 +111,18 @@ def mapped_file(address: int) -> MappedFile | None:
 def printable(path: str | os.PathLike[str]) -> str:
     """Writes a path as text that can be encoded: names of files may be any bytes, which native code and logs refuse."""
     return os.fspath(path).encode(errors="backslashreplace").decode()
+
+
+def rest_mapped(array: np.ndarray) -> None:
+    """Takes the pages of a mapped file off this process's memory, though not out of the page cache; what of them is
+    looked at again comes back. Other arrays stay as they are."""
+    base: Any = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        found = mapped_file(array.ctypes.data)
+        if found is not None and not found.is_writable:  # else it would be the end of what the pages hold
+            base.madvise(mmap.MADV_DONTNEED)
 
 
 def let_go(fd: int) -> None:

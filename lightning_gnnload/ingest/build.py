@@ -199,9 +199,9 @@ class _Build:
         indptr = self._mapped("indptr")
         first = 0
         for name, nodes in self.nodes.items():
-            counts = np.diff(indptr[first : first + nodes.num_nodes + 1])
+            begins = indptr[first : first + nodes.num_nodes + 1]
             first += nodes.num_nodes
-            found = {"isolated": self.graph.isolated[name], "in_degree": degrees(counts, self._user_ids(name).take)}
+            found = {"isolated": self.graph.isolated[name], "in_degree": degrees(begins, self._user_ids(name).take)}
             self.report.add("nodes", name, found)
 
     def _user_ids(self, node_type: str) -> UserIds:
@@ -235,7 +235,9 @@ class _Build:
             of_table = self._kept_edges(str(task.edge)) if task.is_links else ends[0].nodes.rows_kept
             kept = of_table(0, source.num_rows)
         known = None if self.known is None else self.known.classes.get(name)
-        read = read_task(source, task, ends, kinds, kept=kept, are_edges=task.table is None, known=known)
+        read = read_task(
+            source, task, ends, kinds, kept=kept, are_edges=task.table is None, known=known, trains=self.known is None
+        )
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
         self.report.add("tasks", name, read.report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -103,7 +104,7 @@ class EdgeReader:
         spec: of the graph.
         nodes: by their types.
         sources: the tables of edges, by relation.
-        scratch: a folder on a disk with room for 12 to 28 bytes an edge.
+        scratch: a folder on a disk with room for 12 to 32 bytes an edge.
         memory_bytes: what buffers, and sorting later, may take.
         num_threads: that look ends up.
         shown: show a bar.
@@ -179,6 +180,8 @@ class EdgeReader:
         for name, edges in self.spec.edges.items():
             self._read(name, edges)
         self.spill.finish()
+        for each in self.nodes.values():
+            each.rest()  # sorting needs the memory
 
     @property
     def most_records(self) -> int:
@@ -241,10 +244,11 @@ class EdgeReader:
             readings.append(self._weights[name])
         lists, counts, kept = self._lists(name, edges), EdgeCounts(), RowSet()
         self.counts[name] = counts
-        with progress(f"Reading {where}", self.num_rows[name], shown=self.shown) as advance:
-            for batch in in_order(
-                lambda each: self._numbered(name, edges, each), source.batches(readings), self.num_threads
-            ):
+        with (
+            progress(f"Reading {where}", self.num_rows[name], shown=self.shown) as advance,
+            in_order(partial(self._numbered, name, edges), source.batches(readings), self.num_threads) as batches,
+        ):
+            for batch in batches:
                 for to, (src, dst) in zip(lists, ((batch.src, batch.dst), (batch.dst, batch.src)), strict=False):
                     added = self.spill.add(to, src, dst, batch.time, batch.weight, first_id=counts.kept)
                 for what in _COUNTED:

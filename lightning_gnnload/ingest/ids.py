@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.data.pages import mapped_bytes, rest_mapped
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.data.storage.graphs import ids_name
@@ -88,6 +88,12 @@ class NumberedNodes:
     def find(self, column: pa.Array) -> FoundRows:
         """Finds the numbers of the nodes that a column of keys names. Threads may call it at once."""
         return self.index.find(*Keys.of(column))
+
+    def rest(self) -> None:
+        """Takes the ids off this process's memory until they are looked at again."""
+        for array in (self.index.values, self.index.offsets, self.time):
+            if array is not None:
+                rest_mapped(array)
 
     def rows_kept(self, begin: int, end: int) -> np.ndarray | None:
         """Returns which rows of a stretch of the table are nodes, bool ``[end - begin]``; None: all of them."""

@@ -80,7 +80,8 @@ def write_lists(
     edges: EdgeReader, made: Path, scratch: Path, entries: dict[str, Any], *, repeats: bool = False
 ) -> WrittenGraph:
     """Writes the arrays of a graph from edges that were read, as ``Graph.from_hetero(..., keep_order=True)`` or
-    ``from_coo`` make them.
+    ``from_coo`` make them. Only where times are numbered by their rank, those of edges whose source comes later are not
+    numbered, too.
 
     A bucket that is too large to be sorted at once is divided: by lists, and one list by time.
 
@@ -162,9 +163,12 @@ class _ListWriter:
             return
         found = {name: RowSet(counts.kept) for name, counts in self.edges.counts.items() if counted or name in dropped}
         names = [name for name, spec in specs.items() for _ in spec.relations(name)]
-        with progress("Looking for repeats", self.num_records, shown=self.edges.shown) as advance:
-            pieces = self._pieces(by_source=True, keep=True)
-            for piece, of_type, ids in in_order(self._repeats_in, pieces, self.edges.num_threads):
+        pieces = self._pieces(by_source=True, keep=True)
+        with (
+            progress("Looking for repeats", self.num_records, shown=self.edges.shown) as advance,
+            in_order(self._repeats_in, pieces, self.edges.num_threads) as done,
+        ):
+            for piece, of_type, ids in done:
                 for number, name in enumerate(names):
                     if name in found:
                         found[name].add(ids[of_type == number])
@@ -199,7 +203,7 @@ class _ListWriter:
         return np.array(list(self.edges.has_time.values()), np.bool_)
 
     def _ranked(self) -> np.ndarray:
-        """Writes all times that there are, ascending, and maps them."""
+        """Writes all times that there are, ascending, and maps them; but for those of edges whose source comes later."""
 
         def chunks() -> Iterator[np.ndarray]:
             for nodes in self.edges.nodes.values():
@@ -249,8 +253,10 @@ class _ListWriter:
             ptr = opened.enter_context(ArrayWriter(self.made, name, np.uint32 if narrow else np.int64))
             ptr.append(np.zeros(1, np.int64))
             end = 0
-            with progress("Sorting edges", self.num_records, shown=self.edges.shown) as advance:
-                done = in_order(self._sorted, self._pieces(), self.edges.num_threads)
+            with (
+                progress("Sorting edges", self.num_records, shown=self.edges.shown) as advance,
+                in_order(self._sorted, self._pieces(), self.edges.num_threads) as done,
+            ):
                 for of, group in groupby(done, key=lambda each: each[0].of):
                     sizes = np.zeros(of.num_lists, np.int64)
                     for piece, runs in group:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.ingest.build import build_graph
 from lightning_gnnload.ingest.report import as_text

@@ -19,6 +19,9 @@ _WIDTH = 80
 _NAMES = 18
 """Columns before what is said of a table."""
 _MOST_HUBS = 3
+_MOST_DEGREES = 1 << 16
+"""Degrees that are told apart for the median; a greater one counts as this."""
+_STRETCH_NODES = 1 << 20
 
 
 class Report:
@@ -55,24 +58,33 @@ class Report:
         return self.values
 
 
-def degrees(counts: np.ndarray, names: Any) -> dict[str, Any]:
-    """Describes the degrees of nodes, and names those with the most.
+def degrees(begins: np.ndarray, names: Any) -> dict[str, Any]:
+    """Describes the degrees of nodes, and names those with the most; of many nodes, a stretch at a time.
 
     Args:
-        counts: int64 ``[N]``.
+        begins: int64 ``[N + 1]``: where the list of each node begins, and the last ends.
         names: gives the user's ids of rows, as :meth:`.UserIds.take` does.
     """
-    if not len(counts):
+    num_nodes = len(begins) - 1
+    if num_nodes < 1:
         return {}
-    num_hubs = min(_MOST_HUBS, len(counts))
-    hubs = np.argpartition(-counts, num_hubs - 1)[:num_hubs]
-    hubs = hubs[np.lexsort((hubs, -counts[hubs]))]
+    num_of = np.zeros(_MOST_DEGREES + 1, np.int64)  # nodes of each degree, and of all greater ones
+    hubs = np.empty((2, 0), np.int64)  # negative degrees, and rows: the order of hubs
+    for begin in range(0, num_nodes, _STRETCH_NODES):
+        counts = np.diff(begins[begin : begin + _STRETCH_NODES + 1])
+        num_of += np.bincount(np.minimum(counts, _MOST_DEGREES), minlength=len(num_of))
+        few = min(_MOST_HUBS, len(counts))
+        best = np.flatnonzero(counts >= np.partition(counts, -few)[-few])
+        hubs = np.concatenate([hubs, [-counts[best], best + begin]], axis=1)
+        hubs = hubs[:, np.lexsort(hubs[::-1])][:, :_MOST_HUBS]
+    middle = np.searchsorted(np.cumsum(num_of), [(num_nodes - 1) // 2, num_nodes // 2], side="right")
+    most, rows = -hubs[0], hubs[1]
     return {
-        "min": int(counts.min()),
-        "median": float(np.median(counts)),
-        "mean": float(counts.mean()),
-        "max": int(counts.max()),
-        "hubs": {str(name): int(counts[hub]) for hub, name in zip(hubs, names(hubs), strict=True) if counts[hub]},
+        "min": int(np.flatnonzero(num_of)[0]),
+        "median": float(middle.mean()),
+        "mean": float(begins[-1] - begins[0]) / num_nodes,
+        "max": int(most[0]),
+        "hubs": {str(name): int(count) for name, count in zip(names(rows), most, strict=True) if count},
     }
 
 

@@ -57,10 +57,9 @@ def connect(build: BuildSpec, scratch: Path, home: Path, *, share: float = 1.0) 
             "memory_limit": f"{int(build.memory_bytes * share)}B",
             "threads": build.num_threads,
             "temp_directory": str(scratch),
-            "file_search_path": str(home.absolute()),
         }
     )
-    con.execute("set timezone = 'UTC'")
+    con.execute(f"set timezone = 'UTC'; set file_search_path = {literal(str(home.absolute()))}")
     return con
 
 
@@ -315,7 +314,7 @@ class Source:
             self.con.execute(f"create temp {'view' if peek else 'table'} {self._name} as {table.strip().rstrip(';')}")
             return self._name
         if not isinstance(table, (str, Path, list, tuple)):
-            return self._registered(_as_arrow(table))
+            return self._registered(self._as_arrow(table))
         given = [table] if isinstance(table, (str, Path)) else table
         files = [file for each in given for file in self._files(str(each), home)]
         formats = {_format(file) for file in files}
@@ -336,6 +335,20 @@ class Source:
         found = {str(row[0]) for row in self.con.sql(f"describe from read_csv({listed})").fetchall()}
         as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in found]
         return f"read_csv({listed}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({listed})"
+
+    def _as_arrow(self, table: Any) -> Any:
+        """Returns a table in memory as one of pyarrow, which knows text from objects by all rows, not by the first."""
+        import pyarrow as pa
+
+        try:
+            if type(table).__module__.partition(".")[0] == "pandas":
+                return pa.Table.from_pandas(table, preserve_index=table.index.name is not None)
+            return table if isinstance(table, pa.Table) else pa.table(table)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise TableError(
+                f"{self.where}: a table of the type {type(table).__name__} cannot be read as Arrow's: {error}. Give "
+                "each column a name of its own, and values of one kind."
+            ) from error
 
     def _files(self, path: str, home: Path) -> list[str]:
         if "://" in path:
@@ -406,18 +419,6 @@ def matching_files(path: str, home: Path) -> list[str]:
     return sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
 
 
-def _as_arrow(table: Any) -> Any:
-    """Returns a table in memory as one of pyarrow, which knows text from objects by all rows, not by the first."""
-    import pyarrow as pa
-
-    try:
-        if type(table).__module__.partition(".")[0] == "pandas":
-            return pa.Table.from_pandas(table, preserve_index=table.index.name is not None)
-        return table if isinstance(table, pa.Table) else pa.table(table)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise TableError(f"a table of the type {type(table).__name__} cannot be read as Arrow's: {error}") from error
-
-
 def _format(file: str) -> str | None:
     name = re.sub(r"(\.csv|\.tsv)\.(gz|zst)$", r"\1", file.partition("?")[0].lower())
     return _FORMATS.get(Path(name).suffix)
@@ -425,6 +426,11 @@ def _format(file: str) -> str | None:
 
 def _csv_problem(message: str) -> str:
     """Returns what is wrong with a line of CSV, of DuckDB's page about it; empty where it is about something else."""
+    if sniffed := re.search(r'Error when sniffing file "(.*)"', message):
+        return (
+            f"{sniffed[1]} does not look like CSV: a line of column names is needed first, then lines with as many "
+            'fields. Read what is otherwise by SQL: from: "select * from read_csv(...)".'
+        )
     found = re.search(r"CSV Error on Line: (\d+)", message)
     if not found:
         return ""

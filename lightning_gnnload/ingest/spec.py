@@ -17,6 +17,7 @@ from lightning_gnnload.errors import GraphSpecError
 Check = Callable[[Any, str], Any]
 """Takes what was given and where, and returns it checked, or raises :class:`GraphSpecError`."""
 S = TypeVar("S")
+_MOST_THREADS = 1024
 
 
 # What values may be. Each is refused by the place where it stands: ``edges.buys.src``.
@@ -98,9 +99,9 @@ def _amount(text: str) -> tuple[float, int]:
 def _threads(given: Any, where: str) -> int | None:
     if given == "all":
         return None
-    if type(given) is int and given >= 1:
+    if type(given) is int and 1 <= given <= _MOST_THREADS:
         return given
-    raise _wrong(where, given, 'a number of threads is needed, or "all"')
+    raise _wrong(where, given, f'a number of threads is needed, up to {_MOST_THREADS}, or "all"')
 
 
 def _reverse(given: Any, where: str) -> bool | str:

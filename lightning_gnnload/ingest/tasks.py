@@ -84,6 +84,7 @@ def read_task(
     kept: np.ndarray | None = None,
     are_edges: bool = False,
     known: Sequence[str] | None = None,
+    trains: bool = True,
 ) -> ReadTask:
     """Reads the rows of a task and deals them to splits. Rows without a label belong to none.
 
@@ -95,6 +96,7 @@ def read_task(
         kept: bool ``[R]``: which rows of a table of nodes or edges are in the graph; None: all.
         are_edges: rows that are links are those of a table of edges.
         known: names of classes that are given, as those of an earlier build; None: those of the table.
+        trains: rows are needed that train.
 
     Raises:
         TableError: keys that name no node, unless they are to be dropped; times or labels that cannot be read; a split
@@ -147,7 +149,7 @@ def read_task(
             splits[split] = _table(kinds, rows, nodes, edge_ids, time, labels, y)
             if labels is not None and y is not None:
                 report[f"{split}_labels"] = labels.shares(y[rows])
-    _check_splits(source, spec, report, keep & has_label)
+    _check_splits(source, spec, report, keep & has_label, trains)
     train = np.flatnonzero(keep & has_label & (phase == 0))
     by_type: dict[str, np.ndarray] = {}
     for place, end in enumerate(ends):
@@ -389,10 +391,10 @@ def _nanoseconds(source: Source, moment: str, zone: str | None) -> int:
         raise GraphSpecError(f"{source.where}.split: {moment!r} is no date; give one as 2026-03-01.") from error
 
 
-def _check_splits(source: Source, spec: TaskSpec, report: dict[str, Any], usable: np.ndarray) -> None:
+def _check_splits(source: Source, spec: TaskSpec, report: dict[str, Any], usable: np.ndarray, trains: bool) -> None:
     """Raises TableError: a split that was asked for has no rows."""
     split = spec.split
-    shares = split.share or (1.0, float(split.val is not None), float(split.test is not None))
+    shares = split.share or (float(trains), float(split.val is not None), float(split.test is not None))
     for name, share in zip(SPLITS, shares, strict=True):
         if share > 0 and not report[name]:
             sizes = ", ".join(f"{each} {report[each]}" for each in SPLITS)

@@ -5,27 +5,38 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Result]:
-    """Yields ``call(item)`` of each item in turn, while threads work on the next ones.
+@contextmanager
+def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Iterator[Result]]:
+    """Gives an iterator of ``call(item)`` of each item in turn, while threads work on the next ones.
 
     Items are taken in the caller's thread, at most ``num_threads + 1`` of them before their results are, so that memory
-    holds no more.
+    holds no more. When the ``with`` block ends, no thread works any more, whatever it ends by.
+
+    Example:
+        >>> with in_order(lambda number: number**2, range(5), 2) as squares:
+        ...     list(squares)
+        [0, 1, 4, 9, 16]
     """
-    with ThreadPoolExecutor(num_threads, "gnnload-build") as threads:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(threads.submit(call, item))
-                if len(waiting) > num_threads:
-                    yield waiting.popleft().result()
-            while waiting:
+    waiting: deque[Future[Result]] = deque()
+
+    def results() -> Iterator[Result]:
+        for item in items:
+            waiting.append(threads.submit(call, item))
+            if len(waiting) > num_threads:
                 yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+    with ThreadPoolExecutor(num_threads, "gnnload-build") as threads:
+        try:
+            yield results()
         finally:
             for each in waiting:
                 each.cancel()

@@ -58,6 +58,7 @@ class IdIndex:
 
     def __init__(self, values: np.ndarray, offsets: np.ndarray | None = None, *, key: int = 0) -> None:
         self._keys = _Keys("ids", values, offsets, (np.int64,))
+        self.values, self.offsets = values, offsets
         self.num_ids, self.num_added = len(self._keys), 0
         if self.num_ids > MAX_IDS:
             raise GraphFormatError(f"{self.num_ids} ids are too many: rows are numbered up to {MAX_IDS}.")

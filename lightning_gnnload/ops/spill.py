@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import check_array
+from .checks import as_integer, check_array
 from .dispatch import as_bytes, kernels
 
 NO_TIME: int = kernels.NO_TIME
@@ -163,6 +163,7 @@ class EdgeSpill:
         """
         if self._is_written:
             raise GraphFormatError("all edges are written: none can be added any more.")
+        first_id = as_integer("first_id", first_id, GraphFormatError)
         for name, ids, num_nodes in (("src", src, to.num_src), ("dst", dst, to.num_dst)):
             check_array(name, ids, (np.int32,), 1, GraphFormatError)
             if len(ids) and int(ids.max()) >= num_nodes:

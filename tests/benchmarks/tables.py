@@ -35,12 +35,13 @@ _CHUNK_ROWS = 1 << 20
 _FILE_ROWS = 25_000_000
 _DANGLING = 0.002
 _FIRST, _SECONDS = 1_700_000_000, 180 * 86_400
+_NOBODY = pa.array(["nobody"])
 _SHORT_FROM = 500_000_000
 """Edges from which on ids are as short as numbers, so that the input fits on a disk."""
 
 
 def user_ids(count: int, short: bool) -> pa.Array:
-    """Texts of 12 to 20 characters, or ``u`` and a number."""
+    """Texts of 12 to 20 characters, or ``u`` and a number; and one more, which is no user's."""
     chunks = []
     for begin in range(0, count, _CHUNK_ROWS):
         number = np.arange(begin, min(begin + _CHUNK_ROWS, count))
@@ -49,11 +50,11 @@ def user_ids(count: int, short: bool) -> pa.Array:
             continue
         mixed = (number.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)).tolist()
         chunks.append(pa.array([f"{k:09d}{m:016x}"[: 12 + m % 9] for k, m in zip(number.tolist(), mixed, strict=True)]))
-    return pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
+    return pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in [*chunks, _NOBODY]])
 
 
 def item_ids(count: int, short: bool) -> pa.Array:
-    """UUIDs as texts, or ``i`` and a number."""
+    """UUIDs as texts, or ``i`` and a number; and one more, which is no item's."""
     rng, chunks = np.random.default_rng(1), []
     for begin in range(0, count, _CHUNK_ROWS):
         number = np.arange(begin, min(begin + _CHUNK_ROWS, count))
@@ -63,7 +64,7 @@ def item_ids(count: int, short: bool) -> pa.Array:
         digits = rng.bytes(16 * len(number)).hex()
         texts = [digits[k : k + 32] for k in range(0, len(digits), 32)]
         chunks.append(pa.array([f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in texts]))
-    return pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in chunks])
+    return pa.concat_arrays([chunk.cast(pa.large_string()) for chunk in [*chunks, _NOBODY]])
 
 
 def zipf(rng: np.random.Generator, count: int, most: int) -> np.ndarray:
@@ -75,7 +76,7 @@ def zipf(rng: np.random.Generator, count: int, most: int) -> np.ndarray:
 
 
 def write_edges(file: Path, rows: int, seed: int, users: pa.Array, items: pa.Array, compression: str) -> None:
-    """``users`` and ``items`` end with a text that is in no table of nodes."""
+    """Writes edges between ids, of which the last is in no table of nodes."""
     rng = np.random.default_rng(seed)
     schema = pa.schema({"user_id": pa.string(), "item_id": pa.string(), "at": pa.int64()})
     with pq.ParquetWriter(file, schema, compression=compression, use_dictionary=False) as writer:
@@ -90,12 +91,10 @@ def make_tables(folder: Path, num_edges: int, num_threads: int) -> None:
     """Writes users (a tenth as many as edges), items (a fiftieth), and edges."""
     short = num_edges >= _SHORT_FROM
     compression = "zstd" if short else "snappy"
-    unknown = pa.array(["nobody"], pa.large_string())
-    users, items = user_ids(max(num_edges // 10, 10), short), item_ids(max(num_edges // 50, 10), short)
-    for name, ids in (("user", users), ("item", items)):
-        pq.write_table(pa.table({f"{name}_id": ids}), folder / f"{name}.parquet", compression=compression)
-    known = [pa.concat_arrays([ids, unknown]) for ids in (users, items)]
-    del users, items
+    ends = user_ids(max(num_edges // 10, 10), short), item_ids(max(num_edges // 50, 10), short)
+    for name, ids in zip(("user", "item"), ends, strict=True):
+        table = pa.table({f"{name}_id": ids.slice(0, len(ids) - 1)})
+        pq.write_table(table, folder / f"{name}.parquet", compression=compression, row_group_size=_CHUNK_ROWS)
     with ThreadPoolExecutor(num_threads) as threads:
         begun = [
             threads.submit(
@@ -103,7 +102,7 @@ def make_tables(folder: Path, num_edges: int, num_threads: int) -> None:
                 folder / f"edges-{number:03d}.parquet",
                 min(_FILE_ROWS, num_edges - begin),
                 number,
-                *known,
+                *ends,
                 compression,
             )
             for number, begin in enumerate(range(0, num_edges, _FILE_ROWS))

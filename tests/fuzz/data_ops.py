@@ -40,6 +40,28 @@ def _read_rows(**arguments: Any) -> None:
         os.close(fd)
 
 
+def _find_ids(keys: Any, key_offsets: Any, is_null: Any, **ids: Any) -> None:
+    index = ops.IdIndex(**ids)
+    index.add(index.num_ids)
+    index.repeats()
+    index.find(keys, key_offsets, is_null)
+
+
+def _spill_edges(source_time: Any, **edges: Any) -> None:
+    """To a file whose descriptor is right, as in :func:`_read_rows`."""
+    fd = os.memfd_create("edges")
+    sizes = {"num_lists": 7, "shift": 1, "extent_bytes": 50, "num_nodes": 7, "most_ids": 100}
+    try:
+        spill = ops.EdgeSpill(fd, "edges", has_time=True, weight_dtype=np.float32, **sizes)
+        spill.add(ops.SpillLists(4, 3, first_src=3, first_list=1, step=2, source_time=source_time), **edges)
+        spill.finish()
+        for bucket in spill.buckets:
+            for part in [bucket, *spill.split(bucket)]:
+                spill.read(part)
+    finally:
+        os.close(fd)
+
+
 def _rows_of_four(random: Random) -> Arguments:
     return {
         "ids": np.array([3, 0]),
@@ -61,6 +83,34 @@ DATA: Ops = {
     "check_runs": (
         _check_runs,
         lambda random: graph(random) | {name: LISTS[name] for name in ("run_ptr", "edge_time")},
+    ),
+    "IdIndex": (
+        _find_ids,
+        lambda random: (
+            random.choice(
+                [
+                    {"values": np.array([5, 7, 5]), "offsets": None, "keys": np.array([7, 8]), "key_offsets": None},
+                    {
+                        "values": np.arange(9, dtype=np.uint8),
+                        "offsets": np.array([0, 4, 4, 9]),
+                        "keys": np.arange(4, dtype=np.uint8),
+                        "key_offsets": np.array([0, 0, 4], random.choice([np.int32, np.int64])),
+                    },
+                ]
+            )
+            | {"is_null": random.choice([None, np.array([True, False])])}
+        ),
+    ),
+    "EdgeSpill": (
+        _spill_edges,
+        lambda random: {
+            "src": np.array([3, 0, -1], np.int32),
+            "dst": np.array([2, 2, 0], np.int32),
+            "time": random.choice([None, np.array([5, 1, 9])]),
+            "weight": random.choice([None, np.ones(3, np.float32)]),
+            "source_time": random.choice([None, np.array([5, 1, 9, 7])]),
+            "first_id": 0,
+        },
     ),
     "split_nodes": (
         ops.split_nodes,

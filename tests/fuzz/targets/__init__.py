@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.case import Target
-from tests.fuzz.targets import arguments, messages, ogb_folders, stored_graphs, stored_partitions
+from tests.fuzz.targets import arguments, messages, ogb_folders, stored_graphs, stored_partitions, tables
 
 TARGETS = {
     target.name: target
@@ -13,6 +13,7 @@ TARGETS = {
         Target("stored-dataset", stored_graphs.prepare, 80),
         Target("ogb-csv", ogb_folders.read_csv, 60, ("ogb",)),
         Target("ogb-npz", ogb_folders.read_npz, 60, ("ogb",)),
+        Target("tables", tables.build, 20, ("tables",)),
         Target("message", messages.receive, 1000),
         Target("sealed-value", messages.unseal, 600),
         Target("op-arguments", arguments.call_ops, 1500),

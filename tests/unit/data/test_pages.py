@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.data import pages
-from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes
+from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes, private_bytes, rest_mapped
 from tests.forked import in_child
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -84,3 +84,27 @@ def test_a_mapped_file_that_is_cut_off_is_named_before_the_process_ends(file: Pa
     status, printed = in_child(work)
     assert status == -signal.SIGBUS
     assert f"{file} was truncated while in use" in printed
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
+
+
+def test_mapped_pages_rest_and_come_back(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(bytes(range(256)) * (1 << 17))
+    mapped = mapped_bytes(tmp_path / "file").view(np.int64)
+    total = int(mapped.sum())
+    before = resident_bytes()
+    rest_mapped(mapped[5:])
+    assert before - resident_bytes() > 16 << 20
+    assert int(mapped.sum()) == total
+
+
+def test_memory_of_ones_own_keeps_what_it_holds() -> None:
+    own, heap = private_bytes(1 << 22), np.arange(100)
+    own[:] = 7
+    for array in (own, own.view(np.int64), heap):
+        rest_mapped(array)
+    assert (own == 7).all()
+    assert heap.sum() == 4950

@@ -312,7 +312,9 @@ main(sys.argv[1:])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scratch", [False, True])
-def test_a_killed_build_leaves_nothing_to_the_next(scratch: bool, shop: tuple[Shop, Path], tmp_path: Path) -> None:
+def test_a_killed_build_leaves_nothing_to_the_next(
+    scratch: bool, shop: tuple[Shop, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     spec = deepcopy(shop[0].spec) | ({"build": {"scratch": str(elsewhere)}} if scratch else {})
@@ -322,14 +324,15 @@ def test_a_killed_build_leaves_nothing_to_the_next(scratch: bool, shop: tuple[Sh
     process = subprocess.Popen([sys.executable, "-c", KILLED, *arguments], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "sorting\n"
-    # Another build of the same folder meanwhile leaves this one's files alone.
-    assert command.main(arguments) == 0
+    assert command.main(arguments) == 2
+    assert "is being written by another process" in capsys.readouterr().err
     assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    assert len(list((tmp_path / "place").iterdir())) == 2
-    assert command.main([*arguments, "--overwrite"]) == 0
+    assert len(list((tmp_path / "place").iterdir())) == 1
+    assert len(list(elsewhere.iterdir())) == scratch
+    assert command.main(arguments) == 0
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["out"]
     assert not list(elsewhere.iterdir())
 
@@ -343,6 +346,6 @@ def test_of_two_builds_at_once_one_is_told(shop: tuple[Shop, Path], tmp_path: Pa
     ]
     told = [process.communicate(timeout=120)[1] for process in processes]
     assert sorted(process.returncode for process in processes) == [0, 2]
-    assert any("exists already" in each for each in told)
+    assert any("exists already" in each or "is being written" in each for each in told)
     assert_same_arrays(load_graph_data(tmp_path / "out", verify=True).graph, shop[0].in_memory())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

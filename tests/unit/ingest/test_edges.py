@@ -134,6 +134,16 @@ def test_tables_without_rows_are_a_graph_without_edges(tmp_path):
     assert (graph.num_nodes, graph.num_edges, written.isolated) == (PEOPLE, 0, {"person": PEOPLE})
 
 
+@pytest.mark.parametrize("reverse", [True, False])
+def test_tables_without_nodes_are_a_graph_without_any(reverse, tmp_path):
+    none = pa.table({"name": pa.array([], pa.string())})
+    table = edge_table(["a", "b"], ["b", "a"], at=pa.array([7, 8], pa.timestamp("us", tz="UTC")))
+    spec = described(table, reverse=reverse, time="at", on_missing="drop", repeats="drop")
+    spec["nodes"]["person"]["from"] = none
+    graph, written = build(spec, tmp_path / "graph")
+    assert (graph.num_nodes, graph.num_edges, written.counts["knows"].kept) == (0, 0, 0)
+
+
 def test_a_full_disk_leaves_nothing(tmp_path):
     src, dst, _ = random_edges(1, count=20_000)
     names = np.array(texts("p", PEOPLE), object)
