@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -19,7 +20,8 @@ from lightning_gnnload.errors import MissingExtraError, OutputError
 SUFFIXES = (".parquet", ".npz", ".npy")
 GROUP_BYTES = 1 << 26
 """Of rows that are held in memory and written together, as a row group of Parquet."""
-_TEXT_BYTES = 32  # of a text, as a guess: groups need not be of equal sizes
+TEXT_BYTES = 96
+"""Of a text in memory, as a guess: groups need not be of equal sizes."""
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:
@@ -104,8 +106,7 @@ class OutputFile:
         if len(set(lengths.values())) != 1:
             raise OutputError(f"{self.path}: columns must be of one length, but these are {lengths}.")
         if not self._buffer:
-            row_bytes = sum(_TEXT_BYTES if rows.dtype == object else rows[:1].nbytes for rows in given.values())
-            size = max(GROUP_BYTES // max(row_bytes, 1), 1)
+            size = max(GROUP_BYTES // sum(map(_row_bytes, given.values())), 1)
             self._buffer = {name: np.empty((size, *rows.shape[1:]), rows.dtype) for name, rows in given.items()}
             if self.path.suffix == ".npy" and self.values not in given:
                 raise OutputError(f"{self.path}: there is no column {self.values!r} to hold, but {', '.join(given)}.")
@@ -268,6 +269,10 @@ class _Collected:
 def owners_file(path: Path) -> IO[bytes]:
     """Opens a file to write and read, in place of one of that name; its owner alone may read it."""
     return open(path, "w+b", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _row_bytes(rows: np.ndarray) -> int:
+    return TEXT_BYTES if rows.dtype == object else rows.itemsize * math.prod(rows.shape[1:])
 
 
 def _form(rows: np.ndarray) -> str:

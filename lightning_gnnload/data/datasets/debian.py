@@ -37,8 +37,8 @@ class Debian(StoredDataset):
 
     Features are float32 ``[63436, 128]``: the words of the one-line description, without the package's own
     name, as a TF-IDF vector reduced to 128 dimensions and scaled to a mean square of one (zeros where no word
-    is left). Labels are int64, 58 classes, with the sections' names; packages' names are the user's ids. A fixed random 60 / 20 / 20 per cent of the packages train,
-    validate and test.
+    is left). Labels are int64, 58 classes, which have the sections' names; the names of packages are the user's ids. A
+    fixed random 60 / 20 / 20 per cent of the packages train, validate and test.
 
     With ``typed``, the 34,169 sources and 2,248 maintainers of the packages are nodes as well, without features. The
     graph then has types, ``Graph.types``: its edge types are ``("package", "Depends", "package")`` and so on,

@@ -15,7 +15,7 @@ from lightning_gnnload.data.storage.manifest import MANIFEST
 from lightning_gnnload.data.storage.opened import OpenFolder
 from lightning_gnnload.errors import DatasetError
 
-_MAKERS = "`gnnload build` makes one of tables, save_graph_data(data, folder) of a GraphData"
+_MAKERS = "`gnnload build` makes one of tables, save_graph_data(data, folder) one of a GraphData"
 _FOREIGN = {
     "metadata.yaml": "It looks like one of GraphBolt's, which GraphBolt(folder) reads.",
     "meta.yaml": "It looks like one of DGL's CSV files, which DGLCSV(folder) reads.",

@@ -43,7 +43,7 @@ class GraphCLI(lightning_cli.LightningCLI):
         )
 
     def before_instantiate_classes(self) -> None:
-        """Takes arguments that the model lacks from the data, before the models's configuration is kept anywhere."""
+        """Takes arguments that the model lacks from the data, before its configuration is kept anywhere."""
         own = self._parser(self.subcommand)
         let_be_left_out(own, False)
         settings = self._get(self.config, "model")

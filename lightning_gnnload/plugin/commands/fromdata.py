@@ -39,8 +39,10 @@ def left_out(model: Mapping[str, Any]) -> list[str]:
         model: ``class_path`` and ``init_args``, as they were parsed.
     """
     module, _, name = model["class_path"].rpartition(".")
-    # A class may hand arguments on to the one that it is derived from.
-    signatures = [inspect.signature(kind).parameters for kind in getattr(import_module(module), name).__mro__[:-1]]
+    made_by = getattr(import_module(module), name)
+    # A class may hand arguments on to the one that it is derived from; a function may make a model, too.
+    kinds = made_by.__mro__[:-1] if isinstance(made_by, type) else [made_by]
+    signatures = [inspect.signature(kind).parameters for kind in kinds]
     defaults = {name: each.default for known in reversed(signatures) for name, each in known.items()}
     given = model.get("init_args") or {}
     unset = [name for name in FROM_DATA if name in given and given[name] is None]

@@ -24,7 +24,12 @@ and 2 if FOLDER is none of this package.
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
     own = Parser("gnnload verify", description=__doc__, epilog=_EPILOG)
-    own.add_argument("folder", type=Path, metavar="FOLDER", help="of save_graph_data, save_features or partition_graph")
+    own.add_argument(
+        "folder",
+        type=Path,
+        metavar="FOLDER",
+        help="of a graph, features or a partition, as gnnload build, save_graph_data and others write them",
+    )
     options = own.parse_args(arguments)
     # Lines that go to a file or pipe are not to be folded to 80 columns.
     console = Console(width=None if sys.stdout.isatty() else 160)

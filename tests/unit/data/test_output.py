@@ -50,7 +50,7 @@ def write(path: Path, columns: dict[str, Any] = COLUMNS, step: int = 37) -> None
 def test_rows_come_back_as_they_were_written(
     tmp_path: Path, suffix: str, group_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row_bytes = 32 + 8 + 1 + 20 + 48
+    row_bytes = output.TEXT_BYTES + 8 + 1 + 20 + 48
     monkeypatch.setattr(output, "GROUP_BYTES", group_rows * row_bytes)
     path = tmp_path / "new" / f"out{suffix}"
     write(path, step=37 if group_rows > 1 else 500)
@@ -87,6 +87,7 @@ def test_no_rows_make_a_file_all_the_same(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"out{suffix}"
     with OutputFile(path) as file:
         file.write({"prediction": np.empty((0, 3), np.float32)})
+        assert sum(rows.nbytes for rows in file._buffer.values()) <= output.GROUP_BYTES
     found = read(path)
     assert len(found["prediction"]) == 0
     if suffix == ".npy":

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gnnload import save_graph_data
 from lightning_gnnload.plugin.commands import cache as cache_command
 from lightning_gnnload.plugin.commands.fit import GraphCLI
+from tests.unit.toy import toy_data
 
 SAMPLER = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[3, 2]", "--data.batch_size", "20"]
 CONFIG = """
@@ -49,6 +51,17 @@ def test_a_configuration_of_fit_gives_table_figure_and_advice(
     assert {order for _, order in curves} == {"shuffle", "proximity"}
     assert curves["optimum", "shuffle"]["hit_rates"][1] > 0.5
     assert (out / "cache.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_folder_of_a_graph_is_enough(tmp_path: Path) -> None:
+    save_graph_data(toy_data(), tmp_path / "graph")
+    folder = str(tmp_path / "graph")
+    for arguments, fanouts in (([], [10, 10]), (["--data.sampler.fanouts", "[3]"], [3])):
+        _, module = cache_command._parse([folder, *arguments])
+        assert module.known_data().num_nodes == 300
+        assert module.sampler.fanouts == fanouts
+    out = str(tmp_path / "out")
+    assert cache_command.main([folder, "--epochs", "2", "--one-order", "--ratios", "0.5", "--out", out]) == 0
 
 
 def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> None:
