@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-
 Given = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments of a convolution."""
 

@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from examples.models import GAT, GCN, GraphSAGE, LinkSAGE
-from lightning_gnnload import Block, GraphData, GraphDataModule, MiniBatch, NeighborSampler, SeedTable, infer, score_links
+from lightning_gnnload import (
+    Block,
+    GraphData,
+    GraphDataModule,
+    MiniBatch,
+    NeighborSampler,
+    SeedTable,
+    infer,
+    score_links,
+)
 from lightning_gnnload.errors import InferenceError
 from tests.runif import RunIf
 from tests.unit.inference.models import HIDDEN, NUM_NODES, WIDTH, edges, features, flat_data
@@ -104,7 +113,7 @@ def test_a_model_whose_order_of_layers_depends_on_the_batch_is_refused() -> None
 
     model = Moody(WIDTH, HIDDEN, hidden=HIDDEN, num_layers=3)
     model.convs[2] = type(model.convs[0])(WIDTH, HIDDEN)
-    with pytest.raises(InferenceError, match="out of turn|other rows"):
+    with pytest.raises(InferenceError, match=r"out of turn|other rows"):
         infer(model, flat_data(), num_layers=2, method="forward", progress=False)
 
 

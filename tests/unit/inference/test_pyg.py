@@ -70,7 +70,9 @@ def test_whole_models_of_pyg_and_trimmed_ones() -> None:
 
     data = flat_data()
     for jk in (None, "cat", "lstm"):
-        model = torch_geometric.nn.GraphSAGE(WIDTH, HIDDEN, num_layers=3, out_channels=4, jk=jk, norm="batch_norm").eval()
+        model = torch_geometric.nn.GraphSAGE(
+            WIDTH, HIDDEN, num_layers=3, out_channels=4, jk=jk, norm="batch_norm"
+        ).eval()
         found = infer(model, data, batch_format="pyg", max_edges=150, progress=False)
         with torch.no_grad():
             wanted = model(features(data), torch.from_numpy(edges()))

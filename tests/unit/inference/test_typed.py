@@ -46,7 +46,9 @@ def test_models_on_typed_blocks(kind: type) -> None:
     model = kind("paper", WIDTHS, 4, hidden=16).eval()
     model._trainer = SimpleNamespace(datamodule=SimpleNamespace(data=data))
     model.configure_model()
-    module = GraphDataModule(data, NeighborSampler([-1, -1]), batch_size=30, predict={"paper": range(30)}, num_threads=0)
+    module = GraphDataModule(
+        data, NeighborSampler([-1, -1]), batch_size=30, predict={"paper": range(30)}, num_threads=0
+    )
     with torch.no_grad():
         wanted = model(next(iter(module.predict_dataloader())))
     found = infer(model, data, method="forward", **QUIET)
