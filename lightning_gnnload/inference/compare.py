@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
 from lightning_gnnload.errors import InferenceError
+from lightning_gnnload.inference.asked import Wanted
 from lightning_gnnload.inference.calls import rows_of
 from lightning_gnnload.inference.neighborhoods import InLists
-from lightning_gnnload.inference.stages import Stages
+from lightning_gnnload.inference.passes import Bounds, Passes
+from lightning_gnnload.inference.rows import StoredRows
+from lightning_gnnload.inference.stages import Key, Stages
 
+_log = logging.getLogger("lightning_gnnload")
+_REHEARSED = 12  # nodes
 _MOST_EDGES = 200_000
 """Of a node's whole neighbourhood, beyond which it is not compared."""
 _TRIES = 4  # for each node to compare
@@ -44,6 +52,11 @@ def difference(found: torch.Tensor, wanted: torch.Tensor) -> Difference:
     return Difference(float(rows[place]), place)
 
 
+def tolerance_of(bounds: Bounds) -> float:
+    """Returns what may be rounding, as a share."""
+    return 1e-2 if bounds.half else 1e-4
+
+
 def own_rows(stages: Stages, lists: InLists, node: np.ndarray, reach: int, node_type: str) -> torch.Tensor | None:
     """Returns what the model gives for nodes on a mini-batch of their own neighbourhood; None where that is large."""
     most = _MOST_EDGES if lists.fanout == -1 else None
@@ -73,3 +86,53 @@ def some_nodes(first: int, stop: int, count: int, seed: int) -> np.ndarray:
     """Returns nodes to try, at random, more than are to be compared."""
     size = min(stop - first, _TRIES * count)
     return first + np.random.default_rng(seed).choice(stop - first, size=size, replace=False)
+
+
+def rehearse(passes: Passes, wanted: Wanted, reach: int, seed: int) -> None:
+    """Compares the passes over a few neighbours of few nodes with the model on all of these at once."""
+    for node_type in wanted:
+        count, first = passes.num_nodes(node_type), passes.first_of(node_type)
+        nodes = some_nodes(first, first + count, _REHEARSED, seed)[:_REHEARSED]
+        if not len(nodes):
+            continue
+        reached = passes.lists.hops(nodes, reach)
+        assert reached is not None
+        by_type = passes.stages.ids_by_type(reached.nodes)
+        few = replace(passes.bounds, max_nodes=max(reached.num_nodes // 3, 1))
+        here = replace(passes, bounds=few, stored={}, plan=passes.of_output(node_type))
+
+        def of_stage(
+            key: Key, name: str, nodes: np.ndarray = nodes, first: int = first, by_type: dict[str, np.ndarray] = by_type
+        ) -> np.ndarray:
+            return nodes - first if key == passes.stages.output else np.sort(by_type[name])
+
+        found = here.over(of_stage, lambda _: None)[node_type]
+        wanted_rows = own_rows(passes.stages, passes.lists, nodes, reach, node_type)
+        assert wanted_rows is not None
+        check(found.take(np.arange(len(nodes))), wanted_rows, nodes - first, tolerance_of(few))
+        found.remove()
+
+
+def compare(
+    passes: Passes,
+    rows: Mapping[str, StoredRows],
+    wanted: Wanted,
+    reach: int,
+    count: int,
+    seed: int,
+) -> None:
+    """Compares rows with what the model gives on whole neighbourhoods, and says of how many."""
+    compared = 0
+    for node_type, ids in wanted.items():
+        places = some_nodes(0, passes.num_nodes(node_type) if ids is None else len(ids), count, seed)
+        done = 0
+        for place in places.tolist():
+            node = np.array([place if ids is None else ids[place]])
+            own = own_rows(passes.stages, passes.lists, node + passes.first_of(node_type), reach, node_type)
+            if own is not None:
+                check(rows[node_type].take(np.array([place])), own, node, tolerance_of(passes.bounds))
+                done += 1
+            if done == count:
+                break
+        compared += done
+    _log.info("infer: %d nodes were compared with their whole neighbourhoods.", compared)

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
-from lightning_gnnload.data.arrays import as_ids
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.data.progress import progress as shown
 from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
 from lightning_gnnload.errors import InferenceError
-from lightning_gnnload.inference import compare
+from lightning_gnnload.inference.asked import lists_of_sampler, nodes_wanted, time_of
+from lightning_gnnload.inference.compare import compare, rehearse
 from lightning_gnnload.inference.model import Layers, call_of, has_layers
 from lightning_gnnload.inference.neighborhoods import Batches, Columns, InLists
 from lightning_gnnload.inference.passes import Bounds, Passes, find_plan, reach_of, widest
 from lightning_gnnload.inference.save import check_places, save
-from lightning_gnnload.inference.stages import Key, Stages
+from lightning_gnnload.inference.stages import Key
 from lightning_gnnload.inference.trace import trace
 
 _MOST_EDGES = 4_000_000
 _MOST_NODES = 1 << 18
 _ROWS_OF_EDGE = 4  # rows that a block holds at once for each of its edges, at the most
-_REHEARSED, _FEW = 12, 3  # nodes, and neighbours of each
+_FEW = 3  # neighbours of a node, in comparisons that come first
 
 
 def infer(
@@ -74,7 +74,7 @@ def infer(
         method: another method to run.
         layers: names of the convolutions among ``model.named_modules()``, instead of those found.
         num_layers: hops of the model's mini-batches; None: those of the data module's sampler, or found by trying.
-        time: in a graph with times, edges later than this do not count; None: the latest time of seeds, or of the graph.
+        time: in a graph with times, edges later than this do not count; None: the latest of the seeds, or of all.
         out: a file for the rows, ``.npy`` or ``.parquet``; with types, one for each, ``name.TYPE.parquet``.
         dtype: of rows between layers on disk, ``torch.float32`` or ``torch.float16``.
         memory: bytes that blocks, and files in memory, may take; None: half of what is free.
@@ -103,25 +103,25 @@ def infer(
         torch.Size([4, 3])
     """
     graph_data: GraphData = getattr(data, "graph_data", data)
-    batch_format = batch_format or getattr(data, "batch_format", "blocks")
+    batch_format = batch_format or cast(FormatName, getattr(data, "batch_format", "blocks"))
     if dtype not in (torch.float32, torch.float16):
         raise InferenceError(f"dtype={dtype} of rows between layers: give torch.float32 or torch.float16.")
     sampler = getattr(data, "eval_sampler", None)
     if getattr(sampler, "order", "root") == "path":
         raise InferenceError(
-            f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a layer. "
-            "Predict batch by batch: gnnload predict."
+            f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a "
+            "layer. Predict batch by batch: gnnload predict."
         )
     if FORMATS[batch_format].library is not None:
         graph_data = graph_data.with_graph_columns()
-    lists = InLists(graph_data, time=_time_of(graph_data, sampler, time), settings=_of_sampler(sampler))
+    lists = InLists(graph_data, time=time_of(graph_data, sampler, time), settings=lists_of_sampler(sampler))
     memory = free_bytes() // 2 if memory is None else memory
     with ExitStack() as held:
         held.enter_context(_evaluation(model))
         batches, run, ran = _made_by(model, data, graph_data, batch_format, method, memory)
         hops = num_layers or getattr(sampler, "num_layers", None)
         stages = trace(ran, run, batches, replace(lists, fanout=_FEW), layers=layers, num_layers=hops)
-        wanted = _wanted(nodes, graph_data, stages, replace(lists, fanout=_FEW))
+        wanted = nodes_wanted(nodes, graph_data, stages, replace(lists, fanout=_FEW))
         place = Path(scratch) / "infer" if scratch is not None else Path(out or _default_place())
         files = check_places(out, wanted)
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -136,12 +136,10 @@ def infer(
             dtype == torch.float16,
         )
         reach = max(reach_of(stages, plan), 0 if batches.nested else stages.batches.num_layers)
-        _rehearse(Passes(stages, replace(lists, fanout=_FEW), plan, _new(folder, "few"), bounds), wanted, reach, seed)
+        rehearse(Passes(stages, replace(lists, fanout=_FEW), plan, _new(folder, "few"), bounds), wanted, reach, seed)
         passes = Passes(stages, lists, plan, _new(folder, "rows"), bounds)
         everywhere = {key for (at, _), reads in plan.items() if at != stages.output for key in map(Key, reads.stored)}
-        total = sum(
-            passes.num_nodes(name) + (0 if key == stages.output else graph_data.graph.num_edges) for key, name in plan
-        )
+        total = sum(passes.num_nodes(name) + passes.num_edges(key, name) for key, name in plan)
 
         def of_stage(key: Key, node_type: str) -> np.ndarray:
             asked = wanted.get(node_type)
@@ -152,8 +150,7 @@ def infer(
 
         with shown("inference", total, shown=progress) as done:
             rows = passes.over(of_stage, done)
-        tolerance = 1e-2 if bounds.half else 1e-4
-        _compare(passes, rows, wanted, reach, num_compared, seed, tolerance)
+        compare(passes, rows, wanted, reach, num_compared, seed)
         found = {name: each.rows for name, each in rows.items()}
         if files:
             found = save(files, rows, wanted, graph_data)
@@ -175,12 +172,12 @@ def _made_by(
     model: nn.Module, data: Any, graph_data: GraphData, batch_format: FormatName, method: str | None, memory: int
 ) -> tuple[Batches, Callable[[Any], Any], nn.Module]:
     """Returns what makes batches, what runs the model, and the module in which convolutions are looked for."""
-    names = {name: getattr(data, name, default) for name, default in _NAMES.items()}
+    names: dict[str, Any] = {name: getattr(data, name, default) for name, default in _NAMES.items()}
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     if has_layers(model) and method is None:
-        batch_format, ran = "blocks", Layers(model)
-        run, nested = ran, False
+        batch_format, ran = "blocks", cast(nn.Module, Layers(model))
+        run, nested = cast(Callable[[Any], Any], ran), False
     else:
         ran = model
         run, nested = call_of(model, method, batch_format, names["feature_name"])
@@ -191,73 +188,6 @@ def _made_by(
 _NAMES = {"feature_name": "feat", "label_name": "label", "edge_feature_name": "feat"}
 
 
-def _of_sampler(sampler: Any) -> dict[str, Any]:
-    return {name: getattr(sampler, name) for name in ("before", "window") if getattr(sampler, name, None) is not None}
-
-
-def _time_of(data: GraphData, sampler: Any, time: Any) -> Any:
-    """Returns the time up to which edges count; None where there are no times, or the sampler ignores them."""
-    clock = data.graph.clock
-    if clock is None or (sampler is not None and getattr(sampler, "before", None) is None):
-        return None
-    if time is not None:
-        return np.datetime64(time, "ns").astype(np.int64) if isinstance(time, str | np.datetime64) else time
-    latest = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
-    return max(latest) if latest else clock.last if clock.ranked is None else clock.ranked[-1]
-
-
-def _wanted(nodes: Any, data: GraphData, stages: Stages, lists: InLists) -> dict[str, np.ndarray | None]:
-    """Returns the ids within the type of the nodes asked for, by type; None for all of them."""
-    types = data.graph.types
-    if isinstance(nodes, str) and nodes in SPLITS:
-        ids = data.split(nodes)
-    elif types is None:
-        ids = (
-            None if isinstance(nodes, str) and nodes == "all" else as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
-        )
-        return {"": ids}
-    elif isinstance(nodes, str) and nodes != "all":
-        types.node_type_number(nodes)
-        return {nodes: None}
-    elif isinstance(nodes, Mapping):
-        return {
-            name: None
-            if isinstance(ids, str)
-            else as_ids(ids, what=f"nodes of {name!r}", num_nodes=len(types.range_of(name)))
-            for name, ids in nodes.items()
-        }
-    elif isinstance(nodes, str):
-        return dict.fromkeys(_output_types(data, stages, lists))
-    else:
-        ids = as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
-    if types is None:
-        return {"": ids}
-    numbers = types.number_of(ids)
-    return {types.node_types[t]: ids[numbers == t] - types.first_node[t] for t in np.unique(numbers)}
-
-
-def _output_types(data: GraphData, stages: Stages, lists: InLists) -> list[str]:
-    """Returns the types that the model's output has rows for: those of a dict, or those of the seeds."""
-    types = data.graph.types
-    assert types is not None
-    seeds = np.concatenate([data.split(name) for name in SPLITS])
-    named = [types.node_types[number] for number in np.unique(types.number_of(seeds))]
-    if len(named) != 1:
-        first = types.first_node[:-1][np.array(types.num_nodes) > 0]
-        batch = lists.hops(first, stages.batches.num_layers)
-        assert batch is not None
-        with torch.no_grad():
-            output = stages.run(stages.batches.whole(batch))
-        if isinstance(output, dict):
-            return list(output)
-    if not named:
-        raise InferenceError(
-            f"the model gives one tensor, and nothing says of which of the types {', '.join(types.node_types)} its rows "
-            "are: the data have no seeds. Name it: nodes='TYPE'."
-        )
-    return named
-
-
 def _default_place() -> Path:
     return Path(tempfile.gettempdir()) / f"gnnload-infer-{os.getuid()}"
 
@@ -265,61 +195,3 @@ def _default_place() -> Path:
 def _new(folder: Path, name: str) -> Path:
     (folder / name).mkdir()
     return folder / name
-
-
-def _rehearse(passes: Passes, wanted: Mapping[str, np.ndarray | None], reach: int, seed: int) -> None:
-    """Compares the passes over a few neighbours of few nodes with the model on all of these at once."""
-    for node_type in wanted:
-        count, first = passes.num_nodes(node_type), passes.first_of(node_type)
-        nodes = compare.some_nodes(first, first + count, _REHEARSED, seed)[:_REHEARSED]
-        if not len(nodes):
-            continue
-        reached = passes.lists.hops(nodes, reach)
-        assert reached is not None
-        by_type = passes.stages.ids_by_type(reached.nodes)
-        few = replace(passes.bounds, max_nodes=max(reached.num_nodes // 3, 1))
-        here = replace(passes, bounds=few, stored={}, plan=passes.of_output(node_type))
-
-        def of_stage(
-            key: Key, name: str, nodes: np.ndarray = nodes, first: int = first, by_type: dict[str, np.ndarray] = by_type
-        ) -> np.ndarray:
-            return nodes - first if key == passes.stages.output else np.sort(by_type[name])
-
-        found = here.over(of_stage, lambda _: None)[node_type]
-        wanted_rows = compare.own_rows(passes.stages, passes.lists, nodes, reach, node_type)
-        assert wanted_rows is not None
-        compare.check(found.take(np.arange(len(nodes))), wanted_rows, nodes - first, 1e-2 if few.half else 1e-4)
-        found.remove()
-
-
-def _compare(
-    passes: Passes,
-    rows: Mapping[str, Any],
-    wanted: Mapping[str, np.ndarray | None],
-    reach: int,
-    count: int,
-    seed: int,
-    tolerance: float,
-) -> None:
-    """Compares rows with what the model gives on whole neighbourhoods, and says of how many."""
-    compared = 0
-    for node_type, ids in wanted.items():
-        places = compare.some_nodes(0, passes.num_nodes(node_type) if ids is None else len(ids), count, seed)
-        done = 0
-        for place in places.tolist():
-            node = np.array([place if ids is None else ids[place]])
-            own = compare.own_rows(passes.stages, passes.lists, node + passes.first_of(node_type), reach, node_type)
-            if own is not None:
-                compare.check(rows[node_type].take(np.array([place])), own, node, tolerance)
-                done += 1
-            if done == count:
-                break
-        compared += done
-    tell(f"infer: {compared} nodes were compared with their whole neighbourhoods.")
-
-
-def tell(message: str) -> None:
-    """Logs what was found."""
-    import logging
-
-    logging.getLogger("lightning_gnnload").info(message)

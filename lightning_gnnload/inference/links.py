@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.graph import Graph
@@ -48,9 +49,8 @@ def score_links(
     else:
         ends = np.stack([as_ids(each, what="links") for each in links], axis=1)
     found = []
-    parameter = (
-        next(score.__self__.parameters(), None) if hasattr(getattr(score, "__self__", None), "parameters") else None
-    )
+    owner = getattr(score, "__self__", score)
+    parameter = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
     device = torch.device("cpu") if parameter is None else parameter.device
     with torch.no_grad():
         for begin in range(0, len(ends), _PAIRS):

@@ -124,7 +124,6 @@ def _one_graph(blocks: Any) -> Any:
         return outermost
     src, dst = outermost.edges(order="eid")
     loops = torch.arange(num_dst, num_src, device=src.device)
-    graph = import_dgl("A model of a DGLGraph").graph(
+    return import_dgl("A model of a DGLGraph").graph(
         (torch.cat([src, loops]), torch.cat([dst, loops])), num_nodes=num_src
     )
-    return graph

@@ -138,6 +138,11 @@ class Passes:
         types = self.stages.types
         return self.lists.data.num_nodes if types is None else len(types.range_of(node_type))
 
+    def num_edges(self, key: Key, node_type: str) -> int:
+        """Counts the edges that a stage passes for nodes of a type."""
+        first, indptr = self.first_of(node_type), self.lists.data.graph.indptr
+        return 0 if key == self.stages.output else int(indptr[first + self.num_nodes(node_type)] - indptr[first])
+
     def first_of(self, node_type: str) -> int:
         return 0 if self.stages.types is None else self.stages.types.range_of(node_type).start
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, gather
+from lightning_gnnload.data.pages import mapped_file
 
 _CHUNK_BYTES = 1 << 26
 _PAGE_BYTES = 4096
@@ -82,7 +82,11 @@ def rows_at(table: torch.Tensor | FeatureStore, ids: torch.Tensor, memory_bytes:
         shape, dtype = (len(ids), *table.shape[1:]), table.dtype
     out = torch.empty((len(ids), *table.shape[1:]), dtype=dtype)
     needed_bytes = len(ids) * max(out[:1].nbytes, _PAGE_BYTES)
-    if table.nbytes > memory_bytes and needed_bytes * _SCAN_IS_FASTER > table.nbytes and is_mapped_file(table):
+    if (
+        table.nbytes > memory_bytes
+        and needed_bytes * _SCAN_IS_FASTER > table.nbytes
+        and mapped_file(table.data_ptr()) is not None
+    ):
         _scan(table, ids, out)
     else:
         gather(table, ids, out)

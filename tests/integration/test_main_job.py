@@ -68,7 +68,7 @@ def test_a_mistake_in_the_arguments_is_told_in_one_line(
     assert "\n" not in str(ended.value)
 
 
-@pytest.mark.parametrize("command", ["validate", "test", "predict"])
+@pytest.mark.parametrize("command", ["validate", "test", "predict", "infer"])
 def test_an_untrained_model_is_not_taken_for_a_trained_one(
     command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -27,13 +27,13 @@ class InferCLI(GraphCLI):
             ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),
             ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
             ("method", str | None, None, "The method to run; null: predict_step, if the model has one, or forward."),
-            ("time", str | int | float | None, None, "Edges later than this do not count; null: the latest of seeds."),
+            ("time", int | float | str | None, None, "Edges later than this do not count; null: the latest of seeds."),
             ("dtype", Literal["float32", "float16"], "float32", "Of rows between layers on disk."),
             ("memory", int | None, None, "Bytes that blocks may take; null: half of what is free."),
             ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),
             ("scratch", str | None, None, "A folder for rows between layers; null: beside the output."),
         ):
-            parser.add_argument(f"--{name}", type=kind, default=default, help=told_of)  # type: ignore[arg-type]
+            parser.add_argument(f"--{name}", type=kind, default=default, help=told_of)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -83,8 +83,8 @@ def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> Non
             model.on_load_checkpoint(held)
             model.load_state_dict(held["state_dict"])
         except Exception as error:  # torch's own, of a file that is something else
-            reason = str(error).strip().splitlines()
+            reason = (str(error).strip() or repr(error)).splitlines()[0]
             raise CheckpointError(
-                f"--ckpt_path {checkpoint} holds no weights of {type(model).__name__}: {reason[0] if reason else error!r}"
+                f"--ckpt_path {checkpoint} has no weights for {type(model).__name__}: {reason}"
             ) from error
     model.to(trainer.strategy.root_device)

@@ -113,7 +113,7 @@ def test_a_model_whose_order_of_layers_depends_on_the_batch_is_refused() -> None
 
     model = Moody(WIDTH, HIDDEN, hidden=HIDDEN, num_layers=3)
     model.convs[2] = type(model.convs[0])(WIDTH, HIDDEN)
-    with pytest.raises(InferenceError, match="out of turn|other rows"):
+    with pytest.raises(InferenceError, match=r"out of turn|other rows"):
         infer(model, flat_data(), num_layers=2, method="forward", progress=False)
 
 

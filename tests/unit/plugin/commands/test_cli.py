@@ -17,7 +17,7 @@ from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
-COMMANDS = ("fit", "validate", "test", "predict", "conform", "cache", "partition", "doctor")
+COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "doctor")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:

@@ -1,0 +1,87 @@
+"""What is asked of an inference: the rows of which nodes, and until when edges count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.errors import InferenceError
+from lightning_gnnload.inference.neighborhoods import InLists
+from lightning_gnnload.inference.stages import Stages
+
+Wanted = Mapping[str, np.ndarray | None]
+"""Ids within the type of the nodes whose rows are wanted, by type; None for all of a type."""
+
+
+def lists_of_sampler(sampler: Any) -> dict[str, Any]:
+    """Returns the settings of a sampler by which edges count at a time."""
+    return {name: getattr(sampler, name) for name in ("before", "window") if getattr(sampler, name, None) is not None}
+
+
+def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
+    """Returns the time up to which edges count; None where there are no times, or the sampler ignores them."""
+    clock = data.graph.clock
+    if clock is None or (sampler is not None and getattr(sampler, "before", None) is None):
+        return None
+    if time is not None:
+        return int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64)) if isinstance(time, str) else time
+    latest = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
+    return max(latest) if latest else clock.last if clock.ranked is None else clock.ranked[-1]
+
+
+def nodes_wanted(nodes: Any, data: GraphData, stages: Stages, lists: InLists) -> Wanted:
+    """Returns the ids within the type of the nodes asked for, by type; None for all of them."""
+    types = data.graph.types
+    ids: np.ndarray | None
+    if isinstance(nodes, str) and nodes in SPLITS:
+        ids = data.split(nodes)
+    elif types is None:
+        ids = (
+            None if isinstance(nodes, str) and nodes == "all" else as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
+        )
+        return {"": ids}
+    elif isinstance(nodes, str) and nodes != "all":
+        types.node_type_number(nodes)
+        return {nodes: None}
+    elif isinstance(nodes, Mapping):
+        return {
+            name: None
+            if isinstance(ids, str)
+            else as_ids(ids, what=f"nodes of {name!r}", num_nodes=len(types.range_of(name)))
+            for name, ids in nodes.items()
+        }
+    elif isinstance(nodes, str):
+        return dict.fromkeys(_output_types(data, stages, lists))
+    else:
+        ids = as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
+    if types is None:
+        return {"": ids}
+    numbers = types.number_of(ids)
+    return {types.node_types[t]: ids[numbers == t] - types.first_node[t] for t in np.unique(numbers)}
+
+
+def _output_types(data: GraphData, stages: Stages, lists: InLists) -> list[str]:
+    """Returns the types that the model's output has rows for: those of a dict, or those of the seeds."""
+    types = data.graph.types
+    assert types is not None
+    seeds = np.concatenate([data.split(name) for name in SPLITS])
+    named = [types.node_types[number] for number in np.unique(types.number_of(seeds))]
+    if len(named) != 1:
+        first = types.first_node[:-1][np.array(types.num_nodes) > 0]
+        batch = lists.hops(first, stages.batches.num_layers)
+        assert batch is not None
+        with torch.no_grad():
+            output = stages.run(stages.batches.whole(batch))
+        if isinstance(output, dict):
+            return list(output)
+    if not named:
+        raise InferenceError(
+            f"the model gives one tensor, and as the data have no seeds, nothing says of which of the types "
+            f"{', '.join(types.node_types)} its rows are. Name it: nodes='TYPE'."
+        )
+    return named
