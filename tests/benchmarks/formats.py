@@ -1,7 +1,8 @@
 """What DGL's and PyG's formats cost over blocks in the loader: ``python -m tests.benchmarks.formats``.
 
 The same sampler, graph and threads for all formats of a table, in turns; each ratio is to blocks in the same turn, and
-the median of these counts, on the clock and of processor time. A minute; 2 GB of memory, 1 GB of disk in the user's cache folder, once.
+the median of these counts, on the clock and of processor time. A minute; 2 GB of memory, 1 GB of disk in the user's
+cache folder, once.
 """
 
 from __future__ import annotations
