@@ -1,7 +1,8 @@
 """What DGL's and PyG's formats cost over blocks in the loader: ``python -m tests.benchmarks.formats``.
 
 The same sampler, graph and threads for all formats of a table, in turns; each ratio is to blocks in the same turn, and
-the median of these counts. Two minutes; 2 GB of memory, 1 GB of disk in the user's cache folder, once.
+the median of these counts, on the clock and of processor time. A minute; 2 GB of memory, 1 GB of disk in the user's
+cache folder, once.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def measure(data: GraphData, expand: Literal["all", "new"], num_threads: int, tu
         ratios = [
             median(mine[k] / blocks[k] for mine, blocks in zip(each, found["blocks"], strict=True)) for k in (0, 1)
         ]
-        verdict = "" if name == "blocks" else "yes" if ratios[0] <= GOAL else "no"
+        verdict = "" if name == "blocks" else "yes" if max(ratios) <= GOAL else "no"
         wall, processor = (median(one[k] for one in each) for k in (0, 1))
         print(
             f"| `expand={expand!r}` | {num_threads} | {name} | {wall:.2f} | {processor:.2f} | {ratios[0]:.3f} | "

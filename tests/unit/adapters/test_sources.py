@@ -330,6 +330,33 @@ def test_a_data_frame_carries_its_columns() -> None:
     assert (edges_of(data), data.num_nodes, data.edge_tables) == ({(2, 3), (3, 1)}, 4, {})
 
 
+@needs_pyg
+def test_batches_carry_every_attribute_of_other_graphs() -> None:
+    nx = pytest.importorskip("networkx")
+    drawn = np.random.default_rng(0).integers(30, size=(200, 2))
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from((node, {"x": [node, 0.0], "y": node % 3, "age": node * 7}) for node in range(30))
+    graph.add_edges_from((src, dst, {"weight": 1.0 + src + 100 * dst}) for src, dst in drawn.tolist())
+    columns = {"src": drawn[:, 0], "dst": drawn[:, 1], "weight": 1.0 + drawn @ [1, 100]}
+    of_nodes = {
+        "x": np.arange(60).reshape(30, 2) // 2 * [1, 0],
+        "y": np.arange(30) % 3,
+        "tables": {"age": np.arange(30) * 7},
+    }
+    for data in (
+        GraphData.from_networkx(graph, train=range(30)),
+        GraphData.from_edge_list(columns, edge_weight_name="weight", train=range(30), **of_nodes),
+    ):
+        sampler = NeighborSampler([3, 2], expand="new", edge_ids=True)
+        module = GraphDataModule(data, sampler, batch_size=10, batch_format="pyg", num_threads=0)
+        for batch in module.train_dataloader():
+            src, dst = batch.n_id[batch.edge_index]
+            assert batch.weight.tolist() == (1.0 + src + 100 * dst).tolist()
+            assert batch.x[:, 0].tolist() == batch.n_id.tolist()
+            assert batch.age.tolist() == (batch.n_id * 7).tolist()
+            assert batch.y.tolist() == (batch.n_id[:10] % 3).tolist()
+
+
 def test_numbers_that_are_ids() -> None:
     edges = {"src": [10**12, 7], "dst": [7, 10**12]}
     with pytest.raises(GraphDataError, match=r"go up to 1000000000000.*nodes=numpy.unique"):
