@@ -70,10 +70,10 @@ def found_pythons() -> Iterator[tuple[str, str]]:
     homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
     for version in SERVED:
         places = os.pathsep.join([os.environ.get("PATH", ""), *(str(home) for home in homes)])
-        for candidate in filter(
-            None, (shutil.which(f"python{version}", path=place) for place in places.split(os.pathsep))
-        ):
-            says = "import sys, sysconfig as s; print('%d.%d' % sys.version_info[:2], s.get_path('include'), sys.executable)"
+        found = (shutil.which(f"python{version}", path=place) for place in places.split(os.pathsep))
+        for candidate in filter(None, found):
+            says = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2])"
+            says += "; print(sysconfig.get_path('include'), sys.executable)"
             told = subprocess.run([candidate, "-c", says], capture_output=True, text=True).stdout.split()
             if told and told[0] == version and Path(told[1], "Python.h").is_file():
                 yield version, told[2]

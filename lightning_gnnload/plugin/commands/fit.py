@@ -14,6 +14,7 @@ from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import known_cause, with_nearest
 from lightning_gnnload.plugin.commands.reasons import reason, refusal
 from lightning_gnnload.plugin.compat import lightning_cli, pl
+from lightning_gnnload.plugin.module import telling
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
 
@@ -84,6 +85,8 @@ def main(_: Sequence[str]) -> int:
     except PeerError:
         raise  # its traceback shows where this rank was when the other one ended
     except GnnLoadError as error:
+        if not telling.is_told_here(error):
+            return 1
         _exit(error)
     except ValueError as error:  # the parser's, which lists all that a setting may be
         reason = known_cause(error)

@@ -89,7 +89,7 @@ def check_sampler(name: str, sampler: Any) -> None:
 
 
 def _made(kind: type) -> str:
-    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind.__init__) else f"{kind.__name__}(...)"
+    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind) else f"{kind.__name__}(...)"
 
 
 def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
