@@ -81,12 +81,8 @@ def _claims(run: str) -> bool:
     """Returns whether this rank is the first to claim an error of this call."""
     try:
         return handover.is_first(run, f"error-{_calls}")
-    except (
-        OSError,
-        RuntimeError,
-        LaunchError,
-    ):  # what ranks share is gone: better twice than never
-        return True
+    except (OSError, RuntimeError, LaunchError):
+        return True  # what ranks share is gone: better twice than never
 
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
