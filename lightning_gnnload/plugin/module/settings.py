@@ -123,7 +123,7 @@ def seed_order(order: str | SeedOrder) -> SeedOrder:
         "proximity": ProximityOrder,
         "time": TimeOrder,
     }
-    if order not in by_name:
+    if not isinstance(order, str) or order not in by_name:
         raise LoaderConfigError(
             f"order={order!r} is not known; give one of {', '.join(map(repr, by_name))} or a SeedOrder."
         )
