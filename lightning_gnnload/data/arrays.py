@@ -66,7 +66,7 @@ def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarra
     if array.dtype.kind == "b" and array.size:
         if num_nodes is None:
             raise GraphDataError(
-                f"{what}: a boolean mask was given; node ids are needed. Give numpy.flatnonzero(numpy.asarray(mask))."
+                f"{what}: a boolean mask was given; node ids are needed. Give numpy.flatnonzero(mask)."
             )
         if array.shape != (num_nodes,):
             raise GraphDataError(

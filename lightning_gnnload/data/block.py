@@ -6,7 +6,7 @@ Neither is frozen, since Lightning refuses to convert frozen dataclasses to the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -117,8 +117,35 @@ class Block:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"
 
 
+_OF_FORMATS = {
+    **dict.fromkeys(("edge_index", "batch_size", "input_id", "x_dict", "y_dict", "edge_index_dict", "n_id"), "pyg"),
+    **dict.fromkeys(("srcdata", "dstdata", "ndata", "edata"), "dgl"),
+}
+"""What batches of other formats have, and which."""
+
+
+class NotOfALibrary:
+    """Tells a model that expects another library's mini-batches how to get them."""
+
+    if not TYPE_CHECKING:  # which looks at attributes by itself
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # asked for by pickle and copy
+                raise AttributeError(name)
+            other = _OF_FORMATS.get(name)
+            advice = f" GraphDataModule(batch_format={other!r}) gives batches that do." if other else ""
+            held = ", ".join(each.name for each in fields(self))
+            raise AttributeError(f"a {type(self).__name__} has no {name!r}; it has {held}.{advice}")
+
+        def __getitem__(self, _: Any) -> Any:  # unpacking asks for it, where there is no __iter__
+            raise TypeError(
+                f"a {type(self).__name__} is no tuple and no dict: it has batch.x, batch.y, batch.blocks and more. "
+                f"GraphDataModule(batch_format='dgl') gives (input_nodes, output_nodes, blocks), and 'pyg' a Data."
+            )
+
+
 @dataclass(eq=False)
-class MiniBatch:
+class MiniBatch(NotOfALibrary):
     """Holds a mini-batch: its seeds, the nodes that their sampled neighbourhood needs, and one block a layer.
 
     Attributes:

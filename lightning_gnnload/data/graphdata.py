@@ -218,9 +218,7 @@ class GraphData(GraphSources):
     def num_classes(self) -> int:
         """The number of classes: as given, or one more than the largest integer label of the splits."""
         if self._num_classes is None:
-            used = [
-                labels for name in SPLITS if len(self.split(name)) and (labels := self.split_labels(name)) is not None
-            ]
+            used = [labels for name in SPLITS if len(self.split(name)) and (labels := self._labels(name)) is not None]
             kinds = used or ([] if self.y is None else [self.y])
             if not kinds or any(labels.is_floating_point() or labels.ndim != 1 for labels in kinds):
                 raise GraphDataError(
@@ -232,9 +230,8 @@ class GraphData(GraphSources):
                 raise GraphDataError(f"all labels are negative, up to {self._num_classes - 1}: classes count from 0.")
         return self._num_classes
 
-    def split_labels(self, name: str) -> torch.Tensor | None:
-        """Returns the labels of ``"train"``, ``"val"`` or ``"test"``, of its rows or its nodes: those of other nodes
-        may be anything."""
+    def _labels(self, name: str) -> torch.Tensor | None:
+        """Returns the labels of a split, of its rows or its nodes: those of other nodes may be anything."""
         table = self.table(name)
         if table is not None and (table.y is not None or table.is_links):
             return table.y

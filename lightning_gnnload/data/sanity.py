@@ -53,7 +53,9 @@ def check_training_labels(data: GraphData) -> None:
         GraphDataError: a negative class other than -100, which torch's losses pass over; one of ``num_classes`` or
             more; or NaN.
     """
-    labels = data.split_labels("train")
+    table, seeds = data.table("train"), _seeds(data, "train")
+    of_rows = table is not None and (table.y is not None or table.is_links)
+    labels = table.y if of_rows and table is not None else None if data.y is None else data.y[tensor_view(seeds)]
     if labels is None or labels.ndim != 1 or not len(labels):
         return
     if labels.is_floating_point():
@@ -65,8 +67,7 @@ def check_training_labels(data: GraphData) -> None:
             bad, needed = labels >= data._num_classes, f"classes lie in [0, {data._num_classes})"
     if bool(bad.any()):
         at = int(torch.argmax(bad.byte()))
-        table = data.table("train")
-        first = f"node {data.train[at]}" if table is None else f"row {at}"
+        first = f"row {at}" if of_rows else f"node {seeds[at]}"
         raise GraphDataError(
             f"of {len(labels)} seeds to train on, {int(bad.sum())} have a label that is none, first {first} with "
             f"{labels[at]}: {needed}. Leave them out: GraphData(..., train=ids of labelled nodes)."

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.data.block import Block, MiniBatch, check_layers
+from lightning_gnnload.data.block import Block, MiniBatch, NotOfALibrary, check_layers
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import ColumnOf, TypedParts
 from lightning_gnnload.data.types import EdgeType
 
 
 @dataclass(eq=False)
-class TypedMiniBatch:
+class TypedMiniBatch(NotOfALibrary):
     """Holds a mini-batch by type: nodes of each type, and for each hop one block an edge type.
 
     It is the :class:`MiniBatch` of the same draws, stably partitioned: nodes of a type keep their order, and so do

@@ -22,7 +22,7 @@ from .installed import installed_kernels
 try:
     from . import _kernels as kernels
 except ImportError as error:
-    kernels = installed_kernels(error)  # type: ignore[assignment]
+    kernels = installed_kernels(error)
 
 ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT

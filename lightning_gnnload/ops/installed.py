@@ -34,7 +34,7 @@ def installed_kernels(error: ImportError) -> ModuleType:
             raise KernelsMissingError(
                 f"Python imports lightning_gnnload from the source folder {_ROOT}, which holds no compiled kernels, "
                 f"while those of the installed package in {file.parents[2]} were compiled from other sources. Install "
-                f"this folder: pip install --editable {_ROOT}. Or start Python in another folder, and use the installed "
+                f"this folder, pip install --editable {_ROOT}, or start Python in another one, and use the installed "
                 f"package."
             ) from error
         spec = spec_from_file_location(f"{__package__}._kernels", file)

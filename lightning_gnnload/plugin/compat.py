@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -197,6 +198,18 @@ def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
     epoch as processed twice where ``max_steps`` is set."""
     batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     return trainer.current_epoch, batches.processed
+
+
+@contextmanager
+def no_advice_to_sync(num_trainers: int) -> Iterator[None]:
+    """Leaves out Lightning's advice to log with ``sync_dist=True`` where a single trainer has nobody to sync with.
+
+    Lightning gives it wherever there is a process group, which one trainer has, too.
+    """
+    with warnings.catch_warnings():
+        if num_trainers == 1:
+            warnings.filterwarnings("ignore", r"It is recommended to use `self\.log\(.*sync_dist=True\)`")
+        yield
 
 
 def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:

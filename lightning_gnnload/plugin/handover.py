@@ -131,17 +131,36 @@ def secret_of(run: str) -> str:
         LaunchError: there is no folder for it that is this user's alone.
     """
     told = handed()
-    return _shared(run) if told is None else told.secret
+    return _shared(run)[0] if told is None else told.secret
+
+
+def is_first(run: str, event: str) -> bool:
+    """Returns whether this is the first rank of a run, on this machine, that asks about an event.
+
+    Args:
+        run: as for :func:`secret_of`, which this process has called before.
+        event: names it, alike in all ranks.
+    """
+    if (told := handed()) is not None:
+        return told.store().add(f"first-{event}", 1) == 1
+    # Each appends a line, which the system does one after another, and looks whose came first.
+    with open(_shared(run)[1], "a+b") as file:
+        file.write(f"{event} {os.getpid()}\n".encode())
+        file.flush()
+        file.seek(2 * _SECRET_BYTES)
+        asked = [line.split() for line in file.read().decode().splitlines()]
+    return next(pid for name, pid in asked if name == event) == str(os.getpid())
 
 
 @functools.cache
-def _shared(run: str) -> str:
+def _shared(run: str) -> tuple[str, Path]:
     digest = hashlib.blake2b(run.encode(), digest_size=8).hexdigest()
     reasons = []
     for folder in _folders():
         try:
             _keep_private(folder)
-            return _read(folder, f"{platform.node()}-{digest}")
+            name = f"{platform.node()}-{digest}"
+            return _read(folder, name), folder / name
         except OSError as error:
             reasons.append(f"{folder}: {error}")
     raise LaunchError(
@@ -177,6 +196,7 @@ def _read(folder: Path, name: str) -> str:
             # Locks end with their processes, killed ones too: who gets this one finds a file that nobody uses.
             with contextlib.suppress(BlockingIOError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(fd, 0)
                 os.pwrite(fd, secrets.token_hex(_SECRET_BYTES).encode(), 0)
             fcntl.flock(fd, fcntl.LOCK_SH)
             # Between the two, another one may have written it anew, or removed it; from here on, nobody does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -49,7 +50,9 @@ import sys
 sys.meta_path = [finder for finder in sys.meta_path if "ScikitBuild" not in type(finder).__name__]
 sys.path[:0] = sys.argv[1:]
 try:
-    from lightning_gnnload import NeighborSampler
+    from lightning_gnnload import NeighborSampler, ops
+    from lightning_gnnload.ops import _kernels
+    print(ops.__file__, _kernels.__file__, ops.instruction_sets())
 except ImportError as error:
     print(error)
 """
@@ -96,7 +99,24 @@ def test_wheel_works_outside_the_repository(wheel: Path, tmp_path: Path) -> None
     target = tmp_path / "installed"
     run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path)
     assert run(sys.executable, "-c", USE_INSTALLED, str(target), cwd=tmp_path).strip() == "[0, 1, 2, 3]"
-    said = run(sys.executable, "-c", USE_SOURCES, str(ROOT), str(target), cwd=tmp_path)
-    assert f"from the source folder {ROOT}, which holds no compiled kernels" in said
-    assert f"the installed package in {target} has them" in said
-    assert f"pip install --editable {ROOT}" in said
+
+    # In the checkout that it was built of, its kernels serve.
+    used = run(sys.executable, "-c", USE_SOURCES, str(ROOT), str(target), cwd=tmp_path)
+    assert used.startswith(f"{ROOT}/lightning_gnnload/ops/__init__.py {target}/lightning_gnnload/ops/_kernels.")
+    assert "'baseline'" in used
+
+    # In one of other sources, they would not do what these say.
+    other = tmp_path / "checkout"
+    (other / "kernels").mkdir(parents=True)
+    (other / "kernels" / "new.cpp").write_text("// another kernel\n")
+    shutil.copytree(ROOT / "lightning_gnnload", other / "lightning_gnnload", ignore=shutil.ignore_patterns("*.so"))
+    said = run(sys.executable, "-c", USE_SOURCES, str(other), str(target), cwd=tmp_path)
+    assert f"from the source folder {other}, which holds no compiled kernels" in said
+    assert f"those of the installed package in {target} were compiled from other sources" in said
+    assert f"pip install --editable {other}" in said
+
+
+def test_a_wheel_is_named_by_the_python_that_it_serves(wheel: Path) -> None:
+    python, abi = wheel.stem.split("-")[2:4]
+    here = f"cp3{sys.version_info.minor}"
+    assert (python, abi) == (("cp312", "abi3") if sys.version_info >= (3, 12) else (here, here))

@@ -77,6 +77,10 @@ def save_graph_data(
             it; ``attributes`` are no JSON.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
+    if not isinstance(data, GraphData):
+        raise StoreFormatError(
+            f"a {type(data).__name__} is given to be saved; save_graph_data(data, folder) takes a GraphData first."
+        )
     write_graph(data, folder, attributes or {}, overwrite=overwrite)
 
 

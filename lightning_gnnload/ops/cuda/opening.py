@@ -28,9 +28,12 @@ def open_device(device: torch.device) -> Device:
         CudaUnavailableError: why it cannot be used, and what to install.
     """
     if device.type != "cuda":
+        found = torch.cuda.device_count()
+        advice = "Give Trainer(accelerator='gpu'); or" if found else "Give"
         raise CudaUnavailableError(
-            f"A CUDA device was asked for, but the Trainer computes on {device}. Give Trainer(accelerator='gpu'); or "
-            "'auto' in the place of 'cuda', which goes where it computes."
+            f"A CUDA device was asked for, but the Trainer computes on {device}, and torch {torch.__version__} finds "
+            f"{found or 'no'} GPUs on this machine. {advice} 'auto' in the place of 'cuda', which goes where it "
+            f"computes."
         )
     _check_torch(device)
     index = torch.cuda.current_device() if device.index is None else device.index

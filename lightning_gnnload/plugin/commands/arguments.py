@@ -166,8 +166,8 @@ def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> 
     except jsonargparse.ArgumentError as error:
         own.error(reason(str(error)) or with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
-        if (known := known_cause(error)) is not None:
-            raise known from None
+        if (ours := known_cause(error)) is not None:
+            raise ours from None
         own.error(_plain(error))
 
 

@@ -17,6 +17,7 @@ from lightning_gnnload.plugin.commands.arguments import known_cause, made, with_
 from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
 from lightning_gnnload.plugin.commands.reasons import reason, refusal
 from lightning_gnnload.plugin.compat import lightning_cli, pl
+from lightning_gnnload.plugin.module import telling
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
 
@@ -113,6 +114,8 @@ def told() -> Iterator[None]:
     except PeerError:
         raise  # its traceback shows where this rank was when the other one ended
     except GnnLoadError as error:
+        if not telling.is_told_here(error):
+            return 1
         _exit(error)
     except ValueError as error:  # the parser's, which lists all that a setting may be
         reason = known_cause(error)

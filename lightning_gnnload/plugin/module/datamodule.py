@@ -33,8 +33,17 @@ from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.compat import OneLightningMixin, TrainerStatus, converts_input, pl, training_progress
+from lightning_gnnload.plugin.compat import (
+    OneLightningMixin,
+    SubprocessScriptLauncher,
+    TrainerStatus,
+    converts_input,
+    pl,
+    training_progress,
+)
+from lightning_gnnload.plugin.module import telling
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
+from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import (
@@ -267,6 +276,14 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
                 self._data = self._as_carried(self._dataset.load())
         return self.graph_data
 
+    @property
+    def _is_of_script(self) -> bool:
+        """Whether several ranks run the script under another strategy than ours, which tells of errors itself."""
+        strategy = getattr(self.trainer, "strategy", None)
+        launcher = getattr(strategy, "launcher", None)
+        several = isinstance(launcher, SubprocessScriptLauncher) and self.trainer.world_size > 1
+        return several and not hasattr(strategy, "gather_group")
+
     def has_seeds(self, phase: str) -> bool:
         """Whether ``"train"``, ``"val"`` or ``"test"`` has any."""
         return len(self.graph_data.split(phase)) > 0
@@ -280,6 +297,11 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
     def setup(self, stage: str | None = None) -> None:
         if self._data is None and self._dataset is not None:
             self._data = self._as_carried(self._dataset.load())
+        if self._is_of_script:
+            assert self.trainer is not None
+            telling.begin()
+            # Before any rank fails: the first one makes a secret for all, which is gone with the last.
+            run_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
         if self._data is not None:
             partition = self.module_partition.open(self._data.graph)
             self._folder_checks.start(self.trainer, self._data, partition)
@@ -298,7 +320,12 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
             self._folder_checks.close()
 
     def on_exception(self, exception: BaseException) -> None:
-        """Closes what ``teardown`` would close, which Lightning does not call where a fit fails."""
+        """Closes what ``teardown`` would close, which Lightning does not call where a fit fails, and has one rank tell
+        the error, whichever strategy has started them."""
+        if self._is_of_script:
+            assert self.trainer is not None
+            run = public_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
+            telling.pass_on(exception, run, f"rank {self.trainer.global_rank}")
         try:
             self._sampling.close()
         finally:

@@ -86,8 +86,13 @@ def run_name(environment: environments.ClusterEnvironment, node_rank: int) -> st
     Raises:
         LaunchError: ranks that another launcher started have no place to share a secret.
     """
+    named = public_name(environment, node_rank)
+    return hashlib.blake2b(f"{secret_of(named)}/{named}".encode(), digest_size=16).hexdigest()
+
+
+def public_name(environment: environments.ClusterEnvironment, node_rank: int) -> str:
+    """Names the run on one machine as its ranks can without asking each other."""
     # Two nodes of one job may be one machine, in tests, and must not meet there.
     run = [str(environment.main_port), str(node_rank)]
     run += [os.environ.get(name, "") for name in ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")]
-    named = "/".join(run)
-    return hashlib.blake2b(f"{secret_of(named)}/{named}".encode(), digest_size=16).hexdigest()
+    return "/".join(run)

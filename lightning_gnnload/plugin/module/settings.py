@@ -93,7 +93,7 @@ def check_sampler(name: str, sampler: Any) -> None:
 
 
 def _made(kind: type) -> str:
-    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind.__init__) else f"{kind.__name__}(...)"
+    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind) else f"{kind.__name__}(...)"
 
 
 def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
@@ -127,7 +127,7 @@ def seed_order(order: str | SeedOrder) -> SeedOrder:
         "proximity": ProximityOrder,
         "time": TimeOrder,
     }
-    if order not in by_name:
+    if not isinstance(order, str) or order not in by_name:
         raise LoaderConfigError(
             f"order={order!r} is not known; give one of {', '.join(map(repr, by_name))} or a SeedOrder."
         )

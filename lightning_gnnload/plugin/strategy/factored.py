@@ -239,7 +239,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self.is_undecided:
             self.decide(agree(self.job, trainer, arguments))
         self.set_world_ranks()  # under spawn, the strategy was made in the parent
-        with resources.own_cores(self.job) as self.cores:
+        with resources.own_cores(self.job) as self.cores, compat.no_advice_to_sync(self.roles.world_size):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:

@@ -27,6 +27,8 @@ from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision
+from lightning_gnnload.plugin.module import telling
+from lightning_gnnload.plugin.module.gather_group import public_name
 from lightning_gnnload.plugin.strategy.children import GRACE_S, ChildProcesses, SpawnedRanks
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 
@@ -126,6 +128,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         if not self.cluster_environment.creates_processes_externally:
             handover.begin()  # before anything asks for the run's name
+        telling.begin()
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
@@ -135,6 +138,10 @@ class ScriptLauncher(SubprocessScriptLauncher):
             # A tuner's exit ends a search, not the job: this process goes on, and so must the others.
             if ScriptLauncher._children is not None and not isinstance(error, TunerExit):
                 ScriptLauncher._children.expect_end()
+            # Before this rank leaves the others, which fail then.
+            ranked = self._ranked
+            rank = f"{ranked.role.value} rank {ranked.roles.global_rank(ranked.node_rank, ranked.local_rank)}"
+            telling.pass_on(error, public_name(self.cluster_environment, ranked.node_rank), rank)
             raise
 
     def kill(self, signum: int) -> None:
@@ -214,7 +221,9 @@ class SpawnLauncher(MultiProcessingLauncher):
             rank = roles.global_rank(self._ranked.node_rank, local_rank)
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
-            raise Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error() from None
+            told = Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error()
+            telling.pass_on(told, None, "")
+            raise told from None
 
     @property
     def procs(self) -> list[Any]:

@@ -1,4 +1,6 @@
+import copy
 import gc
+import pickle
 import weakref
 from dataclasses import replace
 
@@ -68,6 +70,18 @@ def test_a_view_keeps_its_buffer() -> None:
     assert alive() is not None
     assert view.tolist() == [[2, 3], [4, 5]]
     assert view_of(bytearray(8), 8, (0, 3), torch.float32).shape == (0, 3)
+
+
+def test_models_for_batches_of_other_libraries_are_told_how_to_get_them() -> None:
+    for name, format_ in (("edge_index", "'pyg'"), ("batch_size", "'pyg'"), ("srcdata", "'dgl'")):
+        with pytest.raises(AttributeError, match=f"MiniBatch has no '{name}'.*batch_format={format_}"):
+            getattr(batch(), name)
+    with pytest.raises(AttributeError, match="no 'label'; it has nodes, num_seeds, blocks, x, y"):
+        batch().label  # noqa: B018
+    with pytest.raises(TypeError, match=r"no tuple and no dict.*batch_format='dgl'"):
+        _, _, _ = batch()
+    assert not hasattr(batch(), "__iter__")  # Lightning would read it as a collection
+    assert copy.deepcopy(batch()).num_seeds == pickle.loads(pickle.dumps(batch())).num_seeds == 3  # noqa: S301
 
 
 def test_normalized_edge_weights() -> None:

@@ -514,3 +514,8 @@ def test_a_disk_that_is_full_is_named_and_nothing_stays(tmp_path, monkeypatch) -
     with pytest.raises(FeatureFileError, match=r"graph cannot be written: .*No space left.*disk with room"):
         save_graph_data(example(), tmp_path / "graph")
     assert not list(tmp_path.iterdir())
+
+
+def test_data_and_folder_the_wrong_way_round(tmp_path: Path) -> None:
+    with pytest.raises(StoreFormatError, match=r"a PosixPath is given to be saved; save_graph_data\(data, folder\)"):
+        save_graph_data(tmp_path / "graph", example())  # type: ignore[arg-type]

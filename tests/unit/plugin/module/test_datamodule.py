@@ -331,6 +331,12 @@ def test_what_is_no_sampler_is_refused_at_once(sampler: Any, message: str) -> No
             GraphDataModule(toy_data(), SAMPLER, eval_sampler=sampler)
 
 
+@pytest.mark.parametrize("order", [[1, 2], True, "shuffled"])
+def test_an_order_that_is_none_is_told_which_there_are(order: Any) -> None:
+    with pytest.raises(LoaderConfigError, match=r"order=.* is not known; give one of 'shuffle'"):
+        module(order=order)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -1,0 +1,149 @@
+"""How an error that ends a job is told: by the rank where it happened, in the user's own frames, and by no other.
+
+A rank claims an error that leaves a call of the Trainer before it leaves the others, which then fail in consequence.
+What is printed is decided where Python would print a traceback: an error that a script catches is the script's.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from lightning_gnnload.errors import LaunchError, PeerError
+from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.plugin import handover
+
+_SWITCH = "GNNLOAD_TRACEBACK"
+"""The environment variable that, set to ``full``, has every rank print what Python would."""
+_LIBRARIES = ("lightning_gnnload", "pytorch_lightning", "lightning_fabric", "lightning", "torch", "jsonargparse")
+_LEFT_OUT = f"frames of torch, Lightning and lightning_gnnload are left out; {_SWITCH}=full shows them"
+
+
+class _Passed(NamedTuple):
+    """An error that has left a call of the Trainer in this rank."""
+
+    error: BaseException
+    rank: str
+    is_told: bool
+
+
+_passed: list[_Passed] = []
+"""The latest one."""
+_calls = 0
+"""Of the Trainer, in this process; alike in all ranks, which run the same script."""
+_before: list[Callable[..., None]] = []
+"""What printed errors before this module did."""
+
+
+def begin() -> None:
+    """Begins a call of the Trainer, in which another error may happen."""
+    global _calls
+    _calls += 1
+    _passed.clear()
+
+
+def pass_on(error: BaseException, run: str | None, rank: str) -> None:
+    """Notes an error that leaves a call of the Trainer, so that one rank tells it if nobody catches it.
+
+    Args:
+        error: what is raised.
+        run: :func:`.public_name` of the job; None: no other process prints anything.
+        rank: what this rank is called, as ``"trainer rank 1"``.
+    """
+    is_noted = any(error is each.error for each in _passed)
+    # Ctrl-C and SystemExit need no explanation.
+    if os.environ.get(_SWITCH) == "full" or is_noted or not isinstance(error, Exception):
+        return
+    _passed[:] = [_Passed(error, rank, run is None or (not _is_of_another(error) and _claims(run)))]
+    if sys.excepthook is not _print:  # torch has set one of its own since, if it formed a process group
+        _before[:], sys.excepthook = [sys.excepthook], _print
+
+
+def is_told_here(error: BaseException) -> bool:
+    """Returns whether this rank is the one to print an error."""
+    return all(each.is_told for each in _passed if each.error is error)
+
+
+def _is_of_another(error: Exception) -> bool:
+    """Returns whether the error is that of a rank that lives, and tells it."""
+    failure = getattr(error, "failure", None)
+    return isinstance(error, PeerError) and isinstance(failure, Failure) and not failure.died
+
+
+def _claims(run: str) -> bool:
+    """Returns whether this rank is the first to claim an error of this call."""
+    try:
+        return handover.is_first(run, f"error-{_calls}")
+    except (OSError, RuntimeError, LaunchError):
+        return True  # what ranks share is gone: better twice than never
+
+
+def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    passed = next((each for each in _passed if each.error is error), None)
+    if passed is None:
+        _before[0](kind, error, trace)
+        return
+    text = told(error, passed.rank) if passed.is_told else f"{passed.rank} ends too: {_in_a_line(error)}\n"
+    with suppress(OSError):
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+
+def told(error: BaseException, rank: str) -> str:
+    """Returns the traceback of an error by the user's frames and the last one; by all where none is the user's.
+
+    Args:
+        error: what was raised. One of a spawned rank has that rank's traceback in its text.
+        rank: where it happened.
+    """
+    if isinstance(error, PeerError):
+        text = _short_text(str(error))
+        return f"{type(error).__name__}: {text}\n{f'({_LEFT_OUT}){chr(10)}' if text != str(error) else ''}"
+    formatted = traceback.TracebackException.from_exception(error)
+    shortened = [_shorten(each) for each in _chain(formatted)]
+    return f"{rank} failed{f' ({_LEFT_OUT})' if any(shortened) else ''}:\n{''.join(formatted.format())}"
+
+
+def _chain(error: traceback.TracebackException | None) -> Iterator[traceback.TracebackException]:
+    if error is not None:
+        yield error
+        yield from _chain(error.__cause__)
+        yield from _chain(error.__context__)
+
+
+def _shorten(error: traceback.TracebackException) -> bool:
+    """Takes the frames of libraries out; whether there were any."""
+    frames = list(error.stack)
+    kept = [frame for frame in frames if not _is_of_library(frame.filename)]
+    if not kept or len(kept) == len(frames):
+        return False
+    error.stack = traceback.StackSummary.from_list([*kept, *frames[-1:]] if kept[-1] is not frames[-1] else kept)
+    return True
+
+
+def _short_text(text: str) -> str:
+    """Takes the frames of libraries out of a traceback that is text."""
+    parts = re.split(r"(?m)^(?=  File |\S)", text)
+    frames = [part for part in parts if part.startswith("  File ")]
+    kept = {part for part in frames if not _is_of_library(part.split('"')[1])}
+    return "".join(part for part in parts if part not in frames or part in kept or part is frames[-1]) if kept else text
+
+
+def _is_of_library(filename: str) -> bool:
+    found = (sys.modules.get(name) for name in _LIBRARIES)
+    folders = tuple(f"{Path(module.__file__).parent}{os.sep}" for module in found if module and module.__file__)
+    return filename.startswith((*folders, "<frozen"))
+
+
+def _in_a_line(error: BaseException) -> str:
+    """Returns an error's first line; of another rank's, also the last one, which is what that rank raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
+    also = f" {lines[-1]}" if isinstance(error, Exception) and _is_of_another(error) and len(lines) > 1 else ""
+    return f"{type(error).__name__}: {lines[0]}{also}"[:600]
