@@ -1,0 +1,92 @@
+"""A newcomer with two Parquet files: predictions by their own ids, by two commands and one YAML file."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+RUN_YAML = """\
+trainer:
+  accelerator: cpu
+  max_epochs: 6
+  callbacks:
+    - class_path: ModelCheckpoint
+      init_args: {dirpath: ., filename: model}
+model:
+  class_path: SAGE
+data:
+  data:
+    class_path: Tables
+    init_args:
+      folder: graph
+      nodes:
+        paper: {from: papers.parquet, id: doi, x: [pages, {column: venue, min_count: 1}]}
+      edges:
+        cites: {from: citations.parquet, src: paper.citing, dst: paper.cited, reverse: true}
+      tasks:
+        topic: {seed: paper.doi, y: topic, on_missing: drop, split: {share: [0.6, 0.2, 0.2]}}
+  sampler: {class_path: NeighborSampler, init_args: {fanouts: [10, 10]}}
+  batch_size: 128
+"""
+COMMANDS = (
+    "gnnload fit --config run.yaml",
+    "gnnload predict --config run.yaml --ckpt_path model.ckpt --out predictions.parquet",
+)
+TOPICS = np.array(["graphs", "vision", "language"])
+NUM_PAPERS = 1500
+
+
+def write_tables(folder: Path) -> dict[str, str]:
+    """Papers cite those of their own topic, which nothing else tells; a fifth of the topics is missing. Returns the
+    topic of each paper."""
+    generator = np.random.default_rng(0)
+    topic = generator.integers(0, 3, NUM_PAPERS)
+    doi = np.array([f"10.{generator.integers(1000, 9999)}/p-{k}" for k in range(NUM_PAPERS)])
+    known = generator.random(NUM_PAPERS) < 0.8
+    venue = np.where(generator.random(NUM_PAPERS) < 0.4, topic, generator.integers(0, 3, NUM_PAPERS))
+    papers = {
+        "doi": doi,
+        "pages": generator.normal(12, 3, NUM_PAPERS),
+        "venue": [f"venue {k}" for k in venue],
+        "topic": [TOPICS[k] if is_known else None for k, is_known in zip(topic, known, strict=True)],
+    }
+    parquet.write_table(pa.table(papers), folder / "papers.parquet")
+    by_topic = [np.flatnonzero(topic == k) for k in range(3)]
+    citing = generator.integers(0, NUM_PAPERS, 8 * NUM_PAPERS)
+    cited = np.array([generator.choice(by_topic[topic[k]]) for k in citing])
+    parquet.write_table(pa.table({"citing": doi[citing], "cited": doi[cited]}), folder / "citations.parquet")
+    return dict(zip(doi, TOPICS[topic], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(170)
+def test_two_parquet_files_become_predictions_by_two_commands_and_one_yaml_file(tmp_path, capsys):
+    topic_of = write_tables(tmp_path)
+    (tmp_path / "run.yaml").write_text(RUN_YAML)
+    # As in an environment where the package is installed, and nothing is known of this checkout.
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "GNNLOAD"))}
+    begin = time.monotonic()
+    for command in COMMANDS:
+        program, *arguments = command.split()
+        done = subprocess.run(
+            [Path(sys.executable).with_name(program), *arguments],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=80,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    found = parquet.read_table(tmp_path / "predictions.parquet").to_pydict()
+    with capsys.disabled():
+        lines = len(RUN_YAML.splitlines())
+        print(f"\n{len(COMMANDS)} commands, {lines} lines of YAML, {time.monotonic() - begin:.0f} s: {list(found)}")
+    assert sorted(found["doi"]) == sorted(topic_of)  # each paper once
+    right = np.mean([topic_of[doi] == name for doi, name in zip(found["doi"], found["class"], strict=True)])
+    assert right > 0.8, right  # a third by chance; 0.6 by the venue alone
