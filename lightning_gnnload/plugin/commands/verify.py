@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,8 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     own = Parser("gnnload verify", description=__doc__, epilog=_EPILOG)
     own.add_argument("folder", type=Path, metavar="FOLDER", help="of save_graph_data, save_features or partition_graph")
     options = own.parse_args(arguments)
-    # Lines that go to a file or pipe are not to be folded to 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console()
     try:
         with OpenFolder(options.folder) as folder:
             return _verify(folder, console)
