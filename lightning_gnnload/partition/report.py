@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lightning_gnnload.partition.quality import Quality, imbalance
@@ -18,18 +19,27 @@ def parts_table(quality: Quality, title: str) -> Table:
         "edges held": quality.held_edges,
         **{f"{phase} seeds": sizes for phase, sizes in quality.seeds.items()},
     }
-    table = Table(title=title)
+    # 80 columns hold it, whatever the graph: counts have seven characters at most, and headings take two lines.
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("part")
     for name in columns:
-        table.add_column(name, justify="right")
+        table.add_column(name.replace(" ", "\n"), justify="right", no_wrap=True)
     if quality.caches is not None:
-        table.add_column("cache hits", justify="right")
+        table.add_column("cache\nhits", justify="right", no_wrap=True)
     for part in range(quality.num_parts):
         rates = [] if quality.caches is None else [f"{quality.caches.by_part[part]:.1%}"]
-        table.add_row(str(part), *(f"{sizes[part]:,}" for sizes in columns.values()), *rates)
+        table.add_row(str(part), *(_count(sizes[part]) for sizes in columns.values()), *rates)
     table.add_section()
-    table.add_row("largest / mean", *(f"{imbalance(sizes):.3f}" for sizes in columns.values()))
+    table.add_row("max/mean", *(f"{imbalance(sizes):.3f}" for sizes in columns.values()))
     return table
+
+
+def _count(number: int) -> str:
+    """Writes all digits below a million, else four, and whether these are millions or milliards."""
+    for unit, name in ((10**9, "G"), (10**6, "M")):
+        if number >= unit:
+            return f"{number / unit:.4g} {name}"
+    return f"{number:,}"
 
 
 def findings(quality: Quality, *, self_reliant: bool) -> Iterator[str]:

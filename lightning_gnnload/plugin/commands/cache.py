@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -45,8 +44,7 @@ Results go to FOLDER/cache.json and FOLDER/cache.png.
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
-    # Tables that go to a file or pipe are not to be folded to 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console()
     try:
         options, module = _parse(arguments)
         module.prepare_data()
@@ -114,17 +112,17 @@ def _say(
     advice: Advice,
     orders: Sequence[str],
 ) -> None:
-    table = Table(title=f"Hit rate of a cache, of {store.shape[0]:,} rows of {store.row_bytes} bytes")
-    for column in ("policy", "order", *(f"{ratio:.3g}" for ratio in ratios), "ranking, s"):
-        table.add_column(column, justify="left" if column in ("policy", "order") else "right")
+    title = f"Hit rate, %, of a cache that holds a share of {store.shape[0]:,} rows of {store.row_bytes} bytes"
     for order in orders:
+        table = Table(title=f"{title}; order of seeds: {order}")
+        for column in ("policy", *(f"{ratio:.3g}" for ratio in ratios), "ranking, s"):
+            table.add_column(column, justify="left" if column == "policy" else "right")
         for curve in sorted((c for c in curves if c.order == order), key=lambda curve: -sum(curve.hit_rates)):
-            cells = [f"{rate:.1%}" for rate in curve.hit_rates]
-            table.add_row(curve.name, order, *cells, f"{curve.prepare_s:.2f}" if curve.prepare_s else "")
-        table.add_section()
-    console.print(table)
+            cells = [f"{100 * rate:.1f}" for rate in curve.hit_rates]
+            table.add_row(curve.name, *cells, f"{curve.prepare_s:.2f}" if curve.prepare_s else "")
+        console.print(table)
     taken = "no cache" if advice.policy is None else f'FeatureCache(policy="{advice.policy}", ratio={advice.ratio:.3g})'
-    console.print(f"Recommended: {taken}: {advice.reason}", markup=False, soft_wrap=True)
+    console.print(f"Recommended: {taken}: {advice.reason}", markup=False)
 
 
 def _write(

@@ -32,8 +32,9 @@ _HELP = f"""{_USAGE}
 Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 
 {_LIST}
-fit, validate, test, predict and infer take a configuration, --config FILE, and single settings, which go over it:
---data.batch_size 512. gnnload COMMAND --help lists the options of a command.
+fit, validate, test, predict and infer take a configuration, --config FILE, and
+single settings, which go over it: --data.batch_size 512. gnnload COMMAND --help
+lists the options of a command.
 """
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,8 +29,7 @@ probability of at most {FAMILY_ERROR:g}. The exit status is 1 if a sampler that 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
     options = _parser().parse_args(arguments)
-    # Tables that go to a file or pipe are not to be folded to 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console()
     try:
         subjects = _users(options) if options.sampler else own_subjects()
         missing: list[str] = []
@@ -63,7 +61,10 @@ def _parser() -> argparse.ArgumentParser:
     own.add_argument("--fanouts", type=int, nargs="+", default=[], help="its first argument, if it takes any")
     own.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="its other arguments, as an object")
     own.add_argument("--promise", type=_json_object, default={}, metavar="JSON", help="fields of conform.Promise")
-    own.add_argument("--law", choices=LAWS, help="how it draws, for any fanouts; without it, no statistics")
+    laws = ", ".join(f'"{law}"' for law in LAWS)
+    own.add_argument(
+        "--law", choices=LAWS, metavar="LAW", help=f"how it draws, for any fanouts: {laws}; without it, no statistics"
+    )
     parser.add_argument("--peers", action="store_true", help="also examine DGL and PyG, where they are installed")
     parser.add_argument("--quick", action="store_true", help="a tenth of the trials")
     for kind in ("csv", "json", "figure"):

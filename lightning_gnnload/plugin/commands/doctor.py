@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.block import MiniBatch
@@ -178,8 +180,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _show(findings: Sequence[Finding]) -> None:
-    console, width = Console(), max(len(finding.about) for finding in findings)
-    lines = [f"{finding.about:<{width}}  {finding.found}" for finding in findings]
-    lines += [f"\n{finding.about}: {finding.advice}" for finding in findings if finding.advice]
-    for line in lines:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console, table = Console(), Table.grid(padding=(0, 2, 0, 0))
+    for finding in findings:
+        table.add_row(finding.about, Text(finding.found))
+    console.print(table, highlight=False)
+    for finding in findings:
+        if finding.advice:  # with commands, which are copied whole
+            console.print(f"\n{finding.about}: {finding.advice}", markup=False, highlight=False, soft_wrap=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,8 +57,7 @@ prints the report of an existing partition again. The report is FOLDER/quality.j
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
-    # Tables that go to a file or pipe are not to be folded to 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console()
     try:
         if list(arguments[:1]) == ["report"]:
             return _report_again(arguments[1:], console)
@@ -149,7 +147,7 @@ def _report_again(arguments: Sequence[str], console: Console) -> int:
 def _say(console: Console, quality: Quality, partition: Partition, title: str) -> None:
     console.print(parts_table(quality, title))
     for line in findings(quality, self_reliant=partition.is_self_reliant):
-        _print(console, line)
+        console.print(line, markup=False, highlight=False)
     console.print(stages_table(quality))
 
 

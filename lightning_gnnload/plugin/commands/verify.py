@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,8 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         help="of a graph, features or a partition, as gnnload build, save_graph_data and others write them",
     )
     options = own.parse_args(arguments)
-    # Lines that go to a file or pipe are not to be folded to 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console()
     try:
         with OpenFolder(options.folder) as folder:
             return _verify(folder, console)

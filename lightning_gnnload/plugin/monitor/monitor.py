@@ -289,7 +289,7 @@ class PipelineMonitor(pl.Callback):
         Console().print(as_table(report))
         if (tiers := tier_table(report.loader.reads, report.loader.num_batches)) is not None:
             Console().print(tiers)
-        print(recommended := advice(report))
+        Console().print(recommended := advice(report), markup=False, highlight=False)
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{REPORT_NAME}.json"
         file.write_text(json.dumps({**asdict(report), "advice": recommended}, indent=1) + "\n")

@@ -1,0 +1,104 @@
+"""What commands print fits 80 columns, in a pipe as on a terminal; only lines with paths and commands may be longer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lightning_gnnload import GraphData, save_graph_data
+from lightning_gnnload.partition.quality import CacheRates, Quality
+from lightning_gnnload.partition.report import parts_table
+from tests.unit.toy import toy_graph
+
+pytestmark = pytest.mark.slow  # each command is an interpreter of its own
+_ELLIPSIS = "…"  # by which rich cuts what finds no room
+HELP = ["", "conform", "cache", "partition", "verify", "doctor"]  # fit's and its kin's are Lightning's
+
+
+def run(*arguments: str, folder: Path) -> list[str]:
+    """The lines of a command in a pipe, with COLUMNS=80."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from lightning_gnnload.plugin.commands.cli import main; main()", *arguments],
+        cwd=folder,
+        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def check_width(lines: list[str]) -> None:
+    assert lines
+    for line in lines:
+        assert len(line) <= 80 or "/" in line, f"{len(line)} characters: {line}"
+        assert _ELLIPSIS not in line, f"cut: {line}"
+        assert not line.startswith(("│  ", "│ │")), f"a cell that was folded: {line}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("narrow")
+    graph = toy_graph(num_nodes=400, num_edges=4000)
+    x = np.random.default_rng(0).random((400, 8), np.float32)
+    save_graph_data(GraphData(graph, x, np.arange(400) % 3, np.arange(200), np.arange(200, 300)), made / "data")
+    return made
+
+
+def test_help_fits(folder: Path) -> None:
+    for command in HELP:
+        check_width(run(*command.split(), "--help", folder=folder))
+
+
+def test_machines_are_described_in_the_width(folder: Path) -> None:
+    check_width(run("doctor", folder=folder))
+
+
+def test_folders_are_verified_in_the_width(folder: Path) -> None:
+    check_width(run("verify", "data", folder=folder))
+
+
+def test_caches_are_compared_in_the_width(folder: Path) -> None:
+    settings = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[5, 5]", "--data.batch_size", "20"]
+    data = ["--data.data", "lightning_gnnload.plugin.commands.partition.GraphFolder", "--data.data.folder", "data"]
+    check_width(run("cache", *data, *settings, folder=folder))
+
+
+def test_parts_are_reported_in_the_width(folder: Path) -> None:
+    phases = ["--phases", "train", "val"]
+    check_width(run("partition", "data", "--parts", "3", "--out", "parts", *phases, folder=folder))
+
+
+def test_samplers_are_examined_in_the_width(folder: Path) -> None:
+    own = ["--sampler", "lightning_gnnload.NeighborSampler", "--fanouts", "4", "3", "--law", "uniform"]
+    check_width(run("conform", "--quick", *own, folder=folder))
+
+
+def test_parts_of_a_large_graph_fit() -> None:
+    """Of the size of papers100M, in all phases."""
+    nodes, seeds = [111_059_956] * 8, {phase: [999_999] * 8 for phase in ("train", "val", "test")}
+    quality = Quality(
+        num_nodes=111_059_956,
+        num_edges=1_615_685_872,
+        own_nodes=nodes,
+        held_nodes=nodes,
+        held_edges=[1_615_685_872] * 8,
+        mirrors=nodes,
+        seeds=seeds,
+        cross_edges=1_000_000_000,
+        caches=CacheRates(0.1, "presample", [0.5] * 8, 0.3),
+    )
+    console = Console(width=80, file=StringIO())
+    console.print(parts_table(quality, "8 parts by self-reliant, hops=2, of a graph as large as there are"))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    check_width(shown.splitlines())
+    assert "111.1 M" in shown
+    assert "1.616 G" in shown
