@@ -115,13 +115,13 @@ def told() -> Iterator[None]:
         raise  # its traceback shows where this rank was when the other one ended
     except GnnLoadError as error:
         if not telling.is_told_here(error):
-            return 1
+            sys.exit(1)
         _exit(error)
     except ValueError as error:  # the parser's, which lists all that a setting may be
-        reason = known_cause(error)
-        if reason is None:
+        cause = known_cause(error)
+        if cause is None:
             raise
-        _exit(reason)
+        _exit(cause)
 
 
 def main(_: Sequence[str]) -> int:
