@@ -42,11 +42,12 @@ class Room:
 
 # From the top down. A layer may import those below it; .importlinter enforces it.
 WINGS = [
-    Room("commands", "gnnload fit, conform, cache, partition, verify, doctor", 0, 0, 6),
+    Room("commands", "gnnload fit, predict, build, infer, cache, partition, conform, verify, doctor", 0, 0, 6),
     Room("strategy", "FactoredStrategy: roles, ranks, launching", 1, 0, 4),
     Room("monitor", "where the time of a step goes", 1, 4, 2),
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),
-    Room("module", "GraphDataModule: data, caches, parts, devices", 2, 2, 4),
+    Room("module", "GraphDataModule: data, caches, parts, devices", 2, 2, 3),
+    Room("models", "a first model", 2, 5, 1),
     Room("job", "the settings that all ranks share", 3, 0, 3),
     Room("handover", "what ranks are handed: a secret, a store", 3, 3, 3),
     Room("compat", "every private name of Lightning, once", 4, 0, 6),
@@ -58,8 +59,10 @@ LAYERS = [
     Room("cache", "feature rows kept near", 2, 1, 1),
     Room("partition", "who owns which node", 2, 2, 1),
     Room("conform", "tests for any sampler", 2, 3, 1),
-    Room("sample", "sampling algorithms, on CPUs and GPUs, alone and together", 3, 0, 4),
-    Room("adapters", "mini-batches as DGL or PyG wants them", 3, 4, 2),
+    Room("inference", "all nodes, layer by layer", 2, 4, 2),
+    Room("sample", "sampling algorithms, on CPUs and GPUs", 3, 0, 2),
+    Room("adapters", "mini-batches as DGL or PyG wants them", 3, 2, 2),
+    Room("ingest", "tables into graph folders", 3, 4, 2),
     Room("data", "graphs, features, seeds, files", 4, 0, 6),
     Room("ops", "checked entry points to the kernels", 5, 0, 6),
     Room("kernels", "C++ and CUDA, which know no torch", 6, 0, 3),

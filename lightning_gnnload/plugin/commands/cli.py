@@ -16,7 +16,7 @@ _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
     "validate": ("fit", "run a trained model on the validation split"),
     "test": ("fit", "run a trained model on the test split"),
-    "predict": ("fit", "write a trained model's predictions, by node"),
+    "predict": ("fit", "write a trained model's predictions, by your own ids"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "infer": ("infer", "write a trained model's output for all nodes, computed layer by layer"),
     "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
