@@ -140,7 +140,7 @@ def test_partitions_that_do_not_fit(folder: Path) -> None:
     resplit = GraphData(data().graph, train=range(150))
     changed = GraphDataModule(resplit, NeighborSampler([3, 2]), partition=folder)
     changed.trainer = SimpleNamespace(world_size=NUM_PARTS, overfit_batches=0)
-    with pytest.raises(PartitionError, match="100 seeds, which are not the 150"):
+    with pytest.raises(PartitionError, match=r"parts \(100\) are not those to train on \(150\)"):
         changed.workload("train")
 
 
