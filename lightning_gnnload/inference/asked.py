@@ -29,7 +29,11 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
     if clock is None or (sampler is not None and getattr(sampler, "before", None) is None):
         return None
     if time is not None:
-        return int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64)) if isinstance(time, str) else time
+        return (
+            int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64))
+            if isinstance(time, str | np.datetime64)
+            else time
+        )
     latest = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
     return max(latest) if latest else clock.last if clock.ranked is None else clock.ranked[-1]
 

@@ -132,8 +132,8 @@ def find_convolutions(model: nn.Module, run: Callable[[], Any]) -> tuple[str, ..
     return tuple(name for name, _ in model.named_modules() if name in found)
 
 
-class Interrupted(Exception):  # noqa: N818  no error: the rest of a forward pass is not needed
-    """Ends a forward pass behind the convolution at hand."""
+class Interrupted(BaseException):  # an Exception might be caught by a model, and is printed by torch.fx
+    """Ends a forward pass behind the convolution at hand, as the rest of it is not needed."""
 
 
 @contextmanager

@@ -135,4 +135,9 @@ def compare(
             if done == count:
                 break
         compared += done
-    _log.info("infer: %d nodes were compared with their whole neighbourhoods.", compared)
+    if compared or not count:
+        _log.info("infer: %d nodes were compared with their whole neighbourhoods.", compared)
+    else:
+        _log.warning(
+            "infer: no node's whole neighbourhood is small enough to compare with; parts of some were compared."
+        )

@@ -102,7 +102,7 @@ def infer(
         >>> infer(model, data, batch_format="pyg", progress=False).shape
         torch.Size([4, 3])
     """
-    graph_data: GraphData = getattr(data, "graph_data", data)
+    graph_data = data if isinstance(data, GraphData) else cast(GraphData, data.known_data())
     batch_format = batch_format or cast(FormatName, getattr(data, "batch_format", "blocks"))
     if dtype not in (torch.float32, torch.float16):
         raise InferenceError(f"dtype={dtype} of rows between layers: give torch.float32 or torch.float16.")

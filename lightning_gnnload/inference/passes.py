@@ -112,7 +112,7 @@ class Passes:
     def _open(self, key: Key, node_type: str, rows: Rows, count: int) -> None:
         of_type = 0 if self.stages.types is None else self.stages.types.node_type_number(node_type)
         name = f"{key.call}{'.degrees' * key.degrees}.{of_type}.npy"
-        half = self.bounds.half and not key.degrees
+        half = self.bounds.half and not key.degrees and key != self.stages.output
         self.stored[key, node_type] = StoredRows(
             self.folder / name, count, *rows, half=half, memory_bytes=self.bounds.memory_bytes
         )

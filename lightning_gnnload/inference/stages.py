@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
@@ -166,6 +167,11 @@ class Stages:
                         "another mini-batch. Predict batch by batch: gnnload predict."
                     )
                 found.update(rows_of(output, "the model", node_type))
+        if node_type not in found:
+            raise InferenceError(
+                f"the model gives rows of {', '.join(map(repr, found)) or 'no type'}, but none of {node_type!r}. Ask "
+                "for nodes of the types that it has rows for: nodes=."
+            )
         return found[node_type][:num_dst]
 
     def layer_of(self, key: Key) -> int:
@@ -216,7 +222,8 @@ def find_reads(stages: Stages, key: Key, node_type: str, hop: Hop) -> Reads:
 
     def is_enough(reads: Reads, batch: MiniBatch = whole, *, exactly: bool = True) -> bool:
         try:
-            with redirect_stderr(io.StringIO()):  # torch.fx prints what it raises
+            with redirect_stderr(io.StringIO()), warnings.catch_warnings():  # torch.fx prints what it raises
+                warnings.simplefilter("ignore")
                 found = stages.at(key, batch, node_type, reads, invented)
         except Exception:  # whatever a model or its library raises where something is missing
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -50,6 +51,8 @@ def main(arguments: Sequence[str]) -> int:
         config = cli.config
         check_checkpoint("infer", config, cli.trainer.default_root_dir)
         _ready(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
+        logging.getLogger("lightning_gnnload").setLevel(logging.INFO)
+        logging.getLogger("lightning_gnnload").addHandler(logging.StreamHandler())
         names = ("nodes", "method", "time", "memory", "max_edges", "scratch", "out")
         began = time.monotonic()
         rows = infer(
