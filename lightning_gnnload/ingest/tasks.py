@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
@@ -40,6 +41,10 @@ class SeedEnd:
     nodes: NumberedNodes
     column: str
     cast: bool
+
+    def numbers(self, keys: pa.Array) -> np.ndarray:
+        """Returns the nodes of keys, int64 ``[n]``; negative where there is none."""
+        return self.nodes.find(keys).rows.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,7 @@ def read_task(
     are_edges: bool = False,
     known: Sequence[str] | None = None,
     trains: bool = True,
+    shown: bool = True,
 ) -> ReadTask:
     """Reads the rows of a task and deals them to splits. Rows without a label belong to none.
 
@@ -94,6 +100,7 @@ def read_task(
         are_edges: rows that are links are those of a table of edges.
         known: names of classes that are given, as those of an earlier build; None: those of the table.
         trains: rows are needed that train.
+        shown: show a bar.
 
     Raises:
         TableError: keys that name no node, unless they are to be dropped; times or labels that cannot be read; a split
@@ -101,34 +108,19 @@ def read_task(
     """
     keys = [source.key(end.column, end.nodes.kind, cast=end.cast) for end in ends]
     labels = None if spec.y is None else Labels.of(source, spec.y, spec.kind, known)
-    readings = list(keys)
-    places = {}
-    for name, reading in (
-        ("y", None if labels is None else labels.reading),
-        ("time", None if spec.time is None else source.time(spec.time, spec.time_unit, spec.timezone)),
-        ("split", _split_reading(source, spec.split, keys)),
-    ):
-        if reading is not None:
-            places[name] = len(readings)
-            readings.append(reading)
-    found: list[list[np.ndarray]] = [[] for _ in readings]
-    for batch in source.batches(readings):
-        for place, column in enumerate(batch.columns):
-            if place < len(ends):
-                found[place].append(ends[place].nodes.find(column).rows)
-            elif place == places.get("y"):
-                assert labels is not None
-                found[place].append(labels.values(column))
-            elif place == places.get("time"):
-                found[place].append(times_of(column, source.where))
-            else:
-                found[place].append(_split_values(spec.split, column))
-    columns = [
-        np.concatenate([np.empty(0, np.int32), *pieces]) if pieces else np.empty(0, np.int64) for pieces in found
-    ]
-    nodes = np.stack([each.astype(np.int64) for each in columns[: len(ends)]], axis=1)
-    y = columns[places["y"]] if "y" in places else None
-    time = columns[places["time"]].astype(np.int64) if "time" in places else None
+    wanted: dict[Any, _Column] = {
+        place: (key, end.numbers) for place, (key, end) in enumerate(zip(keys, ends, strict=True))
+    }
+    if labels is not None:
+        wanted["y"] = labels.reading, labels.values
+    if spec.time is not None:
+        reading = source.time(spec.time, spec.time_unit, spec.timezone)
+        wanted["time"] = reading, lambda column: times_of(column, source.where)
+    if (of_split := _split_reading(source, spec.split, keys)) is not None:
+        wanted["split"] = of_split, lambda column: _split_values(spec.split, column)
+    columns = _read(source, wanted, shown)
+    nodes = np.stack([columns[place] for place in range(len(ends))], axis=1)
+    y, time = columns.get("y"), columns.get("time")
     report: dict[str, Any] = {"rows": len(nodes)}
     there = np.ones(len(nodes), np.bool_) if kept is None else kept
     edge_ids = np.cumsum(there) - 1 if are_edges and len(ends) == 2 else None
@@ -137,7 +129,7 @@ def read_task(
     if labels is not None and y is not None:
         has_label = labels.present(y)
         report["without_label"] = int((keep & ~has_label).sum())
-    phase = _phases(source, spec, time, columns[places["split"]] if "split" in places else None)
+    phase = _phases(source, spec, time, columns.get("split"))
     splits = {}
     for number, split in enumerate(SPLITS):
         rows = np.flatnonzero(keep & has_label & (phase == number))
@@ -154,6 +146,21 @@ def read_task(
         by_type[end.nodes.node_type] = np.union1d(before, nodes[train, place])
     names = None if labels is None else labels.names
     return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report)
+
+
+_Column = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
+"""How a column is read, and what is made of each batch of it."""
+
+
+def _read(source: Source, wanted: dict[Any, _Column], shown: bool) -> dict[Any, np.ndarray]:
+    """Returns whole columns, ``[R]`` each."""
+    found: dict[Any, list[np.ndarray]] = {name: [] for name in wanted}
+    with progress(f"Reading {source.where}", source.num_rows, shown=shown) as advance:
+        for batch in source.batches([reading for reading, _ in wanted.values()]):
+            for (name, (_, convert)), column in zip(wanted.items(), batch.columns, strict=True):
+                found[name].append(convert(column))
+            advance(len(batch))
+    return {name: np.concatenate(pieces) if pieces else np.empty(0, np.int64) for name, pieces in found.items()}
 
 
 # Which rows.
