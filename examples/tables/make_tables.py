@@ -1,7 +1,7 @@
 """Two small Parquet files, as one may have them: papers with a DOI, and which paper cites which.
 
-Run: ``python examples/tables/make_tables.py`` writes papers.parquet and cites.parquet beside this file. Papers mostly cite
-those of their own field, so that a model learns more from neighbours than from the paper alone.
+Run: ``python examples/tables/make_tables.py`` writes papers.parquet and cites.parquet beside this file. Papers mostly
+cite those of their own field, so that a model learns more from neighbours than from the paper alone.
 """
 
 from __future__ import annotations

@@ -234,7 +234,15 @@ class _Build:
             kept = of_table(0, source.num_rows)
         known = None if self.known is None else self.known.classes.get(name)
         read = read_task(
-            source, task, ends, kinds, kept=kept, are_edges=task.table is None, known=known, trains=self.known is None
+            source,
+            task,
+            ends,
+            kinds,
+            kept=kept,
+            are_edges=task.table is None,
+            known=known,
+            trains=self.known is None,
+            shown=self.shown,
         )
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names

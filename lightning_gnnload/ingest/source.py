@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
-from lightning_gnnload.ingest.spec import BuildSpec, nearest
+from lightning_gnnload.ingest.csv_problems import csv_problem
+from lightning_gnnload.ingest.settings import nearest
+from lightning_gnnload.ingest.spec import BuildSpec
 
 if TYPE_CHECKING:
     import duckdb
@@ -379,7 +381,7 @@ class Source:
 
     def _explained(self, error: Exception, readings: Sequence[Reading] = ()) -> TableError:
         """Returns an error in our words: what DuckDB says is of its queries, which the user has not written."""
-        if told := _csv_problem(str(error)):
+        if told := csv_problem(str(error)):
             return TableError(f"{self.where}: {told}")
         for reading in readings:
             if reading.tried:
@@ -412,29 +414,3 @@ class Source:
 def _format(file: str) -> str | None:
     name = re.sub(r"(\.csv|\.tsv)\.(gz|zst)$", r"\1", file.partition("?")[0].lower())
     return _FORMATS.get(Path(name).suffix)
-
-
-def _csv_problem(message: str) -> str:
-    """Returns what is wrong with a line of CSV, of DuckDB's page about it; empty where it is about something else."""
-    if sniffed := re.search(r'Error when sniffing file "(.*)"', message):
-        return (
-            f"{sniffed[1]} does not look like CSV: a line of column names is needed first, then lines with as many "
-            'fields. Read what is otherwise by SQL: from: "select * from read_csv(...)".'
-        )
-    found = re.search(r"CSV Error on Line: (\d+)", message)
-    if not found:
-        return ""
-    file = re.search(r"^\s*file = (.*)$", message, re.MULTILINE)
-    place = f"line {found[1]} of {file[1] if file else 'the CSV file'}"
-    if column := re.search(r'Error when converting column "(.*)"\. (.*)', message):
-        type_ = re.search(r"is being converted as type (\S+)", message)
-        return (
-            f"{place}: column {column[1]!r} was taken for {type_[1] if type_ else 'another type'} by its first rows, "
-            f'but {column[2].rstrip(".")}. Correct it, or say the type: from: "select * from '
-            f"read_csv('{file[1] if file else '...'}', types={{'{column[1]}': 'VARCHAR'}})\"."
-        )
-    if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
-        return f"{place} has {counts[2]} fields, but there are {counts[1]} columns. Is a field with commas in quotes?"
-    after = message[found.end() :].strip().splitlines()
-    reason = next((line for line in after if line and not line.startswith("Original Line")), "it is no CSV")
-    return f"{place} cannot be read: {reason.rstrip('.')}. Correct it."

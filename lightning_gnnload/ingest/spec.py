@@ -3,155 +3,36 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
-from datetime import date
-from difflib import get_close_matches
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from lightning_gnnload.data.datasets.described import load_yaml
 from lightning_gnnload.errors import GraphSpecError
+from lightning_gnnload.ingest.settings import (
+    Check,
+    a_count,
+    a_flag,
+    a_moment,
+    a_name,
+    a_reverse,
+    a_seed,
+    a_table,
+    a_text,
+    amount_of,
+    an_amount,
+    nearest,
+    one_of,
+    or_none,
+    read_settings,
+    setting,
+    some_threads,
+    three_shares,
+    wrong,
+)
 
-Check = Callable[[Any, str], Any]
-"""Takes what was given and where, and returns it checked, or raises :class:`GraphSpecError`."""
 S = TypeVar("S")
-_MOST_THREADS = 1024
-
-
-# What values may be. Each is refused by the place where it stands: ``edges.buys.src``.
-
-
-def _wrong(where: str, given: Any, needed: str) -> GraphSpecError:
-    return GraphSpecError(f"{where or 'graph.yaml'}: {given!r:.200} was given, but {needed}.")
-
-
-def _text(given: Any, where: str) -> str:
-    if not isinstance(given, str) or not given:
-        quote = " YAML reads some words, as no, on and 2026, as other things: put it in quotes" if given else ""
-        raise _wrong(where, given, f"a text is needed.{quote}" if quote else "a text is needed")
-    return given
-
-
-def _flag(given: Any, where: str) -> bool:
-    if not isinstance(given, bool):
-        raise _wrong(where, given, "true or false is needed")
-    return given
-
-
-def _count(given: Any, where: str) -> int:
-    if type(given) is not int or given < 1:
-        raise _wrong(where, given, "a whole number of 1 or more is needed")
-    return given
-
-
-def _seed(given: Any, where: str) -> int:
-    if type(given) is not int or not 0 <= given < 2**63:
-        raise _wrong(where, given, "a whole number of 0 or more is needed")
-    return given
-
-
-def _one_of(*words: Any) -> Check:
-    def check(given: Any, where: str) -> Any:
-        if isinstance(given, (str, bool)) and given in words:
-            return given
-        told = " or ".join(str(word).lower() if isinstance(word, bool) else word for word in words)
-        raise _wrong(where, given, f"{told} is needed")
-
-    return check
-
-
-def _or_none(check: Check) -> Check:
-    return lambda given, where: None if given is None else check(given, where)
-
-
-def nearest(given: Any, known: Iterable[Any]) -> str:
-    """Returns the end of a sentence about a name that is not there: which that is known is like it."""
-    near = get_close_matches(str(given), [str(each) for each in known], 1)
-    return f"; did you mean {near[0]!r}?" if near else "."
-
-
-def _table(given: Any, where: str) -> Any:
-    """A path, a glob, a list of paths, a "select ...", or a table in memory, which :class:`.Source` opens."""
-    is_text = isinstance(given, (str, Path)) and str(given).strip()
-    is_list = isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, Path)) for each in given)
-    in_memory = hasattr(given, "__arrow_c_stream__") or hasattr(given, "__dataframe__")
-    if is_text or is_list or in_memory:
-        return given
-    raise _wrong(where, given, 'a path, a list of paths, a "select ..." or, in Python, a table is needed')
-
-
-def _memory(given: Any, where: str) -> str:
-    if isinstance(given, str) and _amount(given)[0] > 0:
-        return given
-    raise _wrong(where, given, "an amount of memory with its unit is needed, as 4GB")
-
-
-def _amount(text: str) -> tuple[float, int]:
-    """Returns a number and how many bytes its unit has; 0 of what is no amount."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", text, re.IGNORECASE)
-    if not found:
-        return 0.0, 1
-    return float(found[1]), (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2].upper()))
-
-
-def _threads(given: Any, where: str) -> int | None:
-    if given == "all":
-        return None
-    if type(given) is int and 1 <= given <= _MOST_THREADS:
-        return given
-    raise _wrong(where, given, f'a number of threads is needed, up to {_MOST_THREADS}, or "all"')
-
-
-def _reverse(given: Any, where: str) -> bool | str:
-    return given if isinstance(given, bool) else _name(_text(given, where), where)
-
-
-def _shares(given: Any, where: str) -> tuple[float, ...]:
-    is_list = isinstance(given, (list, tuple)) and len(given) in (2, 3)
-    if is_list and all(type(each) in (int, float) and each >= 0 for each in given) and abs(sum(given) - 1) < 1e-6:
-        return tuple(map(float, given)) + (0.0,) * (3 - len(given))
-    raise _wrong(where, given, "the shares of train, val and test are needed, which sum to 1, as [0.8, 0.1, 0.1]")
-
-
-def _moment(given: Any, where: str) -> str:
-    if isinstance(given, (str, date)) and re.match(r"\d{4}-\d\d", str(given)):
-        return str(given)
-    raise _wrong(where, given, "a date is needed, as 2026-03-01 or 2026-03-01 12:00:00")
-
-
-# The sections, as dataclasses. A field says its key, where Python has no such name, and what it may be.
-
-
-def _key(check: Check, name: str | None = None) -> dict[str, Any]:
-    """Returns what a dataclass's field says of its key: what it may be, and its name where Python has no such."""
-    return {"check": check, "name": name}
-
-
-def _read(kind: type[S], given: Any, where: str) -> S:
-    """Raises GraphSpecError: an unknown key, a missing one, or a value that is none; each by its place."""
-    if not isinstance(given, Mapping):
-        raise _wrong(where, given, "a mapping is needed, KEY: VALUE")
-    keys = sorted(fields(kind), key=lambda each: not _is_required(each))  # type: ignore[arg-type]
-    known = {each.metadata["name"] or each.name: each for each in keys}
-    for key in given:
-        if key not in known:
-            raise GraphSpecError(
-                f"{where or 'graph.yaml'}: there is no key {key!r}{nearest(key, known)} There are: {', '.join(known)}."
-            )
-    values = {}
-    for key, each in known.items():
-        if key in given:
-            values[each.name] = each.metadata["check"](given[key], f"{where}.{key}" if where else key)
-        elif _is_required(each):
-            needed = ", ".join(key for key, each in known.items() if _is_required(each))
-            raise GraphSpecError(f"{where or 'graph.yaml'}: the key {key!r} is missing. Needed are: {needed}.")
-    return kind(**values)
-
-
-def _is_required(key: Field[Any]) -> bool:
-    return key.default is MISSING and key.default_factory is MISSING
 
 
 @dataclass(frozen=True)
@@ -166,9 +47,9 @@ class End:
 
 
 def _end(given: Any, where: str) -> End:
-    node_type, dot, column = _text(given, where).partition(".")
+    node_type, dot, column = a_text(given, where).partition(".")
     if not (node_type and dot and column):
-        raise _wrong(where, given, "a node type and a column of this table are needed, TYPE.COLUMN")
+        raise wrong(where, given, "a node type and a column of this table are needed, TYPE.COLUMN")
     return End(node_type, column)
 
 
@@ -176,33 +57,33 @@ def _end(given: Any, where: str) -> End:
 class TimedSpec:
     """What the sections share that have times."""
 
-    time: str | None = field(default=None, metadata=_key(_or_none(_text)))
-    time_unit: str | None = field(default=None, metadata=_key(_or_none(_one_of("s", "ms", "us", "ns"))))
-    timezone: str | None = field(default=None, metadata=_key(_or_none(_text)))
+    time: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    time_unit: str | None = field(default=None, metadata=setting(or_none(one_of("s", "ms", "us", "ns"))))
+    timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSpec:
     """One column of features, and how it becomes numbers."""
 
-    column: str = field(metadata=_key(_text))
+    column: str = field(metadata=setting(a_text))
     kind: str = field(
-        default="auto", metadata=_key(_one_of("auto", "number", "category", "vector", "time", "text_length"), "as")
+        default="auto", metadata=setting(one_of("auto", "number", "category", "vector", "time", "text_length"), "as")
     )
-    scale: str = field(default="standard", metadata=_key(_one_of("standard", "log", "minmax", "none")))
-    impute: str = field(default="mean", metadata=_key(_one_of("mean", "median", "zero")))
-    flag_missing: str | bool = field(default="auto", metadata=_key(_one_of("auto", True, False)))
-    min_count: int = field(default=10, metadata=_key(_count))
-    max_values: int = field(default=100_000, metadata=_key(_count))
-    time_unit: str | None = field(default=None, metadata=_key(_or_none(_one_of("s", "ms", "us", "ns"))))
-    timezone: str | None = field(default=None, metadata=_key(_or_none(_text)))
+    scale: str = field(default="standard", metadata=setting(one_of("standard", "log", "minmax", "none")))
+    impute: str = field(default="mean", metadata=setting(one_of("mean", "median", "zero")))
+    flag_missing: str | bool = field(default="auto", metadata=setting(one_of("auto", True, False)))
+    min_count: int = field(default=10, metadata=setting(a_count))
+    max_values: int = field(default=100_000, metadata=setting(a_count))
+    time_unit: str | None = field(default=None, metadata=setting(or_none(one_of("s", "ms", "us", "ns"))))
+    timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
 
 def _columns(given: Any, where: str) -> tuple[ColumnSpec, ...]:
     if not isinstance(given, (list, tuple)):
-        raise _wrong(where, given, "a list of columns is needed, as [age, {column: country, as: category}]")
+        raise wrong(where, given, "a list of columns is needed, as [age, {column: country, as: category}]")
     found = tuple(
-        _read(ColumnSpec, {"column": each} if isinstance(each, str) else each, f"{where}[{place}]")
+        read_settings(ColumnSpec, {"column": each} if isinstance(each, str) else each, f"{where}[{place}]")
         for place, each in enumerate(given)
     )
     names = [each.column for each in found]
@@ -215,26 +96,26 @@ def _columns(given: Any, where: str) -> tuple[ColumnSpec, ...]:
 class NodeSpec(TimedSpec):
     """The table of the nodes of one type: a row each."""
 
-    table: Any = field(metadata=_key(_table, "from"))
-    id: str = field(metadata=_key(_text))
-    id_type: str = field(default="auto", metadata=_key(_one_of("auto", "text", "integer")))
-    on_duplicate: str = field(default="error", metadata=_key(_one_of("error", "first")))
-    x: tuple[ColumnSpec, ...] = field(default=(), metadata=_key(_columns))
+    table: Any = field(metadata=setting(a_table, "from"))
+    id: str = field(metadata=setting(a_text))
+    id_type: str = field(default="auto", metadata=setting(one_of("auto", "text", "integer")))
+    on_duplicate: str = field(default="error", metadata=setting(one_of("error", "first")))
+    x: tuple[ColumnSpec, ...] = field(default=(), metadata=setting(_columns))
 
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeSpec(TimedSpec):
     """The table of the edges of one type: a row each."""
 
-    table: Any = field(metadata=_key(_table, "from"))
-    src: End = field(metadata=_key(_end))
-    dst: End = field(metadata=_key(_end))
-    x: tuple[ColumnSpec, ...] = field(default=(), metadata=_key(_columns))
-    weight: str | None = field(default=None, metadata=_key(_or_none(_text)))
-    reverse: bool | str = field(default=False, metadata=_key(_reverse))
-    on_missing: str = field(default="error", metadata=_key(_one_of("error", "drop")))
-    self_loops: str = field(default="keep", metadata=_key(_one_of("keep", "drop")))
-    repeats: str = field(default="keep", metadata=_key(_one_of("keep", "drop")))
+    table: Any = field(metadata=setting(a_table, "from"))
+    src: End = field(metadata=setting(_end))
+    dst: End = field(metadata=setting(_end))
+    x: tuple[ColumnSpec, ...] = field(default=(), metadata=setting(_columns))
+    weight: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    reverse: bool | str = field(default=False, metadata=setting(a_reverse))
+    on_missing: str = field(default="error", metadata=setting(one_of("error", "drop")))
+    self_loops: str = field(default="keep", metadata=setting(one_of("keep", "drop")))
+    repeats: str = field(default="keep", metadata=setting(one_of("keep", "drop")))
 
     def relations(self, name: str) -> tuple[str, ...]:
         """Returns the names of the edge types that the table makes: its own, and that of the reverse edges."""
@@ -247,18 +128,18 @@ class EdgeSpec(TimedSpec):
 class SplitSpec:
     """How rows of a task are dealt to train, val and test: by time, by a column or by shares."""
 
-    val: str | None = field(default=None, metadata=_key(_or_none(_moment)))
-    test: str | None = field(default=None, metadata=_key(_or_none(_moment)))
-    column: str | None = field(default=None, metadata=_key(_or_none(_text)))
-    share: tuple[float, ...] | None = field(default=None, metadata=_key(_or_none(_shares)))
-    seed: int = field(default=0, metadata=_key(_seed))
+    val: str | None = field(default=None, metadata=setting(or_none(a_moment)))
+    test: str | None = field(default=None, metadata=setting(or_none(a_moment)))
+    column: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    share: tuple[float, ...] | None = field(default=None, metadata=setting(or_none(three_shares)))
+    seed: int = field(default=0, metadata=setting(a_seed))
 
 
 def _split(given: Any, where: str) -> SplitSpec:
-    split = _read(SplitSpec, given, where)
+    split = read_settings(SplitSpec, given, where)
     ways = (split.val is not None or split.test is not None, split.column is not None, split.share is not None)
     if sum(ways) != 1:
-        raise _wrong(
+        raise wrong(
             where, given, "one way to split is needed: {val: DATE, test: DATE}, {column: NAME} or {share: [..]}"
         )
     if split.share is None and "seed" in given:
@@ -270,16 +151,16 @@ def _split(given: Any, where: str) -> SplitSpec:
 class TaskSpec(TimedSpec):
     """The seeds of a task, nodes or links, with labels and splits. Without a table, it is that of the nodes."""
 
-    table: Any = field(default=None, metadata=_key(_or_none(_table), "from"))
-    seed: End | None = field(default=None, metadata=_key(_or_none(_end)))
-    src: End | None = field(default=None, metadata=_key(_or_none(_end)))
-    dst: End | None = field(default=None, metadata=_key(_or_none(_end)))
-    edge: str | None = field(default=None, metadata=_key(_or_none(_text)))
-    y: str | None = field(default=None, metadata=_key(_or_none(_text)))
-    kind: str = field(default="auto", metadata=_key(_one_of("auto", "class", "number")))
-    on_missing: str = field(default="error", metadata=_key(_one_of("error", "drop")))
-    split: SplitSpec = field(metadata=_key(_split))
-    fit: bool = field(default=True, metadata=_key(_flag))
+    table: Any = field(default=None, metadata=setting(or_none(a_table), "from"))
+    seed: End | None = field(default=None, metadata=setting(or_none(_end)))
+    src: End | None = field(default=None, metadata=setting(or_none(_end)))
+    dst: End | None = field(default=None, metadata=setting(or_none(_end)))
+    edge: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    y: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    kind: str = field(default="auto", metadata=setting(one_of("auto", "class", "number")))
+    on_missing: str = field(default="error", metadata=setting(one_of("error", "drop")))
+    split: SplitSpec = field(metadata=setting(_split))
+    fit: bool = field(default=True, metadata=setting(a_flag))
 
     @property
     def is_links(self) -> bool:
@@ -296,16 +177,16 @@ class TaskSpec(TimedSpec):
 class BuildSpec:
     """How the graph is built: what the machine gives, and what else is counted."""
 
-    memory: str = field(default="4GB", metadata=_key(_memory))
-    threads: int | None = field(default=None, metadata=_key(_threads))
-    scratch: str | None = field(default=None, metadata=_key(_or_none(_text)))
-    repeats: bool = field(default=False, metadata=_key(_flag))
-    transforms: str | None = field(default=None, metadata=_key(_or_none(_text)))
+    memory: str = field(default="4GB", metadata=setting(an_amount))
+    threads: int | None = field(default=None, metadata=setting(some_threads))
+    scratch: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    repeats: bool = field(default=False, metadata=setting(a_flag))
+    transforms: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
     @property
     def memory_bytes(self) -> int:
         """What the build may take."""
-        number, unit = _amount(self.memory)
+        number, unit = amount_of(self.memory)
         return int(number * unit)
 
     @property
@@ -314,24 +195,18 @@ class BuildSpec:
         return self.threads or len(os.sched_getaffinity(0))
 
 
-def _name(given: Any, where: str) -> str:
-    if not isinstance(given, str) or not re.fullmatch(r"[^\W\d](?:(?!__)[\w-])*", given):
-        raise _wrong(where, given, "a name is needed: letters, digits, - and single _, with a letter or _ first")
-    return given
-
-
 def _by_name(kind: type[S]) -> Check:
     def check(given: Any, where: str) -> dict[str, S]:
         if not isinstance(given, Mapping):
-            raise _wrong(where, given, "a mapping is needed, NAME: {KEY: VALUE}")
-        return {_name(name, where): _read(kind, each, f"{where}.{name}") for name, each in given.items()}
+            raise wrong(where, given, "a mapping is needed, NAME: {KEY: VALUE}")
+        return {a_name(name, where): read_settings(kind, each, f"{where}.{name}") for name, each in given.items()}
 
     return check
 
 
 def _version(given: Any, where: str) -> int:
     if given != 1 or isinstance(given, bool):
-        raise _wrong(where, given, "this version of the package reads version: 1")
+        raise wrong(where, given, "this version of the package reads version: 1")
     return 1
 
 
@@ -357,12 +232,12 @@ class GraphSpec:
         End(node_type='paper', column='citing')
     """
 
-    version: int = field(metadata=_key(_version))
-    nodes: dict[str, NodeSpec] = field(metadata=_key(_by_name(NodeSpec)))
-    edges: dict[str, EdgeSpec] = field(metadata=_key(_by_name(EdgeSpec)))
-    tasks: dict[str, TaskSpec] = field(default_factory=dict, metadata=_key(_by_name(TaskSpec)))
+    version: int = field(metadata=setting(_version))
+    nodes: dict[str, NodeSpec] = field(metadata=setting(_by_name(NodeSpec)))
+    edges: dict[str, EdgeSpec] = field(metadata=setting(_by_name(EdgeSpec)))
+    tasks: dict[str, TaskSpec] = field(default_factory=dict, metadata=setting(_by_name(TaskSpec)))
     build: BuildSpec = field(
-        default_factory=BuildSpec, metadata=_key(lambda given, where: _read(BuildSpec, given, where))
+        default_factory=BuildSpec, metadata=setting(lambda given, where: read_settings(BuildSpec, given, where))
     )
 
     @classmethod
@@ -373,7 +248,7 @@ class GraphSpec:
             GraphSpecError: a key that is unknown (with the nearest that is known) or missing, a value that is none, an
                 end of a node type that is not there; each named by its place.
         """
-        spec = _read(cls, given, "")
+        spec = read_settings(cls, given, "")
         if not spec.nodes or not spec.edges:
             raise GraphSpecError(f"{'edges' if spec.nodes else 'nodes'}: there are none. A graph needs both.")
         for name, edges in spec.edges.items():

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.ids import NumberedNodes
-from lightning_gnnload.ingest.source import Reading, Source, is_whole, literal, strict
+from lightning_gnnload.ingest.labels import Labels
+from lightning_gnnload.ingest.source import Reading, Source, literal
 from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
 from lightning_gnnload.ingest.times import times_of
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
@@ -23,11 +24,8 @@ from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_CLASSES = 100_000
-_FEW_VALUES = 1000
 _ALIASES = {"valid": "val", "validation": "val", "dev": "val"}
 _NO_SPLIT = -1
-_SHOWN_CLASSES = 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +41,10 @@ class SeedEnd:
     nodes: NumberedNodes
     column: str
     cast: bool
+
+    def numbers(self, keys: pa.Array) -> np.ndarray:
+        """Returns the nodes of keys, int64 ``[n]``; negative where there is none."""
+        return self.nodes.find(keys).rows.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def read_task(
     are_edges: bool = False,
     known: Sequence[str] | None = None,
     trains: bool = True,
+    shown: bool = True,
 ) -> ReadTask:
     """Reads the rows of a task and deals them to splits. Rows without a label belong to none.
 
@@ -97,41 +100,27 @@ def read_task(
         are_edges: rows that are links are those of a table of edges.
         known: names of classes that are given, as those of an earlier build; None: those of the table.
         trains: rows are needed that train.
+        shown: show a bar.
 
     Raises:
         TableError: keys that name no node, unless they are to be dropped; times or labels that cannot be read; a split
             without rows.
     """
     keys = [source.key(end.column, end.nodes.kind, cast=end.cast) for end in ends]
-    labels = None if spec.y is None else _Labels.of(source, spec.y, spec.kind, known)
-    readings = list(keys)
-    places = {}
-    for name, reading in (
-        ("y", None if labels is None else labels.reading),
-        ("time", None if spec.time is None else source.time(spec.time, spec.time_unit, spec.timezone)),
-        ("split", _split_reading(source, spec.split, keys)),
-    ):
-        if reading is not None:
-            places[name] = len(readings)
-            readings.append(reading)
-    found: list[list[np.ndarray]] = [[] for _ in readings]
-    for batch in source.batches(readings):
-        for place, column in enumerate(batch.columns):
-            if place < len(ends):
-                found[place].append(ends[place].nodes.find(column).rows)
-            elif place == places.get("y"):
-                assert labels is not None
-                found[place].append(labels.values(column))
-            elif place == places.get("time"):
-                found[place].append(times_of(column, source.where))
-            else:
-                found[place].append(_split_values(spec.split, column))
-    columns = [
-        np.concatenate([np.empty(0, np.int32), *pieces]) if pieces else np.empty(0, np.int64) for pieces in found
-    ]
-    nodes = np.stack([each.astype(np.int64) for each in columns[: len(ends)]], axis=1)
-    y = columns[places["y"]] if "y" in places else None
-    time = columns[places["time"]].astype(np.int64) if "time" in places else None
+    labels = None if spec.y is None else Labels.of(source, spec.y, spec.kind, known)
+    wanted: dict[Any, _Column] = {
+        place: (key, end.numbers) for place, (key, end) in enumerate(zip(keys, ends, strict=True))
+    }
+    if labels is not None:
+        wanted["y"] = labels.reading, labels.values
+    if spec.time is not None:
+        reading = source.time(spec.time, spec.time_unit, spec.timezone)
+        wanted["time"] = reading, lambda column: times_of(column, source.where)
+    if (of_split := _split_reading(source, spec.split, keys)) is not None:
+        wanted["split"] = of_split, lambda column: _split_values(spec.split, column)
+    columns = _read(source, wanted, shown)
+    nodes = np.stack([columns[place] for place in range(len(ends))], axis=1)
+    y, time = columns.get("y"), columns.get("time")
     report: dict[str, Any] = {"rows": len(nodes)}
     there = np.ones(len(nodes), np.bool_) if kept is None else kept
     edge_ids = np.cumsum(there) - 1 if are_edges and len(ends) == 2 else None
@@ -140,7 +129,7 @@ def read_task(
     if labels is not None and y is not None:
         has_label = labels.present(y)
         report["without_label"] = int((keep & ~has_label).sum())
-    phase = _phases(source, spec, time, columns[places["split"]] if "split" in places else None)
+    phase = _phases(source, spec, time, columns.get("split"))
     splits = {}
     for number, split in enumerate(SPLITS):
         rows = np.flatnonzero(keep & has_label & (phase == number))
@@ -157,6 +146,21 @@ def read_task(
         by_type[end.nodes.node_type] = np.union1d(before, nodes[train, place])
     names = None if labels is None else labels.names
     return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report)
+
+
+_Column = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
+"""How a column is read, and what is made of each batch of it."""
+
+
+def _read(source: Source, wanted: dict[Any, _Column], shown: bool) -> dict[Any, np.ndarray]:
+    """Returns whole columns, ``[R]`` each."""
+    found: dict[Any, list[np.ndarray]] = {name: [] for name in wanted}
+    with progress(f"Reading {source.where}", source.num_rows, shown=shown) as advance:
+        for batch in source.batches([reading for reading, _ in wanted.values()]):
+            for (name, (_, convert)), column in zip(wanted.items(), batch.columns, strict=True):
+                found[name].append(convert(column))
+            advance(len(batch))
+    return {name: np.concatenate(pieces) if pieces else np.empty(0, np.int64) for name, pieces in found.items()}
 
 
 # Which rows.
@@ -200,7 +204,7 @@ def _table(
     nodes: np.ndarray,
     edge_ids: np.ndarray | None,
     time: np.ndarray | None,
-    labels: _Labels | None,
+    labels: Labels | None,
     y: np.ndarray | None,
 ) -> SeedTable:
     given: dict[str, Any] = {"time": None if time is None else time[rows], "columns": {"table_row": rows}}
@@ -210,121 +214,6 @@ def _table(
         return SeedTable(nodes[rows, 0], node_type=kinds.node_type, **given)
     given["edge_ids"] = None if edge_ids is None else edge_ids[rows]
     return SeedTable(src=nodes[rows, 0], dst=nodes[rows, 1], edge_type=kinds.edge_type, **given)
-
-
-# Labels.
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """How labels are read: classes by their names, or numbers.
-
-    Attributes:
-        reading: of the column: text, or doubles.
-        names: of classes, in their order; None: labels are numbers.
-    """
-
-    reading: Reading
-    names: tuple[str, ...] | None
-
-    @classmethod
-    def of(cls, source: Source, column: str, kind: str, known: Sequence[str] | None) -> _Labels:
-        """Raises TableError: the column holds neither, or does not say which of the two."""
-        sql, type_ = source.column(column), source.types[column]
-        is_fraction = bool(re.match(r"FLOAT|DOUBLE|DECIMAL", type_))
-        is_name = bool(re.match(r"VARCHAR|BOOLEAN|ENUM|UUID", type_))
-        if not (is_fraction or is_name or is_whole(type_)):
-            raise TableError(f"{source.where}: y {column!r} is {type_}; numbers, text or booleans are needed.")
-        if kind == "number" and is_name and type_ != "BOOLEAN":
-            raise TableError(f"{source.where}: y {column!r} is {type_}, but kind: number is said. Cast it in SQL.")
-        if kind == "auto" and not is_name:
-            kind = _kind_of_numbers(source, column, is_fraction)
-        if kind == "number":
-            tried = f"case when not isinf({sql}::double) then {sql}::double end"
-            return cls(Reading(column, strict(sql, tried), tried, "a finite number, or none"), None)
-        value, reading = sql, Reading(column, f"{sql}::varchar")
-        if is_fraction:  # whole numbers become fractions where some are missing, as in pandas
-            value = f"case when not isnan({sql}) then {sql} end"
-            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then {sql}::bigint end"
-            reading = Reading(
-                column,
-                f"(case when not isnan({sql}) and {tried} is null then error('unreadable') else {tried} end)::varchar",
-                f"case when isnan({sql}) then 'nan' else {tried}::varchar end",
-                "a whole number, as kind: class has it",
-            )
-            value = f"({tried})"
-        if known is not None:
-            return cls(reading, tuple(known))
-        found = source.ask(
-            f"({value})::varchar",
-            f"where {value} is not null group by {value} order by {value} limit {_MOST_CLASSES + 1}",
-            readings=[reading],
-        )
-        if len(found) > _MOST_CLASSES:
-            raise TableError(
-                f"{source.where}: y {column!r} has more than {_MOST_CLASSES} different values. Are these classes? If "
-                "they are numbers, say kind: number."
-            )
-        return cls(reading, tuple(str(row[0]) for row in found))
-
-    def values(self, column: pa.Array) -> np.ndarray:
-        """Returns labels as they are kept: int64 classes, -1 for none and -2 for one that is not known; or float64, NaN
-        for none."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if self.names is None:
-            return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        found = pc.index_in(column, value_set=pa.array(self.names, pa.string())).fill_null(-2)
-        classes = np.array(found.to_numpy(zero_copy_only=False), np.int64)
-        classes[column.is_null().to_numpy(zero_copy_only=False)] = -1
-        return classes
-
-    def present(self, y: np.ndarray) -> np.ndarray:
-        """Returns which labels are there, bool ``[R]``.
-
-        Raises:
-            TableError: one that is no class.
-        """
-        if self.names is None:
-            return ~np.isnan(y)
-        if (y == -2).any():
-            raise TableError(
-                f"column {self.reading.column!r} has {int((y == -2).sum())} labels that were no classes in the build "
-                f"whose transforms are used, the first in row {int((y == -2).argmax())}; these are "
-                f"{', '.join(self.names[:_SHOWN_CLASSES])}. Leave the task out, or build without transforms."
-            )
-        return y >= 0
-
-    def as_labels(self, y: np.ndarray) -> np.ndarray:
-        """Returns labels of rows that have one: int64 or float32."""
-        return y.astype(np.float32) if self.names is None else y.astype(np.int64)
-
-    def shares(self, y: np.ndarray) -> dict[str, Any]:
-        """Returns the rows of each class by its name, the largest first; or what numbers span."""
-        if self.names is None:
-            return {"min": float(y.min()), "mean": float(y.mean()), "max": float(y.max())}
-        counts = np.bincount(y.astype(np.int64), minlength=len(self.names))
-        order = np.argsort(-counts, kind="stable")
-        shown = {self.names[k]: int(counts[k]) for k in order[:_SHOWN_CLASSES]}
-        return shown | ({"others": int(counts[order[_SHOWN_CLASSES:]].sum())} if len(order) > _SHOWN_CLASSES else {})
-
-
-def _kind_of_numbers(source: Source, column: str, is_fraction: bool) -> str:
-    """Returns what numbers are that do not say it: whole ones are classes, fractions are numbers.
-
-    Raises:
-        TableError: they may be either: whole numbers as fractions, or very many of them.
-    """
-    sql = source.column(column)
-    held = f"where {sql} is not null" + (f" and not isnan({sql})" if is_fraction else "")
-    whole, count = source.ask(f"coalesce(bool_and({sql} = round({sql})), true), count(distinct {sql})", held)[0]
-    if whole and (is_fraction or count > _FEW_VALUES):
-        raise TableError(
-            f"{source.where}: y {column!r} is {source.types[column]} and holds {count} different whole numbers. Say "
-            "kind: class or kind: number."
-        )
-    return "class" if whole else "number"
 
 
 # Splits.

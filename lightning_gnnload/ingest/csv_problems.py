@@ -1,0 +1,31 @@
+"""What is wrong with a file of CSV, in our words."""
+
+from __future__ import annotations
+
+import re
+
+
+def csv_problem(message: str) -> str:
+    """Returns what is wrong with a line of CSV, of DuckDB's page about it; empty where it is about something else."""
+    if sniffed := re.search(r'Error when sniffing file "(.*)"', message):
+        return (
+            f"{sniffed[1]} does not look like CSV: a line of column names is needed first, then lines with as many "
+            'fields. Read what is otherwise by SQL: from: "select * from read_csv(...)".'
+        )
+    found = re.search(r"CSV Error on Line: (\d+)", message)
+    if not found:
+        return ""
+    file = re.search(r"^\s*file = (.*)$", message, re.MULTILINE)
+    place = f"line {found[1]} of {file[1] if file else 'the CSV file'}"
+    if column := re.search(r'Error when converting column "(.*)"\. (.*)', message):
+        type_ = re.search(r"is being converted as type (\S+)", message)
+        return (
+            f"{place}: column {column[1]!r} was taken for {type_[1] if type_ else 'another type'} by its first rows, "
+            f'but {column[2].rstrip(".")}. Correct it, or say the type: from: "select * from '
+            f"read_csv('{file[1] if file else '...'}', types={{'{column[1]}': 'VARCHAR'}})\"."
+        )
+    if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
+        return f"{place} has {counts[2]} fields, but there are {counts[1]} columns. Is a field with commas in quotes?"
+    after = message[found.end() :].strip().splitlines()
+    reason = next((line for line in after if line and not line.startswith("Original Line")), "it is no CSV")
+    return f"{place} cannot be read: {reason.rstrip('.')}. Correct it."
