@@ -203,7 +203,7 @@ class _ListWriter:
         return np.array(list(self.edges.has_time.values()), np.bool_)
 
     def _ranked(self) -> np.ndarray:
-        """Writes all times that there are, ascending, and maps them; but for those of edges whose source comes later."""
+        """Writes all times that there are, ascending, and maps them."""
 
         def chunks() -> Iterator[np.ndarray]:
             for nodes in self.edges.nodes.values():

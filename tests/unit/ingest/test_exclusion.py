@@ -33,17 +33,16 @@ build.build_graph(GraphSpec.read(sys.argv[1]), Path(sys.argv[2]), home=Path(sys.
 """
 
 
-@pytest.fixture(params=[False, True], ids=["beside", "elsewhere"])
-def spec_file(request, tmp_path) -> Path:
-    """A graph of two nodes, whose scratch lies beside the folder or elsewhere."""
-    for folder in ("tables", "out", "scratch"):
+@pytest.fixture
+def spec_file(tmp_path: Path) -> Path:
+    """A graph of two nodes."""
+    for folder in ("tables", "out"):
         (tmp_path / folder).mkdir()
     pq.write_table(pa.table({"name": ["ann", "bob"]}), tmp_path / "tables" / "people.parquet")
     pq.write_table(pa.table({"a": ["ann", "bob"], "b": ["bob", "bob"]}), tmp_path / "tables" / "knows.parquet")
     file = tmp_path / "tables" / "graph.yaml"
     file.write_text(
         "version: 1\n"
-        f"build: {{scratch: {tmp_path / 'scratch' if request.param else 'null'}}}\n"
         "nodes: {person: {from: people.parquet, id: name}}\n"
         "edges: {knows: {from: knows.parquet, src: person.a, dst: person.b}}\n"
     )
@@ -74,4 +73,3 @@ def test_a_second_build_of_a_folder_is_refused_while_the_first_goes_on(spec_file
     assert child.returncode == 0
     assert load_graph_data(folder, verify=True).num_nodes == 2
     assert sorted(os.listdir(tmp_path / "out")) == ["graph", "other"]
-    assert os.listdir(tmp_path / "scratch") == []
