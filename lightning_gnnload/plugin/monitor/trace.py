@@ -192,9 +192,9 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
     rows = rows_of(spans)
     numbers = [span.number for span in window]
     waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
-    span = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:.0f} ms"
-    note = "Numbers are mini-batches. Samplers make later ones while trainers train."
-    figure = new_figure(f"{span}, of which a trainer waited {waited_ms:.0f} ms", 1.8 + 0.45 * len(rows), note)
+    span = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:,.0f} ms"
+    note = "Numbers are mini-batches. Later ones are made while the trainers train."
+    figure = new_figure(f"{span}, of which a trainer waited {waited_ms:,.0f} ms", 1.8 + 0.45 * len(rows), note)
     axes = figure.subplots()
     # What is drawn later lies on top: a step's parts on the step, sampling in the trainer's own loop on its wait.
     drawn: dict[str, Any] = {}
