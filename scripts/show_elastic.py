@@ -106,9 +106,7 @@ def draw(curves: dict[Run, np.ndarray], path: Path) -> None:
             color = color if run.weighed else PINK
             steps = np.flatnonzero(apart)  # where they are equal there is no place on a logarithmic scale
             below.plot(steps, apart[steps], marker, color=color, markersize=4)
-            name = (
-                f"{trainers}, {run.precision}" if run.weighed else f"{trainers}, {run.precision},\nslices not weighed"
-            )
+            name = f"{trainers}, {run.precision if run.weighed else 'not weighed'}"
             far_ends.append((float(np.median(apart[steps][-10:])), name, color))
     above.set_ylabel("training loss")
     below.set(yscale="log", xlabel="step", ylabel="distance from 1 trainer's loss")

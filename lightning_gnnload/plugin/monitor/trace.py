@@ -192,9 +192,9 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
     rows = rows_of(spans)
     numbers = [span.number for span in window]
     waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
-    shown = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:.0f} ms"
-    note = "Numbers are mini-batches. Samplers make later ones while trainers train."
-    figure = new_figure(f"{shown}, of which a trainer waited {waited_ms:.0f} ms", 1.8 + 0.45 * len(rows), note)
+    when = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:,.0f} ms"
+    note = "Numbers are mini-batches. Later ones are made while the trainers train."
+    figure = new_figure(f"{when}, of which a trainer waited {waited_ms:,.0f} ms", 1.8 + 0.45 * len(rows), note)
     axes = figure.subplots()
     # What is drawn later lies on top: a step's parts on the step, sampling in the trainer's own loop on its wait.
     drawn: dict[str, Any] = {}
@@ -218,7 +218,13 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
     tidy(axes, grid="x")
     axes.tick_params(axis="y", length=0)
     stages = [stage for stage in COLORS if stage in drawn and not (stage == "train" and "forward" in drawn)]
-    legend: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "fontsize": SMALL, "columnspacing": 1, "handlelength": 1}
+    legend: dict[str, Any] = {
+        "loc": "lower left",
+        "bbox_to_anchor": (0, 1),
+        "fontsize": SMALL,
+        "columnspacing": 1,
+        "handlelength": 1,
+    }
     axes.legend([drawn[stage] for stage in stages], stages, ncols=len(stages), frameon=False, **legend)
     save(figure, file)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import numpy as np
 
 from lightning_gnnload import Synthetic
 from tests.benchmarks import peers, probe
+from tests.benchmarks.memory import held_bytes
+from tests.benchmarks.peers.__main__ import Way, table, ways
+from tests.benchmarks.peers.abilities import ABILITIES, LIBRARIES
 from tests.benchmarks.stored_arrays import stored_arrays
 
 
@@ -32,3 +36,27 @@ def test_stored_arrays_are_those_of_the_data_set(tmp_path):
     assert np.array_equal(arrays["indices"], data.graph.indices)
     assert np.array_equal(arrays["x"], data.x.rows)
     assert np.array_equal(arrays["train"], data.train)
+
+
+def test_table_shows_the_best_way_of_each_library():
+    def measured(library: str, *times_ms: float) -> Way:
+        return Way(library, "", "", {}, {}, list(times_ms), [2.0], [1.0], [3.0])
+
+    ours, pyg, graphbolt, _ = LIBRARIES
+    rows = table([measured(ours, 9, 7), measured(ours, 8), measured(pyg, 70)], {graphbolt: "no wheel"}).splitlines()
+    assert rows[2] == "| time a mini-batch, ms | 7.00 | 70.0 | not measured | not measured |"
+    assert rows[-1] == "- GraphBolt was not measured here: no wheel"
+    assert {way.library for way in ways()} == set(LIBRARIES)
+
+
+def test_every_library_has_an_answer_of_its_own():
+    assert all(len(answers) == len(LIBRARIES) for answers in ABILITIES.values())
+
+
+def test_memory_counts_the_processes_that_a_process_started():
+    hold = "import subprocess, sys; x = b'1' * (64 << 20); subprocess.run([sys.executable, '-c', sys.argv[1]])"
+    inner = "x = b'1' * (64 << 20); print('ready', flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", hold, inner], stdin=-1, stdout=-1, text=True) as outer:
+        assert outer.stdout.readline() == "ready\n"
+        assert 128 << 20 < held_bytes(outer.pid) < 256 << 20
+        outer.communicate("done")
