@@ -72,7 +72,7 @@ class Tables(StoredDataset):
         described = repr(self.spec), sorted(map(_state, _files(self.spec, self.home)))
         return {"built_from": "tables", "state": hashlib.sha256(json.dumps(described).encode()).hexdigest()}
 
-    def write(self, scratch: Path, settings: dict[str, Any]) -> None:
+    def write(self, settings: dict[str, Any]) -> None:
         print(f"Building {self.folder} of tables.", flush=True)
         print(as_text(build_graph(self.spec, self.folder, home=self.home, overwrite=True, attributes=settings)))
 

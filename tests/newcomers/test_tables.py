@@ -1,6 +1,7 @@
-"""A newcomer with two Parquet files: predictions by their own ids, by two commands and one YAML file."""
+"""A newcomer with two Parquet files: predictions by their own ids, by the README's two commands and one YAML file."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,33 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-RUN_YAML = """\
-trainer:
-  accelerator: cpu
-  max_epochs: 6
-  callbacks:
-    - class_path: ModelCheckpoint
-      init_args: {dirpath: ., filename: model}
-model:
-  class_path: SAGE
-data:
-  data:
-    class_path: Tables
-    init_args:
-      folder: graph
-      nodes:
-        paper: {from: papers.parquet, id: doi, x: [pages, {column: venue, min_count: 1}]}
-      edges:
-        cites: {from: citations.parquet, src: paper.citing, dst: paper.cited, reverse: true}
-      tasks:
-        topic: {seed: paper.doi, y: topic, on_missing: drop, split: {share: [0.6, 0.2, 0.2]}}
-  sampler: {class_path: NeighborSampler, init_args: {fanouts: [10, 10]}}
-  batch_size: 128
-"""
-COMMANDS = (
-    "gnnload fit --config run.yaml",
-    "gnnload predict --config run.yaml --ckpt_path model.ckpt --out predictions.parquet",
-)
+README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+[RUN_YAML] = re.findall(r"^```yaml\n# run.yaml\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+COMMANDS = re.findall(r"^(gnnload (?:fit|predict) [^#\n]*)", README, re.MULTILINE)
 TOPICS = np.array(["graphs", "vision", "language"])
 NUM_PAPERS = 1500
 
@@ -72,6 +49,7 @@ def test_two_parquet_files_become_predictions_by_two_commands_and_one_yaml_file(
     # As in an environment where the package is installed, and nothing is known of this checkout.
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHONPATH", "GNNLOAD"))}
     env["OMP_NUM_THREADS"] = "1"  # other tests run beside this one
+    assert len(COMMANDS) == 2
     begin = time.monotonic()
     for command in COMMANDS:
         program, *arguments = command.split()

@@ -43,9 +43,12 @@ class StoredDataset(Dataset):
         """Makes the data in memory, or in files under ``scratch``, which is removed after it was written."""
         raise NotImplementedError
 
-    def write(self, scratch: Path, settings: dict[str, Any]) -> None:
-        """Writes the folder, with the settings in its manifest; for those that need not have all of it in memory."""
-        write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
+    def write(self, settings: dict[str, Any]) -> None:
+        """Writes the folder, with the settings in its manifest."""
+        with workshop(self.folder) as place:
+            scratch = place / "scratch"
+            scratch.mkdir(mode=0o700)
+            write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
 
     def prepare(self) -> None:
         """Builds the folder, unless it is there and whole. What processes that were killed left of it is removed.
@@ -59,13 +62,10 @@ class StoredDataset(Dataset):
             if self._is_ready():
                 return
             self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with _locked(self.folder), workshop(self.folder) as place:
+            with _locked(self.folder):
                 if not self._is_ready():
                     check_place(self.folder, "graph", overwrite=True, repair=True)  # now, not after a download
-                    scratch = place / "scratch"
-                    scratch.mkdir(mode=0o700)
-                    settings = self.settings  # of the source as it is now: what changes while it is read is read again
-                    self.write(scratch, settings)
+                    self.write(self.settings)  # of the source as it is now: what changes while it is read is read again
         except OSError as error:
             raise DatasetError(
                 f"{self!r} cannot be written to {self.folder}: {error}. "
