@@ -30,9 +30,9 @@ from lightning_gnnload.data.storage.seeds import described_tasks, task_arrays
 from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphSpecError
+from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.edges import EdgeReader, graph_types
-from lightning_gnnload.ingest.features import Feature, Seen, code_rows, fit, x_rows
+from lightning_gnnload.ingest.features import Feature, Seen, check_columns, code_rows, fit, x_rows
 from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
 from lightning_gnnload.ingest.opened import OpenTables
@@ -76,27 +76,53 @@ def build_graph(
 
     Raises:
         MissingExtraError: duckdb or pyarrow is not installed.
+        GraphSpecError: ``spec`` does not fit the tables, or the transforms.
         TableError: a table cannot be read, or does not hold what ``spec`` says.
         StoreFormatError: ``folder`` cannot be written, or is not replaced.
         FeatureFileError: no room, or the disk fails.
     """
-    given = transforms or (None if spec.build.transforms is None else home / spec.build.transforms)
-    known = None if given is None else Transforms.read(given)
     with (
         new_folder(folder, "graph", overwrite=overwrite, alone=True) as made,
         _scratch(spec, made, home, folder) as scratch,
     ):
         con = connect(spec.build, scratch / "duckdb", home, share=_OF_DUCKDB)
         try:
-            build = _Build(OpenTables(con, spec, home), made, scratch, known, shown)
-            return build.run(attributes or {})
+            tables = OpenTables(con, spec, home)
+            return _Build(tables, made, scratch, _known(tables, home, transforms), shown).run(attributes or {})
         finally:
             con.close()
 
 
-def peek_tables(spec: GraphSpec, *, home: Path = Path()) -> OpenTables:
+def peek_tables(spec: GraphSpec, *, home: Path = Path(), transforms: Path | None = None) -> OpenTables:
     """Opens the tables, and checks all that their columns tell, as :func:`build_graph` does before it reads rows."""
-    return OpenTables(connect(spec.build, home, home), spec, home, peek=True)
+    tables = OpenTables(connect(spec.build, home, home), spec, home, peek=True)
+    _known(tables, home, transforms)
+    return tables
+
+
+def _known(tables: OpenTables, home: Path, transforms: Path | None) -> Transforms | None:
+    """Reads the transforms that are to be applied, if any are.
+
+    Raises:
+        GraphSpecError: the tables' columns are others.
+        TableError: a column is of another kind than it was.
+    """
+    of_spec = tables.spec.build.transforms
+    given = transforms or (None if of_spec is None else home / of_spec)
+    if given is None:
+        return None
+    known = Transforms.read(given)
+    for section, sources in (("nodes", tables.nodes), ("edges", tables.edges)):
+        for name, source in sources.items():
+            spec = getattr(tables.spec, section)[name]
+            columns = check_columns(source, spec.x, timezone=spec.timezone)
+            for old, new in zip(known.of(section, name, spec.x), columns, strict=True):
+                if old.kind != new.kind:
+                    raise TableError(
+                        f"{source.where}.x: column {new.column!r} is {source.types[new.column]}, to be read as "
+                        f"{new.kind}, but it was fitted as {old.kind}. Say as: {old.kind}, or cast it in SQL."
+                    )
+    return known
 
 
 @contextmanager

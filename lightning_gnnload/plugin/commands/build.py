@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
         check_place(options.folder, "graph", overwrite=options.overwrite)
         spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent
         if options.check:
-            print(described(peek_tables(spec, home=home)))
+            print(described(peek_tables(spec, home=home, transforms=options.transforms)))
             print(f"Nothing was read but columns. {options.folder} can be written.")
             return 0
         report = build_graph(

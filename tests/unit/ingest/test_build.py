@@ -266,6 +266,9 @@ def test_an_earlier_builds_transforms(shop: tuple[Shop, Path], tmp_path: Path) -
     spec["nodes"]["user"]["x"] = ["age", "label"]
     with pytest.raises(GraphSpecError, match=r"nodes.user.x lists age, label, but the transforms of .* are of age"):
         build_graph(GraphSpec.of(spec), tmp_path / "newer", home=shop[1], shown=False)
+    spec["nodes"]["user"] |= {"from": some.assign(age=some["age"].astype(str)), "x": ["age"]}
+    with pytest.raises(TableError, match=r"column 'age' is VARCHAR, .* category, but it was fitted as number"):
+        build_graph(GraphSpec.of(spec), tmp_path / "newer", home=shop[1], shown=False)
 
 
 # The command.
