@@ -25,13 +25,6 @@ def build(
 ) -> tuple[Graph, WrittenGraph]:
     """Builds a graph folder without features and tasks, and loads it; ``most_records`` are sorted at once."""
     spec, entries = GraphSpec.of(described), {}
-    reader_class = EdgeReader
-    if most_records is not None:
-
-        class reader_class(EdgeReader):  # noqa: N801
-            most_records: int = 0
-
-        reader_class.most_records = most_records
     with new_folder(folder, "graph", overwrite=False) as made:
         con = connect(spec.build, made.parent, Path())
         sources = {name: Source(con, each.table, f"nodes.{name}") for name, each in spec.nodes.items()}
@@ -42,7 +35,9 @@ def build(
             for name, each in spec.nodes.items()
         }
         with closing(
-            reader_class(spec, nodes, tables, made.parent, memory_bytes=memory_bytes, num_threads=2, shown=False)
+            _reader(most_records)(
+                spec, nodes, tables, made.parent, memory_bytes=memory_bytes, num_threads=2, shown=False
+            )
         ) as edges:
             edges.read_all()
             written = write_lists(edges, made, made.parent, entries, repeats=spec.build.repeats)
@@ -57,6 +52,17 @@ def build(
             },
         )
     return load_graph_data(folder, verify=True).graph, written
+
+
+def _reader(most_records: int | None) -> type[EdgeReader]:
+    """Returns a reader whose edges are sorted few at a time; None: as many as memory has room for."""
+
+    class Few(EdgeReader):
+        pass
+
+    if most_records is not None:
+        Few.most_records = most_records  # type: ignore[assignment, method-assign]
+    return Few
 
 
 def texts(prefix: str, count: int) -> list[str]:
