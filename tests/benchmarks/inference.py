@@ -46,7 +46,7 @@ def sage() -> nn.Module:
 
 
 def by_sampling(data: GraphData, num_seeds: int) -> list[float]:
-    """Returns the seconds, and the processor seconds, of a mini-batch of whole neighbourhoods, for all nodes by proportion."""
+    """Returns the seconds and processor seconds of a mini-batch of whole neighbourhoods, scaled to all nodes."""
     model = sage()
 
     def work() -> None:
