@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ class _ListWriter:
         self.num_records = sum(bucket.num_records for bucket in self.spill.buckets)
         self.repeated: dict[str, RowSet | None] = dict.fromkeys(edges.counts)
         self.clock: Clock | None = None
+        self.is_short = shutil.disk_usage(made).free < 2 * self.num_records * self.spill.record_bytes
 
     def write(self, repeats: bool) -> WrittenGraph:
         self._find_repeats(repeats)
@@ -140,7 +142,7 @@ class _ListWriter:
         if bucket.num_records <= most:
             yield _Piece(of, bucket, slice(0, bucket.num_records))
         elif parts := self.spill.split(bucket, by_source=by_source):
-            if not keep or bucket != of:
+            if self.is_short and (not keep or bucket != of):
                 self.spill.release(bucket)
             for part in parts:
                 yield from self._cut(of, part, by_source, keep)
@@ -149,8 +151,10 @@ class _ListWriter:
                 yield _Piece(of, bucket, slice(begin, min(begin + most, bucket.num_records)))
 
     def _release(self, piece: _Piece, *, keep: bool = False) -> None:
-        """Gives up a bucket that has been read."""
-        if piece.rows.stop == piece.bucket.num_records and not (keep and piece.bucket == piece.of):
+        """Gives up a bucket that has been read, where the disk is short of room: the system writes what it has not
+        written yet before it gives room back, and a file that goes as a whole need not be written at all."""
+        is_done = piece.rows.stop == piece.bucket.num_records
+        if self.is_short and is_done and not (keep and piece.bucket == piece.of):
             self.spill.release(piece.bucket)
 
     # Repeats.
