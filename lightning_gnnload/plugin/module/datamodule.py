@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -55,6 +54,7 @@ from lightning_gnnload.plugin.module.settings import (
     seed_order,
 )
 from lightning_gnnload.plugin.module.sizes import SizedModule
+from lightning_gnnload.plugin.module.sources import ModuleSources
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings
@@ -64,7 +64,7 @@ from lightning_gnnload.sample.workload import Workload
 _MAX_DEFAULT_THREADS = 4
 
 
-class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
+class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.LightningDataModule):
     """A data module whose mini-batches are sampled neighbourhoods, made by threads or by sampler ranks.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
@@ -207,47 +207,6 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
         self._sampling = TrainerDevice(sampling_device)
         self.module_partition = ModulePartition(partition)
         self._folder_checks = FolderChecks(verify)
-
-    @classmethod
-    def from_ogb(cls, name: str, root: str | None = None, **settings: Any) -> GraphDataModule:
-        """Makes a module over an OGB node-property data set, read from ``root`` or downloaded to it."""
-        from lightning_gnnload.data.datasets.ogb import OGB
-
-        return cls(OGB(name, root), **settings)
-
-    @classmethod
-    def from_dgl(cls, graph: Any, **settings: Any) -> GraphDataModule:
-        """Makes a module over a DGL graph, with types or without, and all columns of its ``ndata`` and ``edata``, in
-        DGL's format unless told otherwise.
-
-        Args:
-            graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
-            **settings: this class's, and those of :meth:`.GraphData.from_dgl`: ``tables``, ``edge_tables``,
-                ``edge_weight_name``, ``time_name``, ``train``, ``val``, ``test``, ``user_ids``, ``without``.
-        """
-        names = ("feature_name", "label_name", "edge_feature_name")  # which both need
-        both = {name: settings[name] for name in names if name in settings}
-        graph_data = GraphData.from_dgl(graph, **_taken(settings, GraphData.from_dgl))
-        return cls(graph_data, **({"batch_format": "dgl"} | settings | both))
-
-    @classmethod
-    def from_pyg(cls, data: Any, **settings: Any) -> GraphDataModule:
-        """Makes a module over a PyG ``Data`` or ``HeteroData``, with all its attributes, in PyG's format unless told
-        otherwise.
-
-        Args:
-            data: splits are its masks ``train_mask`` and so on, unless ids are given.
-            **settings: this class's, and those of :meth:`.GraphData.from_pyg`: ``tables``, ``edge_tables``,
-                ``edge_feature_name``, ``time_attr``, ``train``, ``val``, ``test``, ``user_ids``, ``without``.
-        """
-        from lightning_gnnload.adapters.pyg import read_pyg
-        from lightning_gnnload.adapters.pyg_stores import set_apart, template_of
-
-        given = _taken(settings, GraphData.from_pyg)
-        settings = {"batch_format": "pyg", **settings}
-        module = cls(read_pyg(data, **given, repeats=settings["batch_format"] == "pyg"), **settings)
-        module._template = template_of(set_apart(data, given.get("user_ids"), given.get("without", ()))[0])
-        return module
 
     # The data, once it is there.
 
@@ -536,11 +495,6 @@ class GraphDataModule(SizedModule, OneLightningMixin, pl.LightningDataModule):
         if isinstance(self.predict, Mapping):
             return flat_split("predict", self.predict, self.graph_data.graph.types)
         return as_ids(self.predict, what="predict ids", num_nodes=self.graph_data.num_nodes)
-
-
-def _taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Takes the arguments of ``function`` out of ``settings``."""
-    return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}
 
 
 def _as_it_is(batch: MiniBatch) -> MiniBatch:
