@@ -75,7 +75,7 @@ def infer(
         layers: names of the convolutions among ``model.named_modules()``, instead of those found.
         num_layers: hops of the model's mini-batches; None: those of the data module's sampler, or found by trying.
         time: in a graph with times, edges later than this do not count; None: the latest of the seeds, or of all.
-        out: a file for the rows, ``.npy`` or ``.parquet``; with types, one for each, ``name.TYPE.parquet``.
+        out: a file for the rows, ``.npy`` or ``.parquet``; with several types, one each: ``name.TYPE.parquet``.
         dtype: of rows between layers on disk, ``torch.float32`` or ``torch.float16``.
         memory: bytes that blocks, and files in memory, may take; None: half of what is free.
         max_edges: edges of a block; None: at most 4 million, fewer where memory asks for it. A node that has more

@@ -19,7 +19,7 @@ _CHUNK_ROWS = 1 << 16
 
 
 def check_places(out: str | os.PathLike[str] | None, types: Iterable[str]) -> dict[str, Path]:
-    """Returns the file of each node type; none where nothing is to be written.
+    """Returns the file of each node type, ``out`` itself where there is one type; none where nothing is to be written.
 
     Raises:
         OutputError: a suffix that is none of results.
@@ -29,7 +29,9 @@ def check_places(out: str | os.PathLike[str] | None, types: Iterable[str]) -> di
     path = Path(out)
     if path.suffix not in (".npy", ".parquet"):
         raise OutputError(f"{path} must end in .npy or .parquet, as rows of all nodes are written in turn.")
-    return {name: check_output(path.with_suffix(f".{name}{path.suffix}") if name else path) for name in types}
+    names = list(types)
+    several = len(names) > 1
+    return {name: check_output(path.with_suffix(f".{name}{path.suffix}") if several else path) for name in names}
 
 
 def save(

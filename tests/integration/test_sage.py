@@ -5,7 +5,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lightning_gnnload import SAGE, Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable
+from lightning_gnnload import SAGE, Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable, infer
 from lightning_gnnload.errors import GraphDataError
 
 N = 400
@@ -76,6 +76,13 @@ def test_it_learns_what_only_the_graph_tells_and_its_checkpoint_predicts_alike(t
         for each, path in ((model, None), (SAGE(hidden=32), str(tmp_path / "model.ckpt")))
     )
     assert torch.equal(predicted, again)
+    # Its layers can be computed one after another, for all nodes at once.
+    whole = GraphDataModule(data, NeighborSampler([-1, -1]), num_threads=0, predict="test")
+    [exact] = trainer(tmp_path).predict(model, whole)
+    rows = infer(model, whole, progress=False)
+    rows = rows["user"] if isinstance(rows, dict) else rows
+    nodes = data.test if data.table("test") is None else data.table("test").ends[:, 0]
+    assert torch.allclose(rows[nodes], exact, atol=1e-5)
     if metric == "test_accuracy":
         assert torch.allclose(predicted.sum(1), torch.ones(len(predicted)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Mapping
-from importlib import import_module
+from pydoc import locate
 from typing import Any
 
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
@@ -38,8 +38,7 @@ def left_out(model: Mapping[str, Any]) -> list[str]:
     Args:
         model: ``class_path`` and ``init_args``, as they were parsed.
     """
-    module, _, name = model["class_path"].rpartition(".")
-    made_by = getattr(import_module(module), name)
+    made_by: Any = locate(model["class_path"])  # the parser has imported it before
     # A class may hand arguments on to the one that it is derived from; a function may make a model, too.
     kinds = made_by.__mro__[:-1] if isinstance(made_by, type) else [made_by]
     signatures = [inspect.signature(kind).parameters for kind in kinds]

@@ -122,7 +122,7 @@ def _read(message: str) -> tuple[list[_Complaint], dict[tuple[tuple[str, str], .
     complaints: list[_Complaint] = []
     values: dict[tuple[tuple[str, str], ...], str] = {}
     open_: list[tuple[int, tuple[str, str]]] = []
-    for line in message.splitlines():
+    for line in filter(None, message.splitlines()):
         text = line.lstrip(" -")
         indent = len(line) - len(text)
         open_ = [each for each in open_ if each[0] < indent]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -36,29 +36,44 @@ class _Sizes(NamedTuple):
     is_class: bool
 
 
+class _Conv(nn.Module):
+    """``W x_dst``, ``W`` by node type, plus ``V mean(x_src)`` for each edge type."""
+
+    own: Any  # nested modules, whose items are nn.Module to a type checker
+    neighbors: Any
+
+    def __init__(self, place: dict[str, str], edge_types: Sequence[tuple[str, str, str]], width: int) -> None:
+        super().__init__()
+        self.place, self.edge_types = place, edge_types
+        self.own = nn.ModuleDict({each: nn.Linear(width, width) for each in place.values()})
+        self.neighbors = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in edge_types)
+
+    def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows) -> Rows:
+        rows = {name: self.own[self.place[name]](x[name][:count]) for name, count in num_dst.items()}
+        for kind, linear in zip(self.edge_types, self.neighbors, strict=True):
+            if blocks[kind].num_edges:  # most types have none at the innermost hop
+                rows[kind[2]] = rows[kind[2]] + linear(_mean(blocks[kind], x[kind[0]]))
+        return rows
+
+
 class _Layers(nn.Module):
     """The layers for data of these sizes: seeds of a mini-batch to what is predicted for them."""
 
-    # Nested modules, whose items are nn.Module to a type checker.
     project: Any
     embed: Any
-    own: Any
-    neighbors: Any
 
     def __init__(self, sizes: _Sizes, width: int, dropout: float) -> None:
         super().__init__()
         self.sizes = sizes
         self.place = {name: str(k) for k, name in enumerate(sizes.num_features)}  # modules' names may hold no dots
-        places, kinds, hops = self.place.values(), range(len(sizes.edge_types)), range(sizes.num_layers)
         with_x = {self.place[name]: size for name, size in sizes.num_features.items() if size}
         with_codes = {self.place[name]: counts for name, counts in sizes.num_codes.items()}
         self.project = nn.ModuleDict({place: nn.Linear(size, width) for place, size in with_x.items()})
         self.embed = nn.ModuleDict(
             {place: nn.ModuleList(nn.Embedding(n, width) for n in counts) for place, counts in with_codes.items()}
         )
-        self.row = nn.ParameterDict({place: nn.Parameter(0.1 * torch.randn(width)) for place in places})
-        self.own = nn.ModuleList(nn.ModuleDict({place: nn.Linear(width, width) for place in places}) for _ in hops)
-        self.neighbors = nn.ModuleList(nn.ModuleList(nn.Linear(width, width, bias=False) for _ in kinds) for _ in hops)
+        self.row = nn.ParameterDict({place: nn.Parameter(0.1 * torch.randn(width)) for place in self.place.values()})
+        self.convs = nn.ModuleList(_Conv(self.place, sizes.edge_types, width) for _ in range(sizes.num_layers))
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(width, sizes.num_outputs)
 
@@ -72,12 +87,8 @@ class _Layers(nn.Module):
         else:
             rows = self._encode(batch.nodes, batch.x, batch.tables)
             hops, num_seeds = list(zip(batch.blocks, batch.num_dst, strict=True)), batch.num_seeds
-        for (blocks, num_dst), own, neighbors in zip(hops, self.own, self.neighbors, strict=True):
-            told = {name: own[self.place[name]](rows[name][:count]) for name, count in num_dst.items()}
-            for kind, linear in zip(self.sizes.edge_types, neighbors, strict=True):
-                if blocks[kind].num_edges:  # most types have none at the innermost hop
-                    told[kind[2]] = told[kind[2]] + linear(_mean(blocks[kind], rows[kind[0]]))
-            rows = {name: self.dropout(row.relu()) for name, row in told.items()}
+        for (blocks, num_dst), conv in zip(hops, self.convs, strict=True):
+            rows = {name: self.dropout(row.relu()) for name, row in conv(blocks, num_dst, rows).items()}
         predicted = self.head(torch.cat([rows[name][:count] for name, count in num_seeds.items() if count]))
         if self.training:
             # DDP waits for a gradient of every weight, also of a type that no edge of this mini-batch has.
@@ -93,7 +104,7 @@ class _Layers(nn.Module):
             if place in self.project:
                 row = row + self.project[place](x[name])
             if place in self.embed:
-                codes = tables[name][CODES].view(len(ids), -1).long()
+                codes = tables[name][CODES].long()
                 for code, embed in zip(codes.unbind(dim=1), self.embed[place], strict=True):
                     row = row + embed(torch.where(code < embed.num_embeddings, code, 0))
             rows[name] = self.dropout(row.relu())

@@ -131,6 +131,20 @@ def test_a_setting_that_does_not_fit_is_told_in_few_lines(
     assert ended.value.code not in (0, None)
 
 
+def test_what_stands_on_the_command_line_is_told_as_what_stands_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parser looks for a file of that name first, and says so in further lines."""
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["gnnload", "fit", "--config", "run.yaml", "--data.sampler", "NeighbourSampler"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = f"{capsys.readouterr().err}{ended.value.code}"
+    assert "data.sampler: there is no class NeighbourSampler; did you mean NeighborSampler?" in told
+
+
 def test_a_message_of_another_kind_is_left_as_it_is() -> None:
     assert reason("unrecognized arguments: --x") is None
     assert reason('Parser key "config":\n  File does not exist: "a.yaml"') == 'config: File does not exist: "a.yaml"'
