@@ -68,7 +68,7 @@ def test_folders_are_verified_in_the_width(folder: Path) -> None:
 
 def test_caches_are_compared_in_the_width(folder: Path) -> None:
     settings = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[5, 5]", "--data.batch_size", "20"]
-    data = ["--data.data", "lightning_gnnload.plugin.commands.partition.GraphFolder", "--data.data.folder", "data"]
+    data = ["--data.data", "data"]
     check_width(run("cache", *data, *settings, folder=folder))
 
 

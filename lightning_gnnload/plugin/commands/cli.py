@@ -18,7 +18,7 @@ _COMMANDS = {
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
-    "infer": ("infer", "write a trained model's output for all nodes, computed layer by layer"),
+    "infer": ("infer", "write a trained model's output for all nodes, by layers"),
     "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),

@@ -139,7 +139,8 @@ def main(_: Sequence[str]) -> int:
 
 def _error(parser: lightning_cli.LightningArgumentParser, message: str, cause: Exception | None = None) -> NoReturn:
     # In the place of the class's own, which prints all options first: more than a screen of them.
-    print(f"gnnload: {reason(message) or with_nearest(message, parser)}", file=sys.stderr)
+    told = with_nearest(message, parser)
+    print(f"gnnload: {told if told != message else reason(message) or message}", file=sys.stderr)
     sys.exit(2)
 
 

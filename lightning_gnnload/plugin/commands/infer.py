@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -51,21 +52,34 @@ def main(arguments: Sequence[str]) -> int:
         config = cli.config
         check_checkpoint("infer", config, cli.trainer.default_root_dir)
         _ready(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
-        logging.getLogger("lightning_gnnload").setLevel(logging.INFO)
-        logging.getLogger("lightning_gnnload").addHandler(logging.StreamHandler())
         names = ("nodes", "method", "time", "memory", "max_edges", "scratch", "out")
         began = time.monotonic()
-        rows = infer(
-            cli.model,
-            cli.datamodule,
-            layers=config["layers"].split(",") if config["layers"] else None,
-            dtype=getattr(torch, config["dtype"]),
-            **{name: config[name] for name in names},
-        )
+        with _logged():
+            rows = infer(
+                cli.model,
+                cli.datamodule,
+                layers=config["layers"].split(",") if config["layers"] else None,
+                dtype=getattr(torch, config["dtype"]),
+                **{name: config[name] for name in names},
+            )
         by_type = rows if isinstance(rows, dict) else {"": rows}
         sizes = ", ".join(f"{len(each)} {kind or 'nodes'}" for kind, each in by_type.items())
         print(f"{config['out']}: {sizes}, in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0
+
+
+@contextmanager
+def _logged() -> Iterator[None]:
+    """Shows what the package logs, such as how many nodes were compared."""
+    log, handler = logging.getLogger("lightning_gnnload"), logging.StreamHandler()
+    level = log.level
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:

@@ -27,15 +27,14 @@ _LEFT_OUT = f"frames of torch, Lightning and lightning_gnnload are left out; {_S
 
 
 class _Passed(NamedTuple):
-    """An error that has left a call of the Trainer in this rank."""
+    """What is known of an error that has left a call of the Trainer: the rank where it happened, and whether that is
+    the one to tell it. The error carries it: to keep errors would keep all that their frames hold."""
 
-    error: BaseException
     rank: str
     is_told: bool
 
 
-_passed: list[_Passed] = []
-"""The latest one."""
+_MARK = "_gnnload_passed"
 _calls = 0
 """Of the Trainer, in this process; alike in all ranks, which run the same script."""
 _before: list[Callable[..., None]] = []
@@ -46,7 +45,6 @@ def begin() -> None:
     """Begins a call of the Trainer, in which another error may happen."""
     global _calls
     _calls += 1
-    _passed.clear()
 
 
 def pass_on(error: BaseException, run: str | None, rank: str) -> None:
@@ -57,18 +55,18 @@ def pass_on(error: BaseException, run: str | None, rank: str) -> None:
         run: :func:`.public_name` of the job; None: no other process prints anything.
         rank: what this rank is called, as ``"trainer rank 1"``.
     """
-    is_noted = any(error is each.error for each in _passed)
     # Ctrl-C and SystemExit need no explanation.
-    if os.environ.get(_SWITCH) == "full" or is_noted or not isinstance(error, Exception):
+    if os.environ.get(_SWITCH) == "full" or hasattr(error, _MARK) or not isinstance(error, Exception):
         return
-    _passed[:] = [_Passed(error, rank, run is None or (not _is_of_another(error) and _claims(run)))]
+    setattr(error, _MARK, _Passed(rank, run is None or (not _is_of_another(error) and _claims(run))))
     if sys.excepthook is not _print:  # torch has set one of its own since, if it formed a process group
         _before[:], sys.excepthook = [sys.excepthook], _print
 
 
 def is_told_here(error: BaseException) -> bool:
     """Returns whether this rank is the one to print an error."""
-    return all(each.is_told for each in _passed if each.error is error)
+    passed: _Passed | None = getattr(error, _MARK, None)
+    return passed is None or passed.is_told
 
 
 def _is_of_another(error: Exception) -> bool:
@@ -86,7 +84,7 @@ def _claims(run: str) -> bool:
 
 
 def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    passed = next((each for each in _passed if each.error is error), None)
+    passed: _Passed | None = getattr(error, _MARK, None)
     if passed is None:
         _before[0](kind, error, trace)
         return

@@ -111,8 +111,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
-        takers = (FactoredStrategy, pl.strategies.DDPStrategy, DistributedDataParallel)
-        refuse_unknown("FactoredStrategy", ddp, [name for each in takers for name in keywords_of(each.__init__)])
+        takers = (*FactoredStrategy.__mro__, DistributedDataParallel)
+        made_by = [vars(each)["__init__"] for each in takers if "__init__" in vars(each)]
+        refuse_unknown("FactoredStrategy", ddp, [name for each in made_by for name in keywords_of(each)])
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
         if not isinstance(switching, bool):
             raise RoleConfigError(f"switching={switching!r}: True or False is needed.")

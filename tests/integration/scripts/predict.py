@@ -22,6 +22,9 @@ SEEDS = range(1, 1112, 11)
 """In the order that files are to have: 101, a prime."""
 
 
+NAMES = [f"class {number}" for number in range(4)]
+
+
 class Predicts(Recorder):
     def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         return torch.stack([batch.seeds.float(), self(batch)[:, 0]], dim=1)
@@ -31,7 +34,7 @@ def main(num_devices: int, num_samplers: int, suffixes: list[str]) -> None:
     seed_everything(1, verbose=False)
     toy = toy_data()
     ids = UserIds.of([f"user {node}" for node in range(toy.num_nodes)], column="user_id")
-    data = GraphData(toy.graph, toy.x, toy.y, toy.train, toy.val, toy.test, user_ids=ids, class_names=("own", "first"))
+    data = GraphData(toy.graph, toy.x, toy.y, toy.train, toy.val, toy.test, user_ids=ids, class_names=NAMES)
     module = GraphDataModule(data, NeighborSampler([4, 3]), batch_size=4, eval_batch_size=4, predict=SEEDS)
     quiet: dict[str, Any] = {"accelerator": "cpu", "devices": num_devices, "logger": False}
     quiet |= {"enable_progress_bar": False, "enable_model_summary": False}

@@ -104,7 +104,7 @@ def test_edge_tables_by_name() -> None:
     ):
         with pytest.raises(GraphDataError, match=message):
             GraphData(graph, tables={"age": np.zeros(4)}, edge_tables=tables)
-    with pytest.raises(GraphDataError, match=r"edge table 'when': which row.*keep_order=True"):
+    with pytest.raises(GraphDataError, match=r"edge table 'when': its rows cannot be matched.*keep_order=True"):
         GraphData(GRAPH, edge_tables={"when": [1, 2, 3]})
 
 

@@ -94,6 +94,7 @@ def test_an_option_that_was_renamed_is_told_by_its_new_name(
 
 def test_without_kernels_a_command_says_so_in_a_line() -> None:
     code = "import sys; sys.modules['lightning_gnnload.ops._kernels'] = None\n"
+    code += "from lightning_gnnload.ops import installed; installed._compiled = lambda: iter(())\n"
     code += "from lightning_gnnload.plugin.commands.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code, "cache", "--help"], capture_output=True, text=True)
     assert done.returncode == 1

@@ -147,7 +147,7 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
         (["Debian", "--parts", "many"], "invalid int value: 'many'"),
         (["Debian", "--parts", "2", "--methods", "metis"], "unknown: --methods"),
         (["Debian", "--parts", "2", "--method", "kmeans"], "--method kmeans: give one of self-reliant, metis"),
-        (["Debian", "--parts", "2", "--method", "no.such.Method"], "no.such.Method"),
+        (["Debian", "--parts", "2", "--method", "no.such.Method"], "method: there is no module no"),
         (
             ["Debian", "--parts", "2", "--method.speed", "9"],
             "method: SelfReliant has no setting speed. There are: overlap, score_hops",
@@ -179,7 +179,7 @@ WHOLE = ["--sampler", "LayerSampler", "--sampler.budgets", "[20]", "--sampler.me
     [
         (["--parts", "0"], "num_parts is 0"),
         (["--parts", "101", "--hops", "0"], "101 parts cannot share 100 training nodes"),
-        (["--parts", "65"], "65 parts that hold 2 hops are more than the 64"),
+        (["--parts", "65"], "num_parts is 65, but at most 64 parts can hold hops=2"),
         (["--parts", "2", "--hops", "-1"], "hops is -1"),
         (["--parts", "2", "--phases", "val"], 'with "train" among them'),
         (["--parts", "2", "--method", "metis", "--method.tolerance", "0"], "tolerance is 0.0; it must"),

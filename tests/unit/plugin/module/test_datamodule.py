@@ -341,7 +341,7 @@ def test_an_order_that_is_none_is_told_which_there_are(order: Any) -> None:
     ("data", "message"),
     [
         (Debian, r"data is the class Debian; give one of it: Debian\(\.\.\.\)"),
-        (None, "data is None; give a GraphData or a dataset"),
+        (None, "data is None; give a GraphData, a dataset"),
         (toy_graph(), r"data is a Graph; .*GraphData\(graph, x, y"),
         (SAMPLER, "data is a NeighborSampler; give a GraphData"),
     ],
