@@ -22,9 +22,6 @@ SEEDS = range(1, 1112, 11)
 """In the order that files are to have: 101, a prime."""
 
 
-NAMES = [f"class {number}" for number in range(4)]
-
-
 class Predicts(Recorder):
     def predict_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         return torch.stack([batch.seeds.float(), self(batch)[:, 0]], dim=1)
@@ -34,8 +31,9 @@ def main(num_devices: int, num_samplers: int, suffixes: list[str]) -> None:
     seed_everything(1, verbose=False)
     toy = toy_data()
     ids = UserIds.of([f"user {node}" for node in range(toy.num_nodes)], column="user_id")
-    data = GraphData(toy.graph, toy.x, toy.y, toy.train, toy.val, toy.test, user_ids=ids, class_names=NAMES)
-    module = GraphDataModule(data, NeighborSampler([4, 3]), batch_size=4, eval_batch_size=4, predict=SEEDS)
+    data = GraphData(toy.graph, toy.x, user_ids=ids, class_names=("own", "first"))
+    sizes: dict[str, Any] = {"batch_size": 4, "eval_batch_size": 4}
+    module = GraphDataModule(data, NeighborSampler([4, 3]), **sizes, predict=SEEDS)
     quiet: dict[str, Any] = {"accelerator": "cpu", "devices": num_devices, "logger": False}
     quiet |= {"enable_progress_bar": False, "enable_model_summary": False}
     checkpoint = ModelCheckpoint("checkpoints", every_n_train_steps=47, save_top_k=-1, filename="{step}")
@@ -44,7 +42,9 @@ def main(num_devices: int, num_samplers: int, suffixes: list[str]) -> None:
         return FactoredStrategy(num_samplers) if num_samplers else "ddp"
 
     model = Predicts()
-    Trainer(max_epochs=2, strategy=strategy(), callbacks=[checkpoint], **quiet).fit(model, module)
+    Trainer(max_epochs=2, strategy=strategy(), callbacks=[checkpoint], **quiet).fit(
+        model, GraphDataModule(toy, NeighborSampler([4, 3]), **sizes)
+    )
     for suffix in suffixes:
         trainer = Trainer(strategy=strategy(), callbacks=[PredictionWriter(f"out/found{suffix}")], **quiet)
         trainer.predict(model, module, ckpt_path="checkpoints/step=47.ckpt", return_predictions=False)
