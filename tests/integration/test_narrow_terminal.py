@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 
@@ -15,25 +14,36 @@ from rich.console import Console
 from lightning_gnnload import GraphData, save_graph_data
 from lightning_gnnload.partition.quality import CacheRates, Quality
 from lightning_gnnload.partition.report import parts_table
+from lightning_gnnload.plugin.commands import cli
 from tests.unit.toy import toy_graph
 
-pytestmark = pytest.mark.slow  # each command is an interpreter of its own
+pytestmark = pytest.mark.slow
 _ELLIPSIS = "…"  # by which rich cuts what finds no room
 HELP = ["", "conform", "cache", "partition", "verify", "doctor"]  # fit's and its kin's are Lightning's
 
 
-def run(*arguments: str, folder: Path) -> list[str]:
-    """The lines of a command in a pipe, with COLUMNS=80."""
-    done = subprocess.run(
-        [sys.executable, "-c", "from lightning_gnnload.plugin.commands.cli import main; main()", *arguments],
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "80", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+Run = Callable[..., list[str]]
+
+
+@pytest.fixture
+def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a pipe, with COLUMNS=80, and returns its lines."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def lines_of(*arguments: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", ["gnnload", *arguments])
+        ended = None
+        try:
+            cli.main()
+        except SystemExit as end:
+            ended = end.code
+        told = capsys.readouterr()
+        assert not ended, told.err
+        return told.out.splitlines()
+
+    return lines_of
 
 
 def check_width(lines: list[str]) -> None:
@@ -53,33 +63,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_help_fits(folder: Path) -> None:
+def test_help_fits(run: Run) -> None:
     for command in HELP:
-        check_width(run(*command.split(), "--help", folder=folder))
+        check_width(run(*command.split(), "--help"))
 
 
-def test_machines_are_described_in_the_width(folder: Path) -> None:
-    check_width(run("doctor", folder=folder))
+def test_machines_are_described_in_the_width(run: Run) -> None:
+    check_width(run("doctor"))
 
 
-def test_folders_are_verified_in_the_width(folder: Path) -> None:
-    check_width(run("verify", "data", folder=folder))
+def test_folders_are_verified_in_the_width(run: Run) -> None:
+    check_width(run("verify", "data"))
 
 
-def test_caches_are_compared_in_the_width(folder: Path) -> None:
+def test_caches_are_compared_in_the_width(run: Run) -> None:
     settings = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[5, 5]", "--data.batch_size", "20"]
     data = ["--data.data", "data"]
-    check_width(run("cache", *data, *settings, folder=folder))
+    check_width(run("cache", *data, *settings))
 
 
-def test_parts_are_reported_in_the_width(folder: Path) -> None:
+def test_parts_are_reported_in_the_width(run: Run) -> None:
     phases = ["--phases", "train", "val"]
-    check_width(run("partition", "data", "--parts", "3", "--out", "parts", *phases, folder=folder))
+    check_width(run("partition", "data", "--parts", "3", "--out", "parts", *phases))
 
 
-def test_samplers_are_examined_in_the_width(folder: Path) -> None:
+def test_samplers_are_examined_in_the_width(run: Run) -> None:
     own = ["--sampler", "lightning_gnnload.NeighborSampler", "--fanouts", "4", "3", "--law", "uniform"]
-    check_width(run("conform", "--quick", *own, folder=folder))
+    check_width(run("conform", "--quick", *own))
 
 
 def test_parts_of_a_large_graph_fit() -> None:
