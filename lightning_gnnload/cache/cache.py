@@ -221,7 +221,7 @@ def open_all(
 
     Args:
         levels: nearest first. Reads from them are counted as ``"cache"``, ``"cache 2"`` and so on.
-        store, workload, membership, epoch, progress: see :meth:`FeatureCache.open`, which raises what this does.
+        store: see :meth:`FeatureCache.open`, which raises what this does; likewise all others.
     """
     caches: list[FeatureStore] = []
     try:

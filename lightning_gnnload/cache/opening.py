@@ -86,7 +86,7 @@ class Place(ABC, Generic[T]):
 
         Args:
             table: in as many copies as there are ranks.
-            ratio, capacity_bytes, share: see :class:`.FeatureCache`.
+            ratio: see :class:`.FeatureCache`; likewise ``capacity_bytes`` and ``share``.
             room: as :meth:`room` found it.
         """
 

@@ -42,7 +42,7 @@ class RenewedCache(StaticCache):
     each entry that there is names its node's row.
 
     Args:
-        store, tier: see :class:`StaticCache`.
+        store: see :class:`StaticCache`; likewise ``tier``.
         memory: location table and shards, with the rows of window 0.
         lock: of all ranks that see this location table.
         first_epoch: of window 0.

@@ -33,7 +33,7 @@ class DevicePlace(Place[DeviceFeatures]):
     """A place in a device's memory, which the devices of other ranks may read.
 
     Args:
-        store, peers: see :class:`.Place`.
+        store: see :class:`.Place`; likewise ``peers``.
         device: that gathers.
         runtime: of the device, by which ranks read each other's; None: CUDA's, of a CUDA device.
         room_bytes: of the device, that caches of all ranks there may take; None: a quarter of what is free, where
@@ -166,7 +166,7 @@ def open_on_device(
         device: that gathers.
         peers: the ranks of this machine that open it together; None for a rank alone. Each row lies on one of
             their devices, but where ``settings`` want a copy in each, or all rows have room in each.
-        runtime, room_bytes: see :class:`DevicePlace`.
+        runtime: see :class:`DevicePlace`; likewise ``room_bytes``.
         epoch: that training begins with.
         progress: say what is done; for one rank of a machine.
         tier: what reads from the cache are counted as.

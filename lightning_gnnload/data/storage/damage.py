@@ -89,7 +89,7 @@ def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader
 
     Args:
         folder: open until the last finding.
-        advance, reader: as :func:`find_damage` has them.
+        advance: as :func:`find_damage` has it; likewise ``reader``.
 
     Raises:
         StoreFormatError: of ``folder`` itself, the manifest is missing or broken.

@@ -131,7 +131,7 @@ class CacheProbe:
     Args:
         memory: of this rank's device.
         open_cache: opens it. Raises DeviceMemoryError or CacheShareError.
-        peers: who this rank shares it with; None for a rank alone.
+        membership: of those that this rank shares it with; None for a rank alone.
         num_steps: optimizer steps to wait for.
         required: what cannot be opened is an error; else a warning, and training goes on without.
         progress: say how much it gets; for one rank of a machine.
