@@ -181,7 +181,7 @@ def _made_by(
     else:
         ran = model
         run, nested = call_of(model, method, batch_format, names["feature_name"])
-    convert = FORMATS[batch_format].adapter(graph_data, getattr(data, "_template", None), **names)
+    convert = FORMATS[batch_format].adapter(graph_data, getattr(data, "template", None), **names)
     return Batches(Columns(graph_data, memory), convert, 1, nested, device), run, ran
 
 

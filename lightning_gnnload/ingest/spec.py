@@ -279,7 +279,11 @@ class GraphSpec:
 
         try:
             return cls.of(load_yaml(Path(file).read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except OSError as error:
+            raise GraphSpecError(
+                f"{file} cannot be opened: {error.strerror}. Give the path of a graph.yaml, which says what tables hold."
+            ) from error
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
             raise GraphSpecError(f"{file} cannot be read as YAML: {error}.") from error
         except GraphSpecError as error:
             raise GraphSpecError(f"{file}: {error}") from error

@@ -198,7 +198,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self.task = task
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
-        self._template: Any = None  # what every batch of from_pyg repeats
+        self.template: Any = None  # what every batch of from_pyg repeats
         self._is_told = False
         self._pins_memory = True
         self._copies = DeviceCopies()
@@ -470,7 +470,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         num_dst = {} if negatives is None else {"num_dst": negatives.num_dst}
         return FORMATS[self.batch_format].adapter(
             self.graph_data,
-            self._template,
+            self.template,
             LinkForm.of(self.graph_data.graph, workload.table, **num_dst),
             feature_name=self.feature_name,
             label_name=self.label_name,

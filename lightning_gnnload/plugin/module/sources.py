@@ -52,7 +52,7 @@ class ModuleSources:
         given = _taken(settings, GraphData.from_pyg)
         settings = {"batch_format": "pyg", **settings}
         module: Any = cls(read_pyg(data, **given, repeats=settings["batch_format"] == "pyg"), **settings)
-        module._template = template_of(set_apart(data, given.get("user_ids"), given.get("without", ()))[0])
+        module.template = template_of(set_apart(data, given.get("user_ids"), given.get("without", ()))[0])
         return module
 
 
