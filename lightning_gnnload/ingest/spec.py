@@ -281,7 +281,7 @@ class GraphSpec:
             return cls.of(load_yaml(Path(file).read_text(encoding="utf-8")))
         except OSError as error:
             raise GraphSpecError(
-                f"{file} cannot be opened: {error.strerror}. Give the path of a graph.yaml, which says what tables hold."
+                f"{file} cannot be opened: {error.strerror}. Give the path of a graph.yaml, which describes tables."
             ) from error
         except (UnicodeDecodeError, yaml.YAMLError) as error:
             raise GraphSpecError(f"{file} cannot be read as YAML: {error}.") from error
