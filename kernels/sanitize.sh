@@ -3,6 +3,7 @@
 #
 #   kernels/sanitize.sh                        the kernels' tests, the CUDA kernels' on the host among them, but no
 #                                              statistics; the test of the sanitizers themselves, a little fuzzing
+#   kernels/sanitize.sh build                  only compiles what the others run
 #   kernels/sanitize.sh fuzz SECONDS [SEED]    random requests for so long, then random files and arguments as long
 #   kernels/sanitize.sh python MODULE [...]    python -m MODULE on the sanitized kernels
 #
@@ -61,8 +62,9 @@ run_all() {
 what=${1:-all}
 [ $# -eq 0 ] || shift
 case $what in
+  build) build ;;
   all) build && run_all && echo "sanitize: no finding" ;;
   fuzz) build && fuzz_kernels "$1" "${2:-0}" && fuzz_python "$1" "${2:-0}" ;;
   python) build && on_sanitized_kernels "$@" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
