@@ -23,6 +23,8 @@ from lightning_gnnload.errors import RoleConfigError
         ({"staleness": -1}, "staleness=-1.*whole number.*0 for plain DDP"),
         ({"staleness": 0.5}, "staleness=0.5.*whole number"),
         ({"staleness": True}, "staleness=True"),
+        ({"lags": "record"}, "lags='record' with staleness=0.*1 to 254 is needed"),
+        ({"staleness": 1, "lags": True}, "lags=True: 'record', or the path of a checkpoint"),
         ({"staleness": 1, "find_unused_parameters": True}, "staleness=1 with find_unused_parameters=True.*Leave"),
         ({"staleness": 2, "ddp_comm_hook": print}, "staleness=2 with ddp_comm_hook=.*DDP takes one"),
         ({"staleness": 1, "ddp_comm_wrapper": print}, "staleness=1 with ddp_comm_wrapper=.*DDP takes one"),
