@@ -24,6 +24,7 @@ from lightning_gnnload.errors import RoleConfigError
         ({"staleness": 0.5}, "staleness=0.5.*whole number"),
         ({"staleness": True}, "staleness=True"),
         ({"lags": "record"}, "lags='record' with staleness=0.*1 to 254 is needed"),
+        ({"staleness": 1, "lags": "record", "switching": True}, "lags='record' with switching=True.*switching=False"),
         ({"staleness": 1, "lags": True}, "lags=True: 'record', or the path of a checkpoint"),
         ({"staleness": 1, "find_unused_parameters": True}, "staleness=1 with find_unused_parameters=True.*Leave"),
         ({"staleness": 2, "ddp_comm_hook": print}, "staleness=2 with ddp_comm_hook=.*DDP takes one"),

@@ -20,7 +20,7 @@ RECORD = "record"
 _UNKNOWN = 255  # a step of a run that was not recording
 
 
-def check_lags(lags: object, staleness: object) -> None:
+def check_lags(lags: object, staleness: object, *, switching: bool) -> None:
     """Checks the setting. Raises RoleConfigError: nothing to record, or nothing to read it from."""
     if lags is None:
         return
@@ -30,6 +30,11 @@ def check_lags(lags: object, staleness: object) -> None:
         raise RoleConfigError(
             f"lags={lags!r} with staleness={staleness}: a staleness of 1 to {_UNKNOWN - 1} is needed. "
             f"At 0 no gradient is late, and every run repeats by itself."
+        )
+    if switching:
+        raise RoleConfigError(
+            f"lags={lags!r} with switching=True: which mini-batch joins which step depends on time, too, and is not "
+            f"recorded. Use switching=False, or leave lags out."
         )
 
 

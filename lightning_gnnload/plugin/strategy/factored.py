@@ -122,7 +122,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if not isinstance(switching, bool):
             raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
         check_staleness(staleness, ddp, switching=switching)
-        check_lags(lags, staleness)
+        check_lags(lags, staleness, switching=switching)
         if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
             raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}
