@@ -10,9 +10,9 @@ A backward pass leaves a trainer's own gradient in the parameters and starts its
   optimizer has stepped as often as ``global_step`` says.
 
 Trainers come to the same version of the parameters at different steps. That they come to the same, an update may depend
-on nothing that a trainer has by itself: it uses the learning rate, and all else in the optimizer's parameter groups, of
-the step that computed its gradient. Where nobody is late, that is plain DDP. Callbacks that read the parameters in
-mid-epoch find them up to k updates behind.
+on nothing that a trainer has by itself: it finds the learning rate, and all else in the optimizer's groups, and the
+global step of the step that computed its gradient. Where nobody is late, that is plain DDP. Callbacks that read the
+parameters in mid-epoch find them up to k updates behind.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from torch.optim import LBFGS, Optimizer
 from lightning_gnnload.errors import RoleConfigError, StalenessError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gradients.group_settings import GroupSettings
 from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, Launch, hook
 
@@ -109,8 +111,7 @@ class DelayedUpdates:
         # Those that got a gradient. A static graph's unused parameters are in DDP's buckets too, as zeros, which would
         # still move them.
         self._trained: set[Parameter] = set()
-        self._settings: deque[list[dict[str, Any]]] = deque()  # of each launch that no optimizer has applied
-        self._set_by_steps: set[str] = set()
+        self._launched_at: deque[int] = deque()  # global steps of launches that no optimizer has applied
         self._undo = ExitStack()
 
     def begin(self, model: DistributedDataParallel) -> None:
@@ -141,6 +142,10 @@ class DelayedUpdates:
     def trainer(self) -> pl.Trainer:
         return self.module.trainer
 
+    @cached_property
+    def _settings(self) -> GroupSettings:
+        return GroupSettings(self._strategy.optimizers[0])  # which is not there yet when this object is made
+
     def before_step(self) -> None:
         """Applies what has come, before the first forward pass of a step."""
         if not self._is_between_steps:
@@ -167,7 +172,8 @@ class DelayedUpdates:
             result = closure()
             if self.reduction.stats.launched > num_launched:
                 self._trained = {each for each in self.module.parameters() if each.grad is not None}
-                self._settings.append(_settings(optimizer))
+                self._settings.launch()
+                self._launched_at.append(self.trainer.global_step)
                 self._apply(self.reduction.awaited(bound), result, **kwargs)
                 self.reduction.heed(bound)
             elif not passes_over:
@@ -215,27 +221,14 @@ class DelayedUpdates:
                 gradients = launch.gradients()
                 for parameter, _ in kept:
                     parameter.grad = gradients.get(parameter) if parameter in self._trained else None
-                with self._as_launched(optimizer):
+                with (
+                    self._settings.of_oldest_launch(),
+                    compat.at_global_step(self.trainer, self._launched_at.popleft()),
+                ):
                     self._step(optimizer, _Once(result, self.reduction.staleness, optimizer), **kwargs)
                 self.reduction.count_update(launch)
         for parameter, gradient in kept:
             parameter.grad = gradient
-
-    @contextmanager
-    def _as_launched(self, optimizer: Optimizer) -> Iterator[None]:
-        """Sets the optimizer's groups to what they said when the oldest gradient was launched, for its update."""
-        groups, launched = optimizer.param_groups, self._settings.popleft()
-        present = []
-        for group, settings in zip(groups, launched, strict=False):  # a group that came since has no gradient yet
-            present.append({key: group[key] for key in settings.keys() - self._set_by_steps})
-            group.update((key, settings[key]) for key in present[-1])
-        yield
-        for group, settings, values in zip(groups, launched, present, strict=False):
-            for key, value in values.items():
-                if group[key] is settings[key]:
-                    group[key] = value
-                else:
-                    self._set_by_steps.add(key)  # a count that the optimizer itself keeps there: it stays
 
     def _end_step(self) -> None:
         if self._has_after_step:
@@ -323,14 +316,6 @@ def _training(trainer: pl.Trainer) -> Iterator[None]:
         yield
     finally:
         trainer.state.stage = stage
-
-
-def _settings(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """Copies all but the parameters of an optimizer's groups. A scheduler changes a rate that is a tensor in place."""
-    return [
-        {key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
 
 
 class _Once:

@@ -200,12 +200,14 @@ class Scheduled(Module):
         super().__init__(Counting)
         self.rate_is_tensor = rate_is_tensor
         self.present: list[float] = []
+        self.steps: list[int] = []
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.present.append(float(self.trainer.optimizers[0].param_groups[0]["lr"]))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.rates.append(float(optimizer.param_groups[0]["lr"]))
+        self.steps.append(self.trainer.global_step)
 
     def configure_optimizers(self) -> Any:
         rate: Any = torch.tensor(1.0) if self.rate_is_tensor else 1.0
@@ -233,6 +235,7 @@ def test_an_update_has_the_learning_rate_of_its_gradients_step(
     module = Scheduled(rate_is_tensor)
     strategy = fit(module, max_epochs=1, lags=lags(its))
     assert module.rates == [0.5**step for step in range(6)]
+    assert module.steps == list(range(6)), "a hook that asks for the step gets the same answer in all trainers"
     assert module.present == [0.5**step for step in range(1, 7)]
     assert strategy.optimizers[0].param_groups[0]["count"] == 6, "the optimizer's own is no setting of a step"
 
