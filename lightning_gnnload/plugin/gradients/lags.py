@@ -6,7 +6,7 @@ run with bounded staleness has beyond its settings: who waits until as many are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -38,23 +38,6 @@ def check_lags(lags: object, staleness: object, *, switching: bool) -> None:
         )
 
 
-def lags_in(checkpoint: Mapping[str, Any], path: str, *, staleness: int, num_trainers: int) -> Tensor:
-    """Reads the lags that a run is to repeat. Raises RoleConfigError: there are none, or they are of another job."""
-    lags = checkpoint.get(CHECKPOINT_KEY)
-    if lags is None:
-        raise RoleConfigError(
-            f"lags={path!r}: this checkpoint has no lags. Run FactoredStrategy(staleness=..., lags={RECORD!r}), and "
-            f"give the last checkpoint of that run."
-        )
-    most = max(lags[lags != _UNKNOWN].tolist(), default=0)
-    if len(lags) != num_trainers or most > staleness:
-        raise RoleConfigError(
-            f"lags={path!r}: recorded by {len(lags)} trainers with lags of up to {most}, but this run has "
-            f"{num_trainers} trainers and staleness={staleness}. Use the settings of the run that recorded them."
-        )
-    return lags
-
-
 class Lags:
     """Records one trainer's lags by global step, and knows those that it is to repeat.
 
@@ -75,6 +58,46 @@ class Lags:
     def __init__(self, past: Tensor | None = None, repeated: Tensor | None = None) -> None:
         self._repeated = [] if repeated is None else repeated.tolist()
         self._recorded: dict[int, int] = {} if past is None else dict(enumerate(past.tolist()))
+
+    @classmethod
+    def of(
+        cls,
+        setting: str | None,
+        *,
+        trainer: int,
+        num_trainers: int,
+        staleness: int,
+        past: Tensor | None,
+        load: Callable[[str], Mapping[str, Any]],
+    ) -> Lags | None:
+        """Opens what the setting says, for one trainer; None where nothing is recorded.
+
+        Args:
+            past: all trainers' lags in the checkpoint that the run is resumed from, if it has any.
+            load: reads a checkpoint.
+
+        Raises:
+            RoleConfigError: the checkpoint to repeat has no lags, or those of another job.
+        """
+        if setting is None:
+            return None
+        # Another number of trainers made other slices: its lags are of no use, and count as unknown.
+        own_past = past[trainer] if past is not None and len(past) == num_trainers else None
+        if setting == RECORD:
+            return cls(own_past)
+        lags = load(setting).get(CHECKPOINT_KEY)
+        if lags is None:
+            raise RoleConfigError(
+                f"lags={setting!r}: this checkpoint has no lags. Run FactoredStrategy(staleness=..., lags={RECORD!r}), "
+                f"and give the last checkpoint of that run."
+            )
+        most = max(lags[lags != _UNKNOWN].tolist(), default=0)
+        if len(lags) != num_trainers or most > staleness:
+            raise RoleConfigError(
+                f"lags={setting!r}: recorded by {len(lags)} trainers with lags of up to {most}, but this run has "
+                f"{num_trainers} trainers and staleness={staleness}. Use the settings of the run that recorded them."
+            )
+        return cls(own_past, lags[trainer])
 
     def wanted(self, step: int) -> int | None:
         """Returns the lag to wait for, None for any. Raises StalenessError: it was not recorded."""

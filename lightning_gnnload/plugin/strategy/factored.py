@@ -24,7 +24,7 @@ from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, RECORD, Lags, check_lags, lags_in
+from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags, check_lags
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
@@ -354,9 +354,15 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         contributions = self._switch.contributions if self._switch is not None else None
         reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
         after_step = self._switch.after_update if self._switch is not None else lambda: None
-        self._updates = DelayedUpdates(
-            self, super().optimizer_step, reduction, lags=self._own_lags(), after_step=after_step
+        lags = Lags.of(
+            self.lags,
+            trainer=self.global_rank,
+            num_trainers=self.world_size,
+            staleness=self.staleness,
+            past=self._past_lags,
+            load=self.checkpoint_io.load_checkpoint,
         )
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, lags=lags, after_step=after_step)
         self._updates.begin(self.model)
         self.staleness_stats = reduction.stats
 
@@ -376,20 +382,6 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         checkpoint = super().load_checkpoint(*args, **kwargs)
         self._past_lags = checkpoint.get(CHECKPOINT_KEY)
         return checkpoint
-
-    def _own_lags(self) -> Lags | None:
-        """Where lags are recorded, those of this trainer."""
-        if self.lags is None:
-            return None
-        past, repeated = self._past_lags, None
-        if self.lags != RECORD:
-            checkpoint = self.checkpoint_io.load_checkpoint(self.lags)
-            repeated = lags_in(checkpoint, self.lags, staleness=self.staleness, num_trainers=self.world_size)
-        own = self.global_rank
-        return Lags(
-            past=past[own] if past is not None and len(past) == self.world_size else None,
-            repeated=repeated[own] if repeated is not None else None,
-        )
 
     @property
     def num_updates(self) -> int:
