@@ -148,7 +148,7 @@ class SavesAt(Callback):
 
 @pytest.mark.parametrize("hook", ["on_before_zero_grad", "on_after_backward", "on_before_optimizer_step"])
 def test_state_cannot_be_had_in_the_middle_of_a_step(hook: str) -> None:
-    """There, a newer gradient would be applied before the one that was handed out."""
+    """There, a newer gradient would be applied before the one that is due."""
     with pytest.raises(StalenessError, match="on_train_batch_end or later"):
         fit(Module(), SavesAt(hook))
 
