@@ -260,6 +260,18 @@ def set_global_step(trainer: pl.Trainer, step: int) -> None:
     progress.ready = progress.completed = step
 
 
+@contextmanager
+def at_global_step(trainer: pl.Trainer, step: int) -> Iterator[None]:
+    """Has ``trainer.global_step`` say ``step`` meanwhile."""
+    progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
+    ready, completed = progress.ready, progress.completed
+    set_global_step(trainer, step)
+    try:
+        yield
+    finally:
+        progress.ready, progress.completed = ready, completed
+
+
 def reads_loader_itself(module: pl.LightningModule) -> bool:
     """Whether ``training_step`` takes an iterator over the loader instead of a mini-batch."""
     takes = pl.utilities.signature_utils.is_param_in_hook_signature

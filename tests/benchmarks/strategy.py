@@ -8,6 +8,7 @@ from tests.benchmarks import parts
 
 PARTS = {
     "jitter": "Bounded staleness: late steps hidden",
+    "jitter_learning": "Bounded staleness: what is learned",
     "switching": "Dynamic switching: idle samplers train",
     "transport": "The queue beside a loader in process",
     "resources": "Cores by role",

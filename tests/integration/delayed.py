@@ -1,4 +1,4 @@
-"""What bounded staleness means, as a plain loop: no DDP, no Lightning, no processes."""
+"""What bounded staleness means, as a plain loop that is told the lags: no DDP, no Lightning, no processes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,18 @@ Gradient = list[Tensor | None]
 
 
 class Replica:
-    """One trainer's model and optimizer."""
+    """One trainer's model and optimizer, and the averages that it has not applied, with the settings they came with.
+
+    Attributes:
+        trace: a digest of the weights after each batch.
+        average: of these weights, moving.
+    """
 
     def __init__(self, case: Case) -> None:
         self.case = case
+        self.unapplied: deque[tuple[Gradient, dict[str, Any]]] = deque()
+        self.trace: list[str] = []
+        self.average: Tensor | None = None
         self.net = network(case)
         self.parameters = list(self.net.parameters())
         self.optimizer = OPTIMIZERS[case.optimizer](self.parameters)
@@ -30,7 +38,25 @@ class Replica:
             loss = loss_of(self.net, batch_of(epoch, step, rank)) / self.case.accumulate
         loss.backward()
 
-    def apply(self, gradient: Gradient) -> None:
+    def receive(self, gradient: Gradient) -> None:
+        (group,) = self.optimizer.param_groups
+        self.unapplied.append((gradient, {key: value for key, value in group.items() if key != "params"}))
+
+    def apply(self, num_left: int) -> None:
+        (group,) = self.optimizer.param_groups
+        while len(self.unapplied) > num_left:
+            gradient, settings = self.unapplied.popleft()
+            present = {key: group[key] for key in settings}
+            group.update(settings)
+            self._apply(gradient)
+            group.update(present)
+
+    def watch(self) -> None:
+        weights: Any = nn.utils.parameters_to_vector(self.parameters).detach()
+        self.trace.append(digest([weights]))
+        self.average = weights.clone() if self.average is None else self.average.lerp(weights, 0.1)
+
+    def _apply(self, gradient: Gradient) -> None:
         kept = [parameter.grad for parameter in self.parameters]  # of batches that still accumulate
         for parameter, its in zip(self.parameters, gradient, strict=True):
             parameter.grad = None if its is None else its.clone()
@@ -45,20 +71,21 @@ class Replica:
 
 
 class Reference:
-    """All trainers, in step: an update applies the average gradient of ``case.staleness`` updates ago.
+    """All trainers: each applies the same averages in the same order, as late as the lags say, and no later than
+    ``case.staleness`` updates.
+
+    Args:
+        lags: of each trainer, by global step: the averages that it has not applied when the step begins.
 
     Attributes:
-        trace: a digest of the weights after each batch.
         weights: of each trainer, in the end.
     """
 
-    def __init__(self, case: Case, num_trainers: int) -> None:
+    def __init__(self, case: Case, lags: list[list[int]]) -> None:
         self.case = case
-        self.replicas = [Replica(case) for _ in range(num_trainers)]
-        self.in_flight: deque[Gradient] = deque()
+        self.lags = lags
+        self.replicas = [Replica(case) for _ in lags]
         self.num_updates = 0
-        self.trace: list[str] = []
-        self.average: Tensor | None = None
         for epoch in range(case.num_epochs):
             if self._epoch(epoch):
                 break
@@ -72,6 +99,7 @@ class Reference:
             updates = (step + 1) % case.accumulate == 0 or is_last
             for rank, replica in enumerate(self.replicas):
                 if step % case.accumulate == 0:
+                    replica.apply(self.lags[rank][self.num_updates])
                     replica.optimizer.zero_grad()
                 if step != case.silent_at:
                     replica.backward(epoch, step, rank)
@@ -84,7 +112,8 @@ class Reference:
                 self._schedule("step")
             if is_last:
                 self._schedule("epoch")
-            self._watch()
+            for replica in self.replicas:
+                replica.watch()
             stops = self.num_updates == case.stop_at
             validates = case.validate_every and (stops or (step + 1) % case.validate_every == 0)
             if stops or validates or (updates and case.save_every and self.num_updates % case.save_every == 0):
@@ -96,20 +125,16 @@ class Reference:
     def _update(self) -> None:
         gradients = [[parameter.grad for parameter in replica.parameters] for replica in self.replicas]
         share = 1.0 / len(gradients)
-        self.in_flight.append(
-            [None if each[0] is None else sum(its * share for its in each) for each in zip(*gradients, strict=True)]
-        )
-        if len(self.in_flight) > self.case.staleness:
-            self._apply_oldest()
-
-    def _apply_oldest(self) -> None:
-        gradient = self.in_flight.popleft()
+        average = [
+            None if each[0] is None else sum(its * share for its in each) for each in zip(*gradients, strict=True)
+        ]
         for replica in self.replicas:
-            replica.apply(gradient)
+            replica.receive(average)
+            replica.apply(self.case.staleness)
 
     def _flush(self) -> None:
-        while self.in_flight:
-            self._apply_oldest()
+        for replica in self.replicas:
+            replica.apply(0)
         for replica in self.replicas[1:] if self.case.ddp.get("broadcast_buffers", True) else []:
             for buffer, first in zip(replica.net.buffers(), self.replicas[0].net.buffers(), strict=True):
                 buffer.copy_(first)
@@ -119,8 +144,3 @@ class Reference:
             for replica in self.replicas:
                 replica.optimizer._opt_called = True  # else it warns of a delay that is meant
                 replica.scheduler.step()
-
-    def _watch(self) -> None:
-        weights: Any = nn.utils.parameters_to_vector(self.replicas[0].parameters).detach()
-        self.trace.append(digest([weights]))
-        self.average = weights.clone() if self.average is None else self.average.lerp(weights, 0.1)

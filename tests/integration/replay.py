@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import torch
@@ -41,14 +40,13 @@ class Epochs:
 
 def replayed(settings: Settings, trainers: list[dict[str, Any]]) -> Tensor:
     """The final parameters, flat: each step averages the trainers' gradients with those that joined them, computed at
-    the versions they were; k steps later the optimizer applies that."""
+    the versions they were. When each trainer applies that changes no version."""
     seed_everything(3, verbose=False)
     model = Contributing(**settings.model)
     (optimizer,), (scheduling,) = model.configure_optimizers()
-    epochs, staleness = Epochs(settings, len(trainers)), settings.strategy.get("staleness", 0)
+    epochs = Epochs(settings, len(trainers))
     versions = [parameters_to_vector(model.parameters()).detach().clone()]
     joined = {(epoch, step): merging for epoch, step, merging in trainers[0]["merged"]}
-    in_flight: deque[Tensor] = deque()
 
     def gradient(epoch: int, number: int, version: int) -> Tensor:
         vector_to_parameters(versions[version].clone(), model.parameters())
@@ -67,15 +65,11 @@ def replayed(settings: Settings, trainers: list[dict[str, Any]]) -> Tensor:
     for epoch, step, _, is_contributed in trainers[0]["steps"]:
         if not is_contributed:
             gradients = [
-                gradient(epoch, step * len(trainers) + rank, len(versions) - 1)
+                gradient(epoch, step * len(trainers) + rank, record["versions"][len(versions) - 1])
                 for rank, record in enumerate(trainers)
                 if [epoch, step] not in record["left_out"]
             ]
             gradients += [gradient(epoch, number, version) for number, version in joined[epoch, step]]
-            in_flight.append(torch.stack(gradients).mean(0))
-        if not is_contributed and len(in_flight) > staleness:
-            apply(in_flight.popleft())
-        while in_flight and step == epochs.num_steps - 1:
-            apply(in_flight.popleft())
+            apply(torch.stack(gradients).mean(0))
         scheduling["scheduler"].step()
     return versions[-1]

@@ -32,7 +32,8 @@ def test_no_trainer_is_ever_more_than_the_bound_ahead_of_the_slowest(tmp_path: P
         assert int((folder / "seen").read_text()) == LATE_STEP + bound
         assert read(folder, "finished") == [40, 40]
         early, late = (json.loads((folder / f"stats-{rank}").read_text()) for rank in range(2))
-        assert early["max_ahead"] == early["max_lag"] == late["max_lag"] == bound
+        assert early["max_ahead"] == early["max_lag"] == bound
+        assert late["max_lag"] <= bound
         assert early["wait_ms"] > 900
         assert late["wait_ms"] < early["wait_ms"] / 2
 

@@ -1,14 +1,16 @@
-"""DelayedReduction: a DDP communication hook that hands out the average gradient of k steps ago.
+"""DelayedReduction: a DDP communication hook whose averages may be applied up to k steps late, and no later.
 
-At step t, the hook starts an asynchronous all-reduce of the step's gradients and hands out the average of step t - k,
-whose all-reduce has had k steps' time: a trainer that is late for less than that delays nobody, and none gets more than
-k steps ahead of the slowest. With k = 0 and contributions it averages at once.
+At step t, the hook starts an asynchronous all-reduce of the step's gradients, and waits for nothing. Its average may be
+applied as soon as it has come, and must be before step t + k + 1 begins: a trainer that is late for less than k steps
+delays nobody, and none gets more than k steps ahead of the slowest. All trainers apply the same averages in the same
+order, so that their parameters pass through the same versions, bit for bit; they only do so at times of their own.
 
 Each step has two collectives, in process groups of their own, which never mix with Lightning's: its gradients, a buffer
-for each of DDP's buckets, and its control words, a few integers on the CPU. What the words say is acted upon when the
-step is handed out, hence at the same step in every trainer.
+for each of DDP's buckets, and its control words, a few integers on the CPU. What the words of step t say is acted upon
+at the end of step t + k, hence at the same step in every trainer, however early the average was applied.
 
-Source: DSP (PPoPP'23), section 5, and GNNLab (EuroSys'22), section 5.2, for bounded asynchrony.
+Source: Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server (NeurIPS 2013), for
+the bound; DSP (PPoPP'23), section 5, and GNNLab (EuroSys'22), section 5.2, for bounded asynchrony on graphs.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ class StalenessStats:
         flushed: those of them that were done by a flush.
         lag: updates between the parameters that the newest update's gradient was computed with and those that it was
             applied to; at most k.
+        mean_lag: of all updates so far.
         max_lag: the largest ``lag`` so far.
         ahead: steps that this trainer has launched and, as far as it knows, the slowest has not, after its newest step;
             at most k.
@@ -51,6 +54,7 @@ class StalenessStats:
     applied: int = 0
     flushed: int = 0
     lag: int = 0
+    mean_lag: float = 0.0
     max_lag: int = 0
     ahead: int = 0
     max_ahead: int = 0
@@ -64,10 +68,6 @@ class BucketPlace(NamedTuple):
     begin: int
     size: torch.Size
     stride: tuple[int, ...]
-
-    def flat(self, bucket: Tensor) -> Tensor:
-        """Views the parameter's part of ``bucket``."""
-        return bucket[self.begin : self.begin + self.size.numel()]
 
     def shaped(self, bucket: Tensor) -> Tensor:
         """Views the parameter's part of ``bucket`` in the parameter's shape."""
@@ -93,6 +93,7 @@ def places_in(bucket: dist.GradBucket) -> Iterator[BucketPlace]:
 MAX_ANNOUNCED = 16
 """Trainer 0 can announce at most so many integers with a step."""
 _NUM_WORDS = 4 + MAX_ANNOUNCED  # who asks to stop, and to save; flushes; how many are announced, and these
+_FLUSHES = 2
 
 
 class GradientTerm(NamedTuple):
@@ -119,11 +120,8 @@ class ExtraGradients(Protocol):
         """Asked in trainer 0, once a step: at most ``MAX_ANNOUNCED`` integers for all trainers."""
 
     def announced(self, launch: int, words: list[int]) -> None:
-        """Told in every trainer, when ``launch`` is handed out: what trainer 0 announced with it, maybe nothing.
-
-        Launches are counted from 0 over a fit. At k > 0, steps later than ``launch`` have been launched by then: at
-        most k, and as many in every trainer.
-        """
+        """Told in every trainer, k launches after ``launch`` or at a flush: what trainer 0 announced with it, maybe
+        nothing. Launches are counted from 0 over a fit."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class _Bucket:
 
 @dataclass
 class Launch:
-    """The gradients and control words of one step, from the backward pass to the optimizer.
+    """The gradients and control words of one step, from the backward pass to the optimizer and to the bound.
 
     Attributes:
         number: counted from 0 over a fit.
@@ -158,6 +156,11 @@ class Launch:
     told: dist.Work
     buckets: list[_Bucket] = field(default_factory=list)
 
+    @property
+    def has_come(self) -> bool:
+        """Whether neither the host nor a device would wait for the averages."""
+        return self.told.is_completed() and all(bucket.work.is_completed() for bucket in self.buckets)
+
     def wait(self) -> None:
         """Waits until all trainers have launched this step; on CUDA the device waits for the averages, not the host."""
         self.told.wait()
@@ -166,17 +169,10 @@ class Launch:
 
     def gradients(self) -> dict[Parameter, Tensor]:
         """Returns the averages as an optimizer needs them: shaped, and laid out as DDP does it."""
-        return {place.parameter: place.shaped(average) for place, average in self._averages()}
-
-    def segments(self) -> dict[Parameter, Tensor]:
-        """Returns the averages as a bucket needs them: flat. DDP makes its buckets anew after the first step, so that
-        another step's bucket need not hold the same parameters."""
-        return {place.parameter: place.flat(average) for place, average in self._averages()}
-
-    def _averages(self) -> Iterator[tuple[BucketPlace, Tensor]]:
-        for bucket in self.buckets:
-            average = bucket.average()
-            yield from ((place, average) for place in bucket.places)
+        averages = (
+            (place, average) for bucket in self.buckets for average in [bucket.average()] for place in bucket.places
+        )
+        return {place.parameter: place.shaped(average) for place, average in averages}
 
 
 class DelayedReduction:
@@ -185,28 +181,25 @@ class DelayedReduction:
     Making one is a collective: it forms two process groups of all trainers.
 
     Args:
-        delay: k, steps between a gradient and its average's handing out.
+        staleness: k, the updates that a gradient may be late.
         timeout: of its collectives; None for torch's own.
         contributions: may add to the trainers' gradients.
 
     Attributes:
-        handed_out: whose average the last backward pass left in the parameters' gradients; None in the first k
-            after a flush, which leave zeros.
         stop_asked: set it to have all trainers stop at the same step.
         stop_agreed: some trainer had asked; turns true at the same step in all of them.
         save_asked, save_agreed: likewise, to save a checkpoint.
 
     Raises:
-        StalenessError: by a backward pass or flush, when trainers flushed after different steps.
+        StalenessError: by whatever yields averages, when trainers flushed after different steps.
     """
 
     def __init__(
-        self, delay: int, *, timeout: timedelta | None = None, contributions: ExtraGradients | None = None
+        self, staleness: int, *, timeout: timedelta | None = None, contributions: ExtraGradients | None = None
     ) -> None:
-        self.delay = delay
+        self.staleness = staleness
         self.contributions = contributions
         self.stats = StalenessStats()
-        self.handed_out: Launch | None = None
         self.stop_asked = self.stop_agreed = False
         self.save_asked = self.save_agreed = False
         with own_pairs(dist.get_world_size(), dist.get_backend()):
@@ -219,50 +212,79 @@ class DelayedReduction:
         self._num_flushes = 0
         # Launches by the last flush: a flush after another one, with no step between, must count for nothing.
         self._num_drained = 0
-        self._is_abandoned = False
+        self.is_abandoned = False
         self._current: Launch | None = None
-        self._answers: list[tuple[Future[Tensor], dist.GradBucket]] = []
-        self._in_flight: deque[Launch] = deque()
+        # Both oldest first. An average may be applied before the words that came with it may be acted upon.
+        self._unapplied: deque[Launch] = deque()
+        self._unheeded: deque[Launch] = deque()
 
     @property
     def is_drained(self) -> bool:
         """Whether no step has been launched since the last flush."""
         return self.stats.launched == self._num_drained
 
+    @property
+    def num_unapplied(self) -> int:
+        """Launches whose averages no optimizer has applied."""
+        return len(self._unapplied)
+
     def reduce(self, bucket: dist.GradBucket) -> Future[Tensor]:
         """Takes one bucket of a backward pass; DDP calls it for each of them, in order."""
         if self._current is None:
             self._current = self._begin()
         self._current.buckets.append(self._send(bucket, self._current))
-        devices: list[int | str | torch.device] = [bucket.buffer().device] if bucket.buffer().is_cuda else []
-        # Answered with the last bucket: to wait here would keep this step's later buckets from being sent.
-        answer: Future[Tensor] = Future(devices=devices or None)
-        self._answers.append((answer, bucket))
         if bucket.is_last():
-            self._in_flight.append(self._current)
+            self._unapplied.append(self._current)
+            self._unheeded.append(self._current)
             self._current = None
-            self._hand_out()
+        # At once, with the trainer's own gradients: nobody waits in a backward pass. Averages go to the optimizer.
+        devices: list[int | str | torch.device] = [bucket.buffer().device] if bucket.buffer().is_cuda else []
+        answer: Future[Tensor] = Future(devices=devices or None)
+        answer.set_result(bucket.buffer())
         return answer
 
+    def arrived(self) -> Iterator[Launch]:
+        """Yields the averages that have come and are to be applied now, oldest first; waits for none."""
+        while self._unapplied and self._unapplied[0].has_come:
+            yield self._finish(self._unapplied.popleft())
+
+    def awaited(self, num_left: int) -> Iterator[Launch]:
+        """Yields averages, oldest first, which are to be applied now; waits for each until ``num_left`` are left."""
+        while len(self._unapplied) > num_left:
+            yield self._finish(self._unapplied.popleft())
+
+    def heed(self, num_left: int) -> None:
+        """Acts upon the control words of all launches but the last ``num_left``, alike in all trainers."""
+        while len(self._unheeded) > num_left:
+            launch = self._unheeded.popleft()
+            stop, save, _, num_announced, *announced = launch.words.tolist()
+            self.stop_agreed |= stop > 0
+            self.save_agreed |= save > 0
+            if self.contributions is not None:
+                self.contributions.announced(launch.number, announced[:num_announced])
+        # Control words come back once the slowest trainer has launched their step: those that have not are ahead.
+        self.stats.ahead = sum(not launch.told.is_completed() for launch in self._unheeded)
+        self.stats.max_ahead = max(self.stats.max_ahead, self.stats.ahead)
+
     def drain(self) -> Iterator[Launch]:
-        """Yields the averages in flight, oldest first, for a flush. Every trainer must drain after the same step."""
-        self.handed_out = None
-        while self._in_flight:
-            yield self._finish(self._in_flight.popleft())
+        """Yields all averages that are left, for a flush. Every trainer must drain after the same step."""
+        for launch in self.awaited(0):
+            yield launch
             self.stats.flushed += 1
-        self.stats.ahead = 0
+        self.heed(0)
         self._num_flushes += 1
         self._num_drained = self.stats.launched
 
     def abandon(self) -> None:
         """Forgets what is in flight: after a failure, there may be nobody to wait for."""
-        self._in_flight.clear()
+        self._unapplied.clear()
+        self._unheeded.clear()
         self._num_drained = self.stats.launched
-        self._is_abandoned = True
+        self.is_abandoned = True
 
     def close(self) -> None:
         """Gives the process groups back, unless what was abandoned may still be under way in them."""
-        if not self._is_abandoned:
+        if not self.is_abandoned:
             dist.destroy_process_group(self._group)
             dist.destroy_process_group(self._control)
 
@@ -272,16 +294,24 @@ class DelayedReduction:
             dist.broadcast(tensor, src=0, group=self._group)
 
     def agree(self) -> None:
-        """Agrees on ``stop_asked`` at once, where no step will be handed out for some time. A collective."""
+        """Agrees on ``stop_asked`` at once, where no step will end for some time. A collective."""
         asked = torch.tensor([int(self.stop_asked)])
         dist.all_reduce(asked, group=self._control)
         self.stop_agreed |= asked.item() > 0
+
+    def gathered(self, numbers: Tensor) -> Tensor:
+        """Returns every trainer's ``numbers``, a row each; as many in all of them. A collective."""
+        rows = [torch.empty_like(numbers) for _ in range(self._world_size)]
+        dist.all_gather(rows, numbers, group=self._control)
+        return torch.stack(rows)
 
     def count_update(self, launch: Launch) -> None:
         """Counts the update when an optimizer has applied ``launch``."""
         self.stats.lag = self.stats.applied - launch.version
         self.stats.max_lag = max(self.stats.max_lag, self.stats.lag)
         self.stats.applied += 1
+        self.stats.mean_lag += (self.stats.lag - self.stats.mean_lag) / self.stats.applied
+        launch.buckets.clear()  # its words may be needed for k steps more, its averages no longer
 
     def _begin(self) -> Launch:
         taken, announced = None, []
@@ -311,28 +341,11 @@ class DelayedReduction:
         work = dist.all_reduce(total, group=self._group, async_op=True)
         return _Bucket(total, work, places, taken is not None)
 
-    def _hand_out(self) -> None:
-        """Answers DDP for all buckets of a step; waits only now that all of it is sent, so that no two wait for each
-        other."""
-        answers, self._answers = self._answers, []
-        self.handed_out = None
-        if len(self._in_flight) > self.delay:
-            self.handed_out = self._finish(self._in_flight.popleft())
-            segments = self.handed_out.segments()
-            for answer, bucket in answers:
-                answer.set_result(torch.cat([segments[parameter] for parameter in parameters_of(bucket)]))
-        else:
-            for answer, bucket in answers:
-                answer.set_result(torch.zeros_like(bucket.buffer()))
-        # Control words come back once the slowest trainer has launched their step: those that have not are ahead.
-        self.stats.ahead = sum(not launch.told.is_completed() for launch in self._in_flight)
-        self.stats.max_ahead = max(self.stats.max_ahead, self.stats.ahead)
-
     def _finish(self, launch: Launch) -> Launch:
         began = time.perf_counter()
         launch.wait()
         self.stats.wait_ms += (time.perf_counter() - began) * 1e3
-        stop, save, flushes, num_announced, *announced = launch.words.tolist()
+        flushes = launch.words[_FLUSHES].item()
         # One sum tells enough: where the counts differ, some trainer's own is not their average, and it raises.
         if flushes != launch.flushes * self._world_size:
             raise StalenessError(
@@ -340,10 +353,6 @@ class DelayedReduction:
                 f"them together {flushes} times, so their parameters differ now. With staleness > 0, checkpoints and "
                 f"state dicts must be made in all trainers at the same step, and should_stop be set in all of them."
             )
-        self.stop_agreed |= stop > 0
-        self.save_agreed |= save > 0
-        if self.contributions is not None:
-            self.contributions.announced(launch.number, announced[:num_announced])
         return launch
 
 

@@ -1,27 +1,30 @@
-"""DelayedUpdates: when gradients that come k steps late are applied.
+"""DelayedUpdates: when averaged gradients that may come k steps late are applied.
 
-A backward pass at step t hands out the average gradient of step t - k
-(:class:`.reduction.DelayedReduction`), and the optimizer applies it, clipped as ever. Around
-that stand two rules:
+A backward pass leaves a trainer's own gradient in the parameters and starts its reduction
+(:class:`.reduction.DelayedReduction`). Averages are applied in their order, clipped as ever, at three points:
 
-- Gate. In the first k steps nothing is handed out, and the optimizer does not step at all: zero gradients would still
-  move Adam's averages and decay weights.
-- Flush. Where parameters must be complete, what is in flight is applied, oldest first: at an epoch's last batch and at
-  ``max_steps``, when ``should_stop`` ends an epoch early, before validation, before a checkpoint, at the end of
-  training. After it, the optimizer has stepped as often as ``global_step`` says.
+- A step's begin applies those that have come by then, and waits for none. Where nobody is late that is all of them.
+- A step's end waits for the average of k steps ago, and applies it unless an earlier begin did.
+- A flush applies all, where parameters must be complete: at an epoch's last batch and at ``max_steps``, when
+  ``should_stop`` ends an epoch early, before validation, before a checkpoint, at the end of training. After it, the
+  optimizer has stepped as often as ``global_step`` says.
 
-An update uses the learning rate in force when it is applied, k steps after its gradient's; those of a flush use one and
-the same, at an epoch's last batch still that epoch's. Callbacks that read the parameters in mid-epoch find them up to
-k updates behind. The larger k, the smaller the learning rate must be.
+Trainers come to the same version of the parameters at different steps. That they come to the same, an update may depend
+on nothing that a trainer has by itself: it finds the learning rate, and all else in the optimizer's groups, and the
+global step of the step that computed its gradient. Where nobody is late, that is plain DDP. Callbacks that read the
+parameters in mid-epoch find them up to k updates behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import LBFGS, Optimizer
@@ -29,6 +32,8 @@ from torch.optim import LBFGS, Optimizer
 from lightning_gnnload.errors import RoleConfigError, StalenessError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.gradients.group_settings import GroupSettings
+from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, Launch, hook
 
 _ONE_HOOK = "DDP takes one communication hook, and staleness is one"
@@ -74,32 +79,50 @@ def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
 
 
 class DelayedUpdates:
-    """Applies the gradients that a delayed reduction hands out, in one trainer, for one fit.
+    """Applies the gradients that a delayed reduction averages, in one trainer, for one fit.
 
     Args:
         strategy: whose model and optimizer.
         step: applies the gradients there are: ``optimizer_step`` of Lightning's own strategy.
-        reduction: hands them out.
+        reduction: averages them.
+        lags: of the run, where they are recorded.
+        after_step: called once a step, when the parameters that the next one starts from are there.
     """
 
     def __init__(
-        self, strategy: pl.strategies.DDPStrategy, step: Callable[..., Any], reduction: DelayedReduction
+        self,
+        strategy: pl.strategies.DDPStrategy,
+        step: Callable[..., Any],
+        reduction: DelayedReduction,
+        *,
+        lags: Lags | None = None,
+        after_step: Callable[[], None] = lambda: None,
     ) -> None:
         self.reduction = reduction
         self._strategy = strategy
         self._step = step
+        self._lags = lags
+        self._after_step = after_step
         self._syncs_buffers = False
         self._is_stepping = False
+        self._is_between_steps = True
+        self._has_after_step = False
         self._has_saved = False
         # Those that got a gradient. A static graph's unused parameters are in DDP's buckets too, as zeros, which would
         # still move them.
-        self._trained: list[Parameter] = []
+        self._trained: set[Parameter] = set()
+        self._launched_at: deque[int] = deque()  # global steps of launches that no optimizer has applied
         self._undo = ExitStack()
 
     def begin(self, model: DistributedDataParallel) -> None:
         """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0. Buffers, such as
         BatchNorm's, that DDP would have broadcast in each step are broadcast by flushes."""
         model.register_comm_hook(self.reduction, hook)
+        if pl.utilities.model_helpers.is_overridden("on_after_backward", self.module, pl.LightningModule):
+            pl.utilities.rank_zero.rank_zero_warn(
+                f"{type(self.module).__name__}.on_after_backward sees the gradients of one trainer, and what it "
+                f"changes in them changes no update. Those of all trainers are there in on_before_optimizer_step."
+            )
         self._syncs_buffers, model.broadcast_buffers = model.broadcast_buffers, False
         trainer = self.trainer
         self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
@@ -119,30 +142,48 @@ class DelayedUpdates:
     def trainer(self) -> pl.Trainer:
         return self.module.trainer
 
+    @cached_property
+    def _settings(self) -> GroupSettings:
+        return GroupSettings(self._strategy.optimizers[0])  # which is not there yet when this object is made
+
+    def before_step(self) -> None:
+        """Applies what has come, before the first forward pass of a step."""
+        if not self._is_between_steps:
+            return  # amid gradient accumulation, whose forward passes share their parameters
+        self._is_between_steps = False
+        number, reduction = self.trainer.global_step, self.reduction
+        wanted = self._lags.wanted(number) if self._lags is not None else None
+        self._apply(reduction.arrived() if wanted is None else reduction.awaited(wanted))
+        if self._lags is not None:
+            self._lags.record(number, reduction.num_unapplied)
+        self._end_step()
+
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], *, passes_over: bool = False, **kwargs: Any
     ) -> Any:
-        """Runs one step of Lightning's: forward, backward, and the update with what was handed out, if anything was.
+        """Runs one step of Lightning's: forward, backward, and the update that is due.
 
         Args:
             passes_over: the closure computes no gradient, as samplers have trained this step: there is no update.
         """
-        num_launched = self.reduction.stats.launched
+        bound, num_launched = self.reduction.staleness, self.reduction.stats.launched
+        optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they may go first
         with self._stepping():
             result = closure()
-            if passes_over:
-                optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
-            elif self.reduction.stats.launched == num_launched:
+            if self.reduction.stats.launched > num_launched:
+                self._trained = {each for each in self.module.parameters() if each.grad is not None}
+                self._settings.launch()
+                self._launched_at.append(self.trainer.global_step)
+                self._apply(self.reduction.awaited(bound), result, **kwargs)
+                self.reduction.heed(bound)
+            elif not passes_over:
                 self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
-            else:
-                self._trained = [each for each in self.module.parameters() if each.grad is not None]
-                if self.reduction.handed_out is not None:
-                    self._apply(optimizer, self.reduction.handed_out, result, **kwargs)
-                else:
-                    optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they go first
+        self._is_between_steps = self._has_after_step = True
         # Known alike in all trainers, as a flush must be: a trainer's own wish to stop would not be.
         if self.reduction.stop_agreed or compat.is_last_step(self.trainer):
             self.flush()
+        if self.reduction.is_drained or not bound:
+            self._end_step()
         return result
 
     def flush(self) -> None:
@@ -158,22 +199,12 @@ class DelayedUpdates:
                 "the model's state was asked for between a backward pass and its update, where delayed gradients "
                 "cannot be completed. Ask for it, or save a checkpoint, in on_train_batch_end or later."
             )
-        optimizer = self._strategy.optimizers[0]
         # Validation and checkpoints may have turned these off; an update must be as any other.
-        with self._stepping(), _training(self.trainer), torch.inference_mode(False), torch.enable_grad():
-            # Validation may begin amid gradient accumulation, whose gradients so far must survive the flush.
-            kept = [(parameter, parameter.grad) for parameter in self.module.parameters()]
-            for parameter, _ in kept:
-                parameter.grad = None
-            for launch in self.reduction.drain():
-                gradients = launch.gradients()
-                for parameter in self._trained:
-                    parameter.grad = gradients.get(parameter)
-                self._apply(optimizer, launch, None)
-            for parameter, gradient in kept:
-                parameter.grad = gradient
+        with _training(self.trainer), torch.inference_mode(False), torch.enable_grad():
+            self._apply(self.reduction.drain())
             if self._syncs_buffers:
                 self.reduction.broadcast(self.module.buffers())
+        self._end_step()
         self.apply_stop_request()
 
     def apply_stop_request(self) -> None:
@@ -181,19 +212,28 @@ class DelayedUpdates:
         if self.reduction.stop_agreed:
             compat.end_by_sigterm(self.trainer)
 
-    def _apply(self, optimizer: Optimizer, launch: Launch, result: Any, **kwargs: Any) -> None:
-        evaluations = 0
+    def _apply(self, launches: Iterable[Launch], result: Any = None, **kwargs: Any) -> None:
+        optimizer = self._strategy.optimizers[0]
+        # The trainer's own gradients stay: validation may flush amid accumulation, which goes on with them.
+        kept = [(parameter, parameter.grad) for parameter in self.module.parameters()]
+        with self._stepping():
+            for launch in launches:
+                gradients = launch.gradients()
+                for parameter, _ in kept:
+                    parameter.grad = gradients.get(parameter) if parameter in self._trained else None
+                with (
+                    self._settings.of_oldest_launch(),
+                    compat.at_global_step(self.trainer, self._launched_at.popleft()),
+                ):
+                    self._step(optimizer, _Once(result, self.reduction.staleness, optimizer), **kwargs)
+                self.reduction.count_update(launch)
+        for parameter, gradient in kept:
+            parameter.grad = gradient
 
-        def evaluated() -> Any:
-            nonlocal evaluations
-            evaluations += 1
-            if evaluations > 1:
-                raise _evaluates_again(self.reduction.delay, optimizer)
-            return result
-
-        # The loss was computed before: who asks for it again wants it at other parameters, and would get the old one.
-        self._step(optimizer, evaluated, **kwargs)
-        self.reduction.count_update(launch)
+    def _end_step(self) -> None:
+        if self._has_after_step:
+            self._has_after_step = False
+            self._after_step()
 
     def save_if_agreed(self) -> None:
         """Saves a checkpoint after a step, once all trainers know that SLURM will end the job; SLURM ends it once."""
@@ -204,13 +244,20 @@ class DelayedUpdates:
     def _ask_to_save(self) -> None:
         self.reduction.save_asked = True
 
+    def lags_of_all(self) -> Tensor | None:
+        """Returns the recorded lags of all trainers, a row each, up to the step under way; a collective. None where
+        there are none, or after a failure."""
+        if self._lags is None or self.reduction.is_abandoned:
+            return None
+        return self.reduction.gathered(self._lags.upto(self.trainer.global_step))
+
     @contextmanager
     def _stepping(self) -> Iterator[None]:
-        self._is_stepping = True
+        outer, self._is_stepping = self._is_stepping, True
         try:
             yield
         finally:
-            self._is_stepping = False
+            self._is_stepping = outer
 
 
 class _FlushFirst(pl.Callback):
@@ -222,7 +269,7 @@ class _FlushFirst(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         self._updates.save_if_agreed()
-        staleness = self._updates.reduction.delay
+        staleness = self._updates.reduction.staleness
         if staleness and not self._has_warned and (binding := compat.collectives_each_step(trainer)):
             self._has_warned = True
             pl.utilities.rank_zero.rank_zero_warn(
@@ -240,6 +287,12 @@ class _FlushFirst(pl.Callback):
 
     def on_train_end(self, *_: Any) -> None:
         self._updates.flush()
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if (lags := self._updates.lags_of_all()) is not None:
+            checkpoint[CHECKPOINT_KEY] = lags
 
     def on_exception(self, *_: Any) -> None:
         self._updates.reduction.abandon()
@@ -263,6 +316,20 @@ def _training(trainer: pl.Trainer) -> Iterator[None]:
         yield
     finally:
         trainer.state.stage = stage
+
+
+class _Once:
+    """The closure of an update, whose loss was computed before: who asks for it again wants it at other parameters."""
+
+    def __init__(self, result: Any, staleness: int, optimizer: Optimizer) -> None:
+        self._result, self._staleness, self._optimizer = result, staleness, optimizer
+        self._is_asked = False
+
+    def __call__(self) -> Any:
+        if self._is_asked:
+            raise _evaluates_again(self._staleness, self._optimizer)
+        self._is_asked = True
+        return self._result
 
 
 def _evaluates_again(staleness: int, optimizer: Optimizer) -> RoleConfigError:

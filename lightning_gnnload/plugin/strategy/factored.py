@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
@@ -23,6 +24,7 @@ from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
+from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags, check_lags
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
@@ -58,9 +60,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
             mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
             decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
-        staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
-            0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
-            ``staleness_stats``.
+        staleness: optimizer steps that a gradient may be late at most, so that a trainer that is late for less delays
+            nobody; 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
             join the trainers'. They are at most ``max(staleness, 1)`` updates late: see :mod:`.switching` and
             ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
@@ -82,6 +83,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         setup_timeout_s: how long a sampler may get nowhere before its first mini-batch, in the data module's ``setup``
             or in opening features; then it counts as lost. Rows that are cached and mini-batches that are sampled
             ahead count as progress, however long they take. What ``setup`` does is not seen.
+        lags: with ``staleness``, ``"record"`` keeps in checkpoints how late each trainer's gradients were, which
+            depends on time alone; the path of such a checkpoint repeats the run that saved it, bit for bit.
         takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
             stopped, raised): the others take its work over, or the trainers sample themselves. Else the job ends.
         **ddp: arguments of Lightning's DDPStrategy.
@@ -108,6 +111,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
         setup_timeout_s: float = 1800.0,
+        lags: str | None = None,
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
@@ -118,6 +122,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if not isinstance(switching, bool):
             raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
         check_staleness(staleness, ddp, switching=switching)
+        check_lags(lags, staleness, switching=switching)
         if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
             raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}
@@ -132,6 +137,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.queue_memory_bytes = queue_memory_bytes
         self.role_decision: RoleDecision | None = None
         self.staleness = staleness
+        self.lags = lags
         self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
         self.cores: Collection[int] = ()  # of this rank alone, while it runs
         self._depth_by_memory = queue_depth == "auto"
@@ -144,6 +150,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
         self._updates: DelayedUpdates | None = None
+        self._past_lags: Tensor | None = None  # of the checkpoint that a fit is resumed from
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
@@ -346,19 +353,35 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         # With switching alone, the hook delays nothing; it is there to take the contributions in.
         contributions = self._switch.contributions if self._switch is not None else None
         reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
-        self._updates = DelayedUpdates(self, super().optimizer_step, reduction)
+        after_step = self._switch.after_update if self._switch is not None else lambda: None
+        lags = Lags.of(
+            self.lags,
+            trainer=self.global_rank,
+            num_trainers=self.world_size,
+            staleness=self.staleness,
+            past=self._past_lags,
+            load=self.checkpoint_io.load_checkpoint,
+        )
+        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, lags=lags, after_step=after_step)
         self._updates.begin(self.model)
         self.staleness_stats = reduction.stats
 
     def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
         if self._updates is None:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
-        result = self._updates.optimizer_step(
+        return self._updates.optimizer_step(
             optimizer, closure, model=model, passes_over=self.passes_over_step, **kwargs
         )
-        if self._switch is not None:
-            self._switch.after_update()
-        return result
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self._updates is not None:
+            self._updates.before_step()
+        super().on_train_batch_start(batch, batch_idx)
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        checkpoint = super().load_checkpoint(*args, **kwargs)
+        self._past_lags = checkpoint.get(CHECKPOINT_KEY)
+        return checkpoint
 
     @property
     def num_updates(self) -> int:
@@ -399,6 +422,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self._updates is not None:
             self._updates.end()
             self._updates = None
+        self._past_lags = None
         if self._switch is not None:
             self._switch.close()
             self._switch = None

@@ -1,14 +1,17 @@
-"""Fits under FactoredStrategy(staleness=k): each case's trace of weights, updates and waits, a file a trainer.
+"""Fits under FactoredStrategy(staleness=k): each case's trace of weights, updates and lags, a file a trainer.
 
 Arguments: how, num_devices, names of cases (all when there are none). The batches are functions
-of (epoch, step, rank), whatever the loader yields, so that a plain loop can have the same.
+of (epoch, step, rank), whatever the loader yields, so that a plain loop can have the same. Steps are late at random, so
+that trainers are at different versions of the parameters.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import random
 import sys
+import time
 import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -25,6 +28,7 @@ from lightning_gnnload import FactoredStrategy
 from tests.integration.scripts.toy import digest
 
 NUM_BATCHES = 9
+LATE_S, LATE_SHARE = 0.006, 0.25
 OPTIMIZERS: dict[str, Any] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9),
     "adam": lambda parameters: torch.optim.Adam(parameters, lr=0.02, weight_decay=0.1),
@@ -49,6 +53,7 @@ class Case:
         silent_at: batch of each epoch whose training step returns None.
         has_buffers: the model has BatchNorm.
         has_unused: the model has parameters that no loss depends on.
+        repeats: the checkpoint of a case that this one repeats.
         ddp: arguments of DDP.
     """
 
@@ -66,6 +71,7 @@ class Case:
     silent_at: int = -1
     has_buffers: bool = False
     has_unused: bool = False
+    repeats: str = ""
     ddp: dict[str, Any] = field(default_factory=dict)
 
 
@@ -95,6 +101,8 @@ CASES = {
     "unused": Case(1, "adam", has_unused=True, ddp={"static_graph": True}),
     "buffers": Case(has_buffers=True, validate_every=4),
     "own_buffers": Case(has_buffers=True, ddp={"broadcast_buffers": False}),
+    "recorded": Case(3, "adam", scheduler="step", accumulate=2, clip=("norm", 0.05), save_every=5),
+    "repeated": Case(3, "adam", scheduler="step", accumulate=2, clip=("norm", 0.05), repeats="recorded/step=10.ckpt"),
 }
 
 
@@ -127,10 +135,19 @@ class Module(LightningModule):
         self.net = network(case)
         self.num_updates = 0
         self.num_hooks = 0
+        self.lags: list[list[int]] | None = None
+
+    def on_train_start(self) -> None:
+        self.lateness = random.Random(f"{self.global_rank} {self.case.repeats}")
+
+    def on_train_end(self) -> None:
+        updates = self.trainer.strategy._updates  # type: ignore[attr-defined]
+        self.lags = updates.lags_of_all().tolist() if updates is not None else None
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor | None:
         if batch_idx == self.case.silent_at:
             return None
+        time.sleep(LATE_S * (self.lateness.random() < LATE_SHARE))
         return loss_of(self.net, batch_of(self.current_epoch, batch_idx, self.global_rank))
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
@@ -199,7 +216,8 @@ def run(name: str, case: Case, folder: Path, devices: int) -> None:
     callbacks: list[Callback] = [watch]
     if case.save_every:
         callbacks.append(ModelCheckpoint(folder / name, "{step}", every_n_train_steps=case.save_every, save_top_k=-1))
-    strategy = FactoredStrategy(staleness=case.staleness, **case.ddp)
+    lags = str(folder / case.repeats) if case.repeats else "record" if case.staleness else None
+    strategy = FactoredStrategy(staleness=case.staleness, lags=lags, **case.ddp)
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"), False)
     trainer = Trainer(
         **off,
@@ -226,6 +244,7 @@ def run(name: str, case: Case, folder: Path, devices: int) -> None:
     assert watch.average is not None
     record = {
         "trace": watch.trace,
+        "lags": module.lags,
         "weights": digest(module.state_dict().values()),
         "final": [value.hex() for value in nn.utils.parameters_to_vector(module.parameters()).tolist()],
         "average": digest([watch.average]),

@@ -84,6 +84,7 @@ class Case:
     record: Callable[[], pl.LightningModule] = Recorder
     strategy: dict[str, Any] = field(default_factory=dict)
     by_name: bool = False
+    checkpoint: str = "step=7.ckpt"
 
 
 def save_every_7() -> list[Callback]:
@@ -127,10 +128,17 @@ FACTORED_ONLY = {
 }
 
 
+SAVING = {"max_epochs": 2, "limit_train_batches": 10}
 STALE_ONLY = {
-    # A checkpoint completes the updates: a run repeats another one's weights where it saves at the same steps.
-    "saving": Case({"max_epochs": 2}, callbacks=save_every_7),
-    "resumed_saving": Case({"max_epochs": 2}, callbacks=save_every_7, after=("resume",)),
+    # The order matters: the second goes on from a checkpoint of the first, with the lags that its last one has.
+    "saving": Case(
+        SAVING,
+        callbacks=lambda: [ModelCheckpoint(filename="saved-{step}", every_n_train_steps=5, save_top_k=-1)],
+        strategy={"lags": "record"},
+    ),
+    "resumed_saving": Case(
+        SAVING, after=("resume",), strategy={"lags": "saved-step=20.ckpt"}, checkpoint="saved-step=5.ckpt"
+    ),
 }
 
 
@@ -179,8 +187,8 @@ def run(case: Case, out: Path, devices: int, strategy: Any) -> None:
         options |= dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
         options |= {"num_sanity_val_steps": 0, "enable_checkpointing": saves}
     options |= {"accelerator": "cpu", "devices": devices, "strategy": strategy, "callbacks": callbacks}
-    # The checkpoints of "interrupted", one folder for each number of trainers.
-    checkpoint = out.parent / "checkpoints" / "step=7.ckpt" if "resume" in case.after else None
+    # The checkpoints of an earlier case, one folder for each number of trainers.
+    checkpoint = out.parent / "checkpoints" / case.checkpoint if "resume" in case.after else None
     for callback in callbacks:
         if isinstance(callback, ModelCheckpoint):
             callback.dirpath = str(out.parent / "checkpoints")
@@ -213,12 +221,14 @@ if __name__ == "__main__":
         for name in names or (ALL_CASES if num_trainers == 1 else WITH_TWO_TRAINERS):
             if name not in cases:
                 continue
-            case = cases[name]
+            case, out = cases[name], Path.cwd() / f"trainers-{num_trainers}" / name
             strategy: Any = kind
             if is_factored and not case.by_name:
                 staleness = 2 if kind == "stale" else 0
                 strategy = FactoredStrategy(num_samplers, staleness, start_method=start_method, **case.strategy)
+                if strategy.lags is not None and strategy.lags.endswith(".ckpt"):
+                    strategy.lags = str(out.parent / "checkpoints" / strategy.lags)
             if name == "union":
                 case.data = partial(toy_module, 32 // num_trainers)
-            run(case, Path.cwd() / f"trainers-{num_trainers}" / name, devices, strategy)
+            run(case, out, devices, strategy)
             print(os.environ.get("LOCAL_RANK"), num_trainers, name, flush=True)

@@ -126,6 +126,7 @@ class Watch(Callback):
     def __init__(self, stop_at: int) -> None:
         self.stop_at = stop_at
         self.merged: list[Any] = []
+        self.versions: list[int] = []
         self.steps: list[Any] = []
         self.validated_at: list[int] = []
         self.left_out: list[Any] = []
@@ -148,6 +149,7 @@ class Watch(Callback):
         trainer.should_stop = trainer.should_stop or trainer.global_step == self.stop_at
 
     def on_after_backward(self, trainer: Trainer, pl_module: Any) -> None:
+        self.versions.append(trainer.strategy.num_updates)  # type: ignore[attr-defined]
         switch = trainer.strategy._switch  # type: ignore[attr-defined]
         if switch is not None and (slice_scheduler := switch._slice_scheduler) is not None:
             merging = [[gradient.slice, gradient.version] for gradient in slice_scheduler._merging]
@@ -180,6 +182,7 @@ def run(settings: Settings, how: str, devices: int) -> None:
         "trained": model.trained,
         "steps": watch.steps,
         "merged": watch.merged,
+        "versions": watch.versions,
         "epoch_ms": watch.epoch_ms,
         "left_out": watch.left_out,
         "validated_at": watch.validated_at,

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import StochasticWeightAveraging, WeightAveraging
+from pytorch_lightning.callbacks import ModelCheckpoint, StochasticWeightAveraging, WeightAveraging
 from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.tuner import Tuner
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import RoleConfigError, StalenessError
+from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY
 from lightning_gnnload.plugin.job import RolePlan
 
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
@@ -73,14 +74,20 @@ class Module(LightningModule):
 
 
 def fit(
-    module: LightningModule, *callbacks: Callback, staleness: int = 2, trainer: Trainer | None = None, **options: Any
+    module: LightningModule,
+    *callbacks: Callback,
+    lags: str | None = None,
+    trainer: Trainer | None = None,
+    ckpt_path: str | None = None,
+    **options: Any,
 ) -> FactoredStrategy:
+    """Fits six steps an epoch at a staleness of 2."""
     loader: Any = DataLoader(range(6))  # type: ignore[arg-type]
     if trainer is None:
         options = QUIET | {"max_epochs": 2, "limit_val_batches": 1} | options
-        strategy = Alone(staleness=staleness, accelerator=None)
+        strategy = Alone(staleness=2, lags=lags, accelerator=None)
         trainer = Trainer(accelerator="cpu", devices=1, strategy=strategy, callbacks=[*callbacks], **options)
-    trainer.fit(module, loader, loader)
+    trainer.fit(module, loader, loader, ckpt_path=ckpt_path)
     assert isinstance(trainer.strategy, FactoredStrategy)
     return trainer.strategy
 
@@ -141,7 +148,7 @@ class SavesAt(Callback):
 
 @pytest.mark.parametrize("hook", ["on_before_zero_grad", "on_after_backward", "on_before_optimizer_step"])
 def test_state_cannot_be_had_in_the_middle_of_a_step(hook: str) -> None:
-    """There, a newer gradient would be applied before the one that was handed out."""
+    """There, a newer gradient would be applied before the one that is due."""
     with pytest.raises(StalenessError, match="on_train_batch_end or later"):
         fit(Module(), SavesAt(hook))
 
@@ -160,12 +167,122 @@ class Counts(Callback):
         self.counts.append((max((int(state["step"]) for state in states), default=0), trainer.global_step))
 
 
-def test_updates_come_late_until_a_flush_is_asked_for() -> None:
-    late, asked = Counts("on_train_batch_end"), Counts("on_train_batch_end", lambda trainer: trainer.strategy.flush())
-    fit(Module(), late, max_epochs=1)
+@pytest.fixture
+def lags(tmp_path: Path) -> Callable[[list[int]], str]:
+    """Writes a checkpoint of one trainer that recorded these lags."""
+
+    def save(its: list[int]) -> str:
+        torch.save({CHECKPOINT_KEY: torch.tensor([its], dtype=torch.uint8)}, tmp_path / "lags.ckpt")
+        return str(tmp_path / "lags.ckpt")
+
+    return save
+
+
+LATEST = [0, 1, 2, 2, 2, 2]
+"""The lags of an epoch of six steps in which nothing comes before the bound of two."""
+
+
+def test_updates_come_at_the_bound_at_the_latest_and_as_soon_as_they_can(lags: Callable[[list[int]], str]) -> None:
+    late, prompt, asked = (Counts("on_train_batch_end") for _ in range(3))
+    asked.then = lambda trainer: trainer.strategy.flush()
+    fit(Module(), late, max_epochs=1, lags=lags(LATEST))
     assert late.counts == [(0, 1), (0, 2), (1, 3), (2, 4), (3, 5), (6, 6)]
+    fit(Module(), prompt, max_epochs=1, lags=lags([0] * 6))
+    assert prompt.counts == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (6, 6)]
     fit(Module(), asked, max_epochs=1)
     assert asked.counts == [(step, step) for step in range(1, 7)]
+
+
+class Scheduled(Module):
+    """A learning rate for each step, and an optimizer that counts in its groups, as some do."""
+
+    def __init__(self, rate_is_tensor: bool = False) -> None:
+        super().__init__(Counting)
+        self.rate_is_tensor = rate_is_tensor
+        self.present: list[float] = []
+        self.steps: list[int] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.present.append(float(self.trainer.optimizers[0].param_groups[0]["lr"]))
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.rates.append(float(optimizer.param_groups[0]["lr"]))
+        self.steps.append(self.trainer.global_step)
+
+    def configure_optimizers(self) -> Any:
+        rate: Any = torch.tensor(1.0) if self.rate_is_tensor else 1.0
+        optimizer = self.optimizer(self.parameters(), lr=rate)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+
+class Counting(torch.optim.SGD):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.param_groups[0]["count"] = 0
+
+    def step(self, closure: Any = None) -> Any:
+        self.param_groups[0]["count"] += 1
+        return super().step(closure)
+
+
+@pytest.mark.parametrize("rate_is_tensor", [False, True], ids=["float", "tensor"])
+@pytest.mark.parametrize("its", [LATEST, [0] * 6, [0, 1, 2, 0, 1, 1]], ids=str)
+def test_an_update_has_the_learning_rate_of_its_gradients_step(
+    lags: Callable[[list[int]], str], its: list[int], rate_is_tensor: bool
+) -> None:
+    """Whenever it is applied, which differs between trainers; what is scheduled for now is there again afterwards."""
+    module = Scheduled(rate_is_tensor)
+    strategy = fit(module, max_epochs=1, lags=lags(its))
+    assert module.rates == [0.5**step for step in range(6)]
+    assert module.steps == list(range(6)), "a hook that asks for the step gets the same answer in all trainers"
+    assert module.present == [0.5**step for step in range(1, 7)]
+    assert strategy.optimizers[0].param_groups[0]["count"] == 6, "the optimizer's own is no setting of a step"
+
+
+@pytest.mark.parametrize(
+    ("its", "error", "says"),
+    [
+        ([0, 1, 2, 2], StalenessError, "step 3 cannot be repeated: .* 2 updates behind, but all but 0"),
+        ([0, 255], StalenessError, "step 1 cannot be repeated: its lags were not recorded"),
+        ([0, 3], RoleConfigError, "with lags of up to 3, but this run has 1 trainers and staleness=2"),
+    ],
+)
+def test_lags_that_cannot_be_repeated_are_told(
+    lags: Callable[[list[int]], str], its: list[int], error: type[Exception], says: str
+) -> None:
+    def flush(trainer: Trainer) -> None:
+        if trainer.global_step == 3:
+            trainer.strategy.flush()  # type: ignore[attr-defined]
+
+    with pytest.raises(error, match=says):
+        fit(Module(), Counts("on_train_batch_end", flush), lags=lags(its))
+
+
+def test_a_checkpoint_without_lags_is_told(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "none.ckpt")
+    with pytest.raises(RoleConfigError, match=r"has no lags.*lags='record'"):
+        fit(Module(), lags=str(tmp_path / "none.ckpt"))
+
+
+def test_a_resumed_run_goes_on_recording(tmp_path: Path) -> None:
+    saves: Any = {"enable_checkpointing": True, "default_root_dir": tmp_path}
+    callbacks = [ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=3, save_top_k=-1)]
+    fit(Module(), *callbacks, lags="record", max_epochs=1, **saves)
+    fit(Module(), lags="record", ckpt_path=str(tmp_path / "step=3.ckpt"), **saves)
+    (last,) = (tmp_path / "checkpoints").glob("*.ckpt")
+    (found,) = torch.load(last, weights_only=False)[CHECKPOINT_KEY].tolist()
+    assert len(found) == 12
+    assert all(lag <= 2 for lag in found), "a step that was not recorded has another number"
+
+
+def test_a_hook_that_sees_no_averages_any_more_is_named() -> None:
+    class Changes(Module):
+        def on_after_backward(self) -> None:
+            pass
+
+    with pytest.warns(UserWarning, match="Changes.on_after_backward.*on_before_optimizer_step"):
+        fit(Changes())
 
 
 @pytest.mark.parametrize("state", ["lightning_module_state_dict", "optimizer_state"])
@@ -199,7 +316,7 @@ def test_a_sanity_check_flushes_nothing() -> None:
     assert strategy.staleness_stats.applied == 12
 
 
-def test_what_stops_in_mid_epoch_by_an_exception_is_not_waited_for() -> None:
+def test_what_stops_in_mid_epoch_by_an_exception_is_not_waited_for(lags: Callable[[list[int]], str]) -> None:
     class Fails(Callback):
         def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
             if trainer.global_step == 4:
@@ -207,7 +324,7 @@ def test_what_stops_in_mid_epoch_by_an_exception_is_not_waited_for() -> None:
 
     saved = Counts("on_exception", lambda trainer: trainer.strategy.lightning_module_state_dict())
     with pytest.raises(ArithmeticError):
-        fit(Module(), Fails(), saved)
+        fit(Module(), Fails(), saved, lags=lags(LATEST))
     assert saved.counts == [(2, 4)]  # as far as it had come
 
 
