@@ -46,10 +46,11 @@ def test_losses_and_weights_are_those_of_the_whole_graph(
         assert together["weights"] == whole["weights"]
     ranks = range(2) if strategy == "ddp" else range(num_trainers, num_devices)
     assert [wrote("whole", rank)["sampled"] for rank in ranks] == [[0, 0], [0, 0]]
-    # Whoever makes a mini-batch holds its seeds: parts are of equal sizes, so there are no mixed ones.
+    # Whoever makes a mini-batch holds its seeds, but for two an epoch that one part has more than whole slices: of a
+    # shuffle, a half of 640 would be foreign.
     sampled, foreign = zip(*(wrote("together", rank)["sampled"] for rank in ranks), strict=True)
     assert min(sampled) > 10
-    assert foreign == (0, 0)
+    assert sum(foreign) == 4
 
 
 @pytest.mark.parametrize(("strategy", "num_devices", "how"), [("ddp", 2, "raises"), ("factored", 3, "killed")])

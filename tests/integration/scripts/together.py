@@ -36,7 +36,7 @@ def watch(how: str | None) -> list[int]:
     def watched(self: CollectiveSampler, graph: Any, seeds: np.ndarray, *arguments: Any) -> Any:
         sampled[0] += 1
         foreign = self.colleagues.partition.part_of(seeds) != self.colleagues.rank
-        sampled[1] += np.count_nonzero(foreign & np.isin(seeds, train))
+        sampled[1] += int(np.count_nonzero(foreign & np.isin(seeds, train)))
         if sampled[0] == ENDS_AFTER and self.colleagues.rank == 1:
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
