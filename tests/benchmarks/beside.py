@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +32,7 @@ from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.partition import ModulePartition
 from lightning_gnnload.sample.workload import Workload
-from tests.benchmarks.beside_job import FANOUTS
+from tests.benchmarks.beside_job import FANOUTS, TIMEOUT_S
 from tests.benchmarks.cross_parts import GRAPHS
 from tests.benchmarks.errors import BenchmarkError
 
@@ -40,7 +40,6 @@ WAYS = {False: "shuffled over all parts", True: "of one part, beside it"}
 RANKS = ((2, 1), (2, 2), (2, 3), (4, 2), (4, 4))
 BATCH_SIZE, STEPS = 512, 12
 CACHE_RATIO = 0.05
-TIMEOUT_S = 300
 
 
 def job(graph: str, folder: Path, samplers: int, trainers: int, is_local: bool, steps: int) -> dict[str, float]:
@@ -59,19 +58,16 @@ def job(graph: str, folder: Path, samplers: int, trainers: int, is_local: bool, 
     return {name: sum(each[name] for each in found) for name in found[0]}
 
 
-def table_of_jobs(graph: str, parts: dict[int, Path], ranks: Sequence[tuple[int, int]], steps: int) -> str:
-    lines = [
-        "| samplers, trainers | mini-batches | seeds foreign | draws remote | KB a batch | rows a batch | ms a batch |",
-        "| --- | --- | --: | --: | --: | --: | --: |",
-    ]
+def table_of_jobs(graph: str, parts: dict[int, Path], ranks: Sequence[tuple[int, int]], steps: int) -> Iterator[str]:
+    yield "| samplers, trainers | batches | foreign seeds | remote draws | KB a batch | rows a batch | ms a batch |"
+    yield "| --- | --- | --: | --: | --: | --: | --: |"
     for samplers, trainers in ranks:
         for is_local, way in WAYS.items():
             did = job(graph, parts[samplers], samplers, trainers, is_local, steps)
             cells = [f"{samplers}, {trainers}", way, f"{did['foreign'] / did['seeds']:.1%}"]
             cells += [f"{did['num_remote'] / did['num_nodes']:.1%}", f"{did['num_bytes'] / did['batches'] / 1e3:.0f}"]
             cells += [f"{did['rows'] / did['batches']:,.0f}", f"{did['seconds'] / did['batches'] * 1e3:.0f}"]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            yield f"| {' | '.join(cells)} |"
 
 
 def own_share(data: GraphData, partition: Partition, num_trainers: int, *, is_local: bool) -> tuple[float, float]:
@@ -102,13 +98,13 @@ def own_share(data: GraphData, partition: Partition, num_trainers: int, *, is_lo
     return cached / read, own / read
 
 
-def table_of_caches(data: GraphData, parts: dict[int, Path], numbers: Sequence[tuple[int, int]]) -> str:
-    lines = ["| parts, trainers | rows | served by caches | by the trainer's own |", "| --- | --- | --: | --: |"]
+def table_of_caches(data: GraphData, parts: dict[int, Path], numbers: Sequence[tuple[int, int]]) -> Iterator[str]:
+    yield "| parts, trainers | rows | served by caches | by the trainer's own |"
+    yield "| --- | --- | --: | --: |"
     for num_parts, num_trainers in numbers:
         for is_local, way in ((False, "dealt out by hotness"), (True, "with their part's trainers")):
             shares = own_share(data, load_partition(parts[num_parts]), num_trainers, is_local=is_local)
-            lines.append(f"| {num_parts}, {num_trainers} | {way} | {' | '.join(f'{share:.1%}' for share in shares)} |")
-    return "\n".join(lines)
+            yield f"| {num_parts}, {num_trainers} | {way} | {' | '.join(f'{share:.1%}' for share in shares)} |"
 
 
 if __name__ == "__main__":
@@ -131,8 +127,11 @@ if __name__ == "__main__":
                 partition_graph(data, folder, number, options.method, hops=0, features=False, progress=False)
             print(f"{graph}, parts by {options.method}, batches of {BATCH_SIZE} seeds, fanouts {FANOUTS}:\n")
             if options.only != "caches":
-                print(table_of_jobs(graph, parts, ranks, options.steps), flush=True)
+                for line in table_of_jobs(graph, parts, ranks, options.steps):
+                    print(line, flush=True)
+                print()
             if options.only != "jobs":
                 several = [each for each in ranks if each[1] > 1]
-                print(f"\n{table_of_caches(data, parts, several)}", flush=True)
-            print()
+                for line in table_of_caches(data, parts, several):
+                    print(line, flush=True)
+                print()

@@ -22,7 +22,7 @@ from lightning_gnnload.plugin.module import partition
 from lightning_gnnload.sample.collective import CollectiveSampler
 from tests.benchmarks.cross_parts import GRAPHS
 
-FANOUTS = [10, 10, 10]
+FANOUTS, TIMEOUT_S = [10, 10, 10], 300
 
 
 class Nothing(pl.LightningModule):
@@ -74,7 +74,7 @@ def main(graph: str, folder: str, samplers: int, trainers: int, is_local: bool, 
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=samplers + trainers,
-        strategy=FactoredStrategy(samplers=samplers, sampler_threads=1),
+        strategy=FactoredStrategy(samplers=samplers, sampler_threads=1, connect_timeout_s=TIMEOUT_S),
         max_epochs=1,
         limit_train_batches=steps,
         logger=False,

@@ -113,37 +113,47 @@ class LocalOrder(SeedOrder):
         raise PartitionError("LocalOrder needs the size of a step: call bind(graph, labels, global_batch_size) first.")
 
     def homes(self, plan: StepPlan, num_holders: int) -> np.ndarray:
-        part_of = self.deal(plan, [np.full(len(seeds), part, np.int16) for part, seeds in enumerate(self.parts)])
+        whole, rests = self._layout(plan)
+        homes = np.pad(whole, ((0, 1), (0, 0)), constant_values=-1)
         # A mixed slice is at home where most of its seeds are.
-        most = [
-            [np.bincount(part_of[slice(*plan.slice(step, rank))]).argmax() for rank in range(plan.num_ranks)]
-            for step in range(plan.num_steps)
-        ]
-        return np.array(most, np.int64) * num_holders // len(self.parts)
+        for rank, rest in enumerate(rests.T):
+            mixed = np.repeat(np.arange(len(self.parts)), rest)
+            *full, last = np.flatnonzero(homes[:, rank] < 0)
+            for step in full:
+                homes[step, rank], mixed = np.bincount(mixed[: plan.batch_size]).argmax(), mixed[plan.batch_size :]
+            homes[last, rank] = np.bincount(mixed).argmax()
+        return homes * num_holders // len(self.parts)
 
     def deal(self, plan: StepPlan, ordered: Sequence[np.ndarray]) -> np.ndarray:
-        """Deals out what belongs to the parts' seeds, in each part's order, to the slices of a plan: ``[S]``."""
-        num_ranks, size, full = plan.num_ranks, plan.batch_size, plan.num_steps - 1
-        last = [plan.slice(full, rank) for rank in range(num_ranks)]
-        taken = self._taken([full * size + end - begin for begin, end in last], plan.num_seeds)
-        result = np.empty(plan.num_seeds, ordered[0].dtype)
-        # Steps whose slices all have the same size; the last one's may differ.
-        slices = result[: full * num_ranks * size].reshape(full, num_ranks, size)
-        whole = np.stack([_take_turns(each // size, full) for each in taken.T], axis=1)
-        rests = []
+        """Deals out the seeds of all parts, each part's in its order, to the slices of a plan: int64 ``[S]``."""
+        whole, rests = self._layout(plan)
+        result = np.empty(plan.num_seeds, np.int64)
+        slices = result[: whole.size * plan.batch_size].reshape(*whole.shape, plan.batch_size)
+        left = []
         for part, own in enumerate(ordered):
             mine = whole == part
-            count = size * np.count_nonzero(mine)
-            slices[mine] = own[:count].reshape(-1, size)
-            rests.append(iter(np.split(own[count:], np.cumsum(taken[part] - size * mine.sum(0)))))
-        for rank, (begin, end) in enumerate(last):
-            mixed = np.concatenate([next(rest) for rest in rests])
-            num_mixed = len(mixed) - (end - begin)
-            slices[whole[:, rank] < 0, rank] = mixed[:num_mixed].reshape(-1, size)
-            result[begin:end] = mixed[num_mixed:]
+            count = np.count_nonzero(mine) * plan.batch_size
+            slices[mine] = own[:count].reshape(-1, plan.batch_size)
+            left.append(iter(np.split(own[count:], np.cumsum(rests[part]))))
+        for rank in range(plan.num_ranks):
+            begin, end = plan.slice(len(whole), rank)
+            mixed = np.concatenate([next(each) for each in left])
+            num_full = len(mixed) - (end - begin)
+            slices[whole[:, rank] < 0, rank] = mixed[:num_full].reshape(-1, plan.batch_size)
+            result[begin:end] = mixed[num_full:]
         # What no slice has room for, which only drop_last leaves.
-        result[last[-1][1] :] = np.concatenate([next(rest) for rest in rests])
+        result[end:] = np.concatenate([next(each) for each in left])
         return result
+
+    def _layout(self, plan: StepPlan) -> tuple[np.ndarray, np.ndarray]:
+        """Lays a plan's slices out: which part each slice of all steps but the last is of, int64 ``[L - 1, T]``, -1 for
+        a mixed one; and how many seeds of each part each rank has in its mixed ones and in the last step's, ``[K, T]``.
+        """
+        full, size = plan.num_steps - 1, plan.batch_size  # slices of the last step may have another size
+        last = [plan.slice(full, rank) for rank in range(plan.num_ranks)]
+        taken = self._taken([full * size + end - begin for begin, end in last], plan.num_seeds)
+        whole = np.stack([_take_turns(each // size, full) for each in taken.T], axis=1)
+        return whole, taken - size * np.stack([(whole == part).sum(0) for part in range(len(self.parts))])
 
     def _taken(self, room: list[int], num_seeds: int) -> np.ndarray:
         """Returns how many seeds of each part each rank takes, int64 ``[K, T]``; each has room for so many."""
