@@ -157,22 +157,19 @@ class LocalOrder(SeedOrder):
 
     def _taken(self, room: list[int], num_seeds: int) -> np.ndarray:
         """Returns how many seeds of each part each rank takes, int64 ``[K, T]``; each has room for so many."""
-        num_parts, num_ranks, num_local = len(self.parts), len(room), len(room) // self.num_machines
-        pairs = list(np.ndindex(num_parts, num_ranks))
-        left, total = [len(seeds) for seeds in self.parts], sum(room)
-        taken = np.zeros((num_parts, num_ranks), np.int64)
+        left, total, num_local = [len(seeds) for seeds in self.parts], sum(room), len(room) // self.num_machines
+        taken = np.zeros((len(left), len(room)), np.int64)
         # Parts lie side by side, and as wide in all the ranks of a machine. First each rank takes of the parts beside
         # it what falls to it, then what else it has room for; the rest goes to whoever has room.
-        width = {}
-        for part, rank in pairs:
-            begin, end = max(part * num_local, (place := rank % num_local) * num_parts), (part + 1) * num_local
-            width[part, rank] = max(min(end, (place + 1) * num_parts) - begin, 0)
-        falls = {pair: -(-left[pair[0]] * total * width[pair] // (num_ranks * num_seeds)) for pair in pairs}
-        for most in (falls, {pair: num_seeds * width[pair] for pair in pairs}, dict.fromkeys(pairs, num_seeds)):
-            for part, rank in pairs:
-                count = min(most[part, rank], left[part], room[rank])
-                taken[part, rank] += count
-                left[part] -= count
+        part, place = np.arange(len(left))[:, None], np.arange(len(room)) % num_local
+        ends = np.minimum((part + 1) * num_local, (place + 1) * len(left))
+        width = (ends - np.maximum(part * num_local, place * len(left))).clip(0)
+        sizes = np.array(left, object)[:, None]  # whose products may be beyond int64
+        for most in (-(-sizes * total * width // (len(room) * num_seeds)), width * num_seeds, width * 0 + num_seeds):
+            for which, rank in np.ndindex(taken.shape):
+                count = min(most[which, rank], left[which], room[rank])
+                taken[which, rank] += count
+                left[which] -= count
                 room[rank] -= count
         return taken
 
