@@ -47,8 +47,8 @@ def parts_of(data: GraphData, num_parts: int, method: str, scratch: Path) -> Par
     return load_partition(folder)
 
 
-def local(partition: Partition) -> LocalOrder:
-    return LocalOrder([part.seeds["train"] for part in partition.parts])
+def local(partition: Partition, num_ranks: int | None = None) -> LocalOrder:
+    return LocalOrder([part.seeds["train"] for part in partition.parts], num_ranks=num_ranks)
 
 
 def compare_accuracy(data: GraphData, epochs: int, seeds: list[int], scratch: Path, figure: Path | None) -> None:
@@ -56,6 +56,7 @@ def compare_accuracy(data: GraphData, epochs: int, seeds: list[int], scratch: Pa
         "global": Shuffled(),
         "local to self-reliant parts": local(parts_of(data, NUM_TRAINERS, "self-reliant", scratch)),
         "local to random parts": local(parts_of(data, NUM_TRAINERS, "random", scratch)),
+        "one trainer, steps of one of 4 METIS's parts": local(parts_of(data, NUM_TRAINERS, "metis", scratch), 1),
     }
     results: dict[str, Result] = {}
     for name, order in orders.items():

@@ -15,6 +15,7 @@ from lightning_gnnload.cache.opening import HostPlace, Place, print_line
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
 from lightning_gnnload.cache.rules import RULES, Rule, policy_named, rule_of
+from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import GraphData
@@ -106,6 +107,7 @@ class FeatureCache:
         workload: Workload,
         *,
         membership: Membership | None = None,
+        sharer_of: SharerOf | None = None,
         epoch: int = 0,
         progress: bool = True,
         tier: str = "cache",
@@ -117,6 +119,7 @@ class FeatureCache:
             store: has all rows.
             workload: the mini-batches to come.
             membership: of the ranks of this machine that open it together; None for a rank alone.
+            sharer_of: which of them is to hold a row that is there once; None: any.
             epoch: that training begins with.
             progress: say what is done, with bars; for one rank of a machine.
             tier: what reads from it are counted as.
@@ -136,7 +139,9 @@ class FeatureCache:
         table = store.codes if isinstance(store, QuantizedFeatureStore) else store
         # The group ends with the opening; a renewed cache has detached its channels by then.
         with membership.connect() if membership is not None and membership.count > 1 else nullcontext() as peers:
-            opened = self.open_in(HostPlace(table, peers), workload, epoch=epoch, progress=progress, tier=tier)
+            opened = self.open_in(
+                HostPlace(table, peers, sharer_of), workload, epoch=epoch, progress=progress, tier=tier
+            )
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
     def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
@@ -214,6 +219,7 @@ def open_all(
     workload: Workload,
     *,
     membership: Membership | None = None,
+    sharer_of: SharerOf | None = None,
     epoch: int = 0,
     progress: bool = True,
 ) -> FeatureStore:
@@ -231,7 +237,13 @@ def open_all(
             ours = None if membership is None else replace(membership, name=f"{membership.name}-{number}")
             tier = "cache" if number == 1 else f"cache {number}"
             opened = levels[number - 1].open(
-                behind, workload, membership=ours, epoch=epoch, progress=progress, tier=tier
+                behind,
+                workload,
+                membership=ours,
+                sharer_of=sharer_of,
+                epoch=epoch,
+                progress=progress,
+                tier=tier,
             )
             caches.insert(0, opened)
     except BaseException:

@@ -16,7 +16,7 @@ from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
 from lightning_gnnload.cache.rules import Rule
-from lightning_gnnload.cache.static import StaticCache, hold_alone, hold_together
+from lightning_gnnload.cache.static import SharerOf, StaticCache, hold_alone, hold_together
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore, bytes_of
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
@@ -35,6 +35,7 @@ class Place(ABC, Generic[T]):
     Args:
         store: has all rows.
         peers: the ranks of this machine that open the cache together; None for a rank alone.
+        sharer_of: which of them a row is to lie with, where each is there once; None: any.
 
     Attributes:
         where: in messages.
@@ -42,8 +43,8 @@ class Place(ABC, Generic[T]):
 
     where = ""
 
-    def __init__(self, store: FeatureStore, peers: PeerGroup | None) -> None:
-        self.store, self.peers = store, peers
+    def __init__(self, store: FeatureStore, peers: PeerGroup | None, sharer_of: SharerOf | None = None) -> None:
+        self.store, self.peers, self.sharer_of = store, peers, sharer_of
 
     @property
     def leads(self) -> bool:
@@ -158,7 +159,8 @@ class HostPlace(Place[FeatureStore]):
     ) -> FeatureStore:
         store, peers = self.store, self.peers
         if peers is not None and together:
-            memory = hold_together(store, hot, peers, renewed=policy.window is not None, progress=progress)
+            renewed = policy.window is not None
+            memory = hold_together(store, hot, peers, self.sharer_of, renewed=renewed, progress=progress)
         else:
             memory = hold_alone(store, hot, progress=progress)
             if peers is not None:

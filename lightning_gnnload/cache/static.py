@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -20,6 +21,9 @@ from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import CacheConfigError
 
+SharerOf = Callable[[np.ndarray], np.ndarray]
+"""Says which rank, of those that share a cache, is to hold each row of it: ``rows -> int64``, negative: any. Of its
+rows those come first that are hottest."""
 _CHUNK_BYTES = 16 << 20  # also the page-locked memory that filling a device's own cache takes
 
 
@@ -87,21 +91,51 @@ class StaticCache(StoreWrapper):
         return f"{type(self).__name__}({self.num_rows} of {self.shape[0]} rows, {self.store!r})"
 
 
-def deal(count: int, num_shards: int) -> np.ndarray:
+def deal(count: int, num_shards: int, sharers: np.ndarray | None = None) -> np.ndarray:
     """Deals the hottest rows out to the shards, hottest first, to and fro: int32 ``[count]``.
 
     So shards differ by one row at most, and in how often they are read by no more than the hottest row is.
 
-    Source: the partitioned cache of DSP (PPoPP'23), section 3.1, whose shards follow the graph's patches instead.
+    Args:
+        count: of rows.
+        num_shards: which all have as much room.
+        sharers: of each row, the shard that it lies in while that has room, int64 ``[count]``, negative: in any; what
+            is left fills up the others. None: any shard does for all.
+
+    Source: the partitioned cache of DSP (PPoPP'23), section 3.1, whose shards follow the graph's patches.
 
     Example:
         >>> places = deal(6, num_shards=2)
         >>> (places >> ops.SLOT_BITS).tolist(), (places & (1 << ops.SLOT_BITS) - 1).tolist()
         ([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
+        >>> (deal(6, 2, sharers=np.array([0, 0, 0, 0, 1, -1])) >> ops.SLOT_BITS).tolist()
+        [0, 0, 0, 1, 1, 1]
     """
     slot, turn = np.divmod(np.arange(count, dtype=np.int64), max(num_shards, 1))
     shard = np.where(slot % 2 == 0, turn, num_shards - 1 - turn)
+    if sharers is not None:
+        room = np.bincount(shard, minlength=num_shards)  # shards are as large as without sharers
+        stays = (sharers >= 0) & (number_among_equals(sharers) < room[sharers])
+        taken = np.bincount(sharers[stays], minlength=num_shards)
+        free = shard[number_among_equals(shard) >= taken[shard]]
+        shard = np.where(stays, sharers, 0)
+        shard[~stays] = free
+        slot = number_among_equals(shard)
     return (shard << ops.SLOT_BITS | slot).astype(np.int32)
+
+
+def number_among_equals(values: np.ndarray) -> np.ndarray:
+    """Counts, for each value, the equal ones before it: int64 of the same shape.
+
+    Example:
+        >>> number_among_equals(np.array([5, 7, 5, 5])).tolist()
+        [0, 0, 1, 2]
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    numbers = np.empty(len(values), np.int64)
+    numbers[order] = np.arange(len(values)) - np.searchsorted(ordered, ordered)
+    return numbers
 
 
 def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: bool = False) -> None:
@@ -186,7 +220,13 @@ def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) 
 
 
 def hold_together(
-    store: FeatureStore, hot: np.ndarray, peers: PeerGroup, *, renewed: bool = False, progress: bool = False
+    store: FeatureStore,
+    hot: np.ndarray,
+    peers: PeerGroup,
+    sharer_of: SharerOf | None = None,
+    *,
+    renewed: bool = False,
+    progress: bool = False,
 ) -> CacheMemory:
     """Caches each row of ``hot`` once on the machine, dealt out hottest first, so that shards carry equal load. Each
     rank fills its own shard, which the others map and can only read.
@@ -195,6 +235,7 @@ def hold_together(
         store: has all rows.
         hot: node ids, hottest first, the same in all ranks.
         peers: the ranks.
+        sharer_of: which of them each row is to lie with, alike in all ranks; None: any.
         renewed: ranks will change the location table.
         progress: show a bar on stderr.
 
@@ -206,7 +247,8 @@ def hold_together(
     """
     # Ranks beyond those that a location can name fill no shard; they read those of the others.
     own, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
-    places = _places(hot, num_shards)
+    places = _places(hot, num_shards, sharer_of)
+    peers.agree({"checksum of places": zlib.crc32(places.data)})
     shard_of = places >> ops.SLOT_BITS
     mine = hot[shard_of == own]
     table = None
@@ -249,10 +291,13 @@ def _exchange_files(
     return files
 
 
-def _places(hot: np.ndarray, num_shards: int) -> np.ndarray:
+def _places(hot: np.ndarray, num_shards: int, sharer_of: SharerOf | None = None) -> np.ndarray:
     if len(hot) > num_shards << ops.SLOT_BITS:
         raise CacheConfigError(
             f"{len(hot)} rows are to be cached, but {num_shards} ranks can hold {num_shards << ops.SLOT_BITS}. "
             f"Lower ratio or capacity_bytes."
         )
-    return deal(len(hot), num_shards)
+    if sharer_of is None:
+        return deal(len(hot), num_shards)
+    sharers = sharer_of(hot)
+    return deal(len(hot), num_shards, np.where(sharers < num_shards, sharers, -1))

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+import numpy as np
+
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
@@ -108,11 +110,17 @@ class BatchQueue:
 
     # Streams.
 
-    def open(self, spec: StreamSpec) -> int:
-        """Asks the samplers for a stream; returns its number."""
+    def open(self, spec: StreamSpec, homes: np.ndarray | None = None) -> int:
+        """Asks the samplers for a stream; returns its number.
+
+        Args:
+            spec: describes it.
+            homes: of each step of the epoch, the index of the sampler that holds the part of the graph it is drawn
+                from, int64. It makes the step while it lives; no mini-batch depends on it. None: they deal in turn.
+        """
         self._pool.call_lost()
         number = next(self._numbers)
-        self._streams[number] = ReadStream(spec, spec.start)
+        self._streams[number] = ReadStream(spec, spec.start, homes)
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
             peer.send("open", stream=number, **vars(spec))
@@ -264,13 +272,16 @@ class BatchQueue:
     # Samplers that come and go.
 
     def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
-        """Asks the living samplers for steps, each for its part of every range."""
+        """Asks the living samplers for steps, each for its part of every range, as :meth:`.ReadStream.dealt` has it."""
         peers = self._pool.alive
         owed = list(owed)
         if not peers:
             self._streams[number].orphans += owed
+            return
+        stream, indices = self._streams[number], [peer.index for peer in peers]
+        dealt = [stream.dealt(steps, indices) for steps in owed]
         for place, peer in enumerate(peers):
-            parts = [part for steps in owed if (part := steps[place :: len(peers)])]
+            parts = [part for of_range in dealt for part in of_range[place]]
             if parts:
                 peer.shares.setdefault(number, []).extend(parts)
                 # All at once, as the slots are for the first step of all: one that knew but some could fill them with

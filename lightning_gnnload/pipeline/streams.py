@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from lightning_gnnload.errors import CudaCallError, QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceSlot
@@ -36,11 +40,31 @@ class StreamSpec:
 
 @dataclass
 class ReadStream:
-    """A stream at the trainer that reads it; steps before ``next_step`` are done, and nobody makes the ``orphans``."""
+    """A stream at the trainer that reads it; steps before ``next_step`` are done, and nobody makes the ``orphans``.
+    ``homes`` says, for each step of the epoch, which sampler is to make it if it can; None where all do as well."""
 
     spec: StreamSpec
     next_step: int
+    homes: np.ndarray | None = None
     orphans: list[range] = field(default_factory=list)
+
+    def dealt(self, steps: range, samplers: Sequence[int]) -> list[list[range]]:
+        """Deals steps out: each sampler gets those at home there, and an equal part of those at home with none.
+
+        Example:
+            >>> stream = ReadStream(StreamSpec("train", 0, 0, 0, 0, 6), next_step=0, homes=np.array([0, 1, 0, 1, 2, 2]))
+            >>> stream.dealt(range(1, 6), samplers=[0, 1])
+            [[range(2, 3), range(4, 5)], [range(1, 4, 2), range(5, 6)]]
+        """
+        if self.homes is None:
+            return [[part] if (part := steps[place :: len(samplers)]) else [] for place in range(len(samplers))]
+        numbers = np.array(steps, np.int64)
+        home = self.homes[numbers]
+        homeless = numbers[~np.isin(home, samplers)]
+        return [
+            _ranges(numbers[home == sampler]) + _ranges(homeless[place :: len(samplers)])
+            for place, sampler in enumerate(samplers)
+        ]
 
 
 @dataclass(eq=False)
@@ -212,6 +236,17 @@ class TrainerPeer:
             slot.memory.close()
         for held in (self.slots, self.free, self.streams):
             held.clear()  # slots and streams know each other, and would outlast this until a garbage collection
+
+
+def _ranges(steps: np.ndarray) -> list[range]:
+    """Writes ascending numbers as ranges, each as long as it can be."""
+    found, begin, strides = list[range](), 0, np.diff(steps)
+    turns = [*np.flatnonzero(np.diff(strides)) + 1, len(strides)]  # the last number before each change of stride
+    while begin < len(steps):
+        end = turns[bisect.bisect_right(turns, begin)] if begin < len(strides) else begin
+        found.append(range(int(steps[begin]), int(steps[end]) + 1, int(strides[begin]) if end > begin else 1))
+        begin = end + 1
+    return found
 
 
 def _steps(numbers: Any) -> range:

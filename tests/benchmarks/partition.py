@@ -9,6 +9,7 @@ from tests.benchmarks import parts
 PARTS = {
     "partitioning": "Self-reliant parts: time, memory, replication",
     "cross_parts": "Disjoint parts: what sampling asks of others",
+    "beside": "Samplers beside their parts",
     "block_growth": "BGL's partition, up to 1.6 G edges",
     "collective": "Collective sampling: tasks pushed, or lists pulled",
 }

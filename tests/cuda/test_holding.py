@@ -61,6 +61,7 @@ def held(
     store: FeatureStore | None = None,
     hot: np.ndarray = HOT,
     device: SmallDevice | None = None,
+    sharer_of: Callable[[np.ndarray], np.ndarray] | None = None,
     then: Callable[[], Any] = lambda: None,
 ) -> dict[str, Any]:
     """What a rank has: the rows that it finds on devices, checked, and what was said. Closes it, and holds nothing."""
@@ -74,9 +75,10 @@ def held(
     fds = set(os.listdir("/proc/self/fd"))
     try:
         with membership.connect() as peers:
-            location, shards = hold_on_device(store, hot, device, peers, runtime)
+            location, shards = hold_on_device(store, hot, device, peers, runtime, sharer_of)
         then()
         cached = np.flatnonzero(location.numpy() >= 0)
+        shard = location.numpy()[cached] >> ops.SLOT_BITS
         assert device.num_synchronized == min(len(cached), 1)  # the others read what the device has, not what it will
         check_rows(location, shards)
         shards.close()
@@ -84,7 +86,13 @@ def held(
     finally:
         assert runtime.num_held == 0
         assert set(os.listdir("/proc/self/fd")) <= fds  # what other tests have left may go at any moment
-    return {"cached": cached.tolist(), "num_rows": shards.num_rows, "own": shards.own, "said": said}
+    return {
+        "cached": cached.tolist(),
+        "num_rows": shards.num_rows,
+        "own": shards.own,
+        "said": said,
+        "shard": shard.tolist(),
+    }
 
 
 def check_rows(location: torch.Tensor, shards: Shards) -> None:
@@ -112,6 +120,24 @@ def test_each_row_lies_on_one_device_and_all_ranks_read_it(count: int) -> None:
         assert sum(end["num_rows"]) == len(HOT)
         assert max(end["num_rows"]) - min(end["num_rows"]) <= 1
         assert (end["own"], end["said"]) == (index, [])
+
+
+@pytest.mark.parametrize("groups", [[[0, 1, 2, 3]], [[0, 2], [1, 3]]])
+def test_rows_lie_with_their_rank_where_it_is_in_the_group(groups: list[list[int]]) -> None:
+    unlinked = [(a, b) for a in range(4) for b in range(a) if not any({a, b} <= set(group) for group in groups)]
+
+    def work(membership: Membership) -> dict:
+        return held(membership, gpu(membership, apart=apart(*unlinked)), sharer_of=lambda rows: rows % 4)
+
+    for index, end in enumerate(values(as_sharers(4, work))):
+        [group] = [group for group in groups if index in group]
+        assert len(end["cached"]) == 25 * len(group)
+        assert max(end["num_rows"]) == min(end["num_rows"]) == 25
+        lie = np.array(group)[end["shard"]]
+        wanted = np.array(end["cached"]) % 4
+        for rank in group:
+            # All that are wanted there, or as many as there is room for.
+            assert (lie == rank)[wanted == rank].sum() == min((wanted == rank).sum(), 25)
 
 
 def test_ranks_on_one_device_share_it() -> None:

@@ -6,19 +6,24 @@ import logging
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
+from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.pipeline.source import DeviceSource
+from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
+from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import sampler_device
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample import placement
+from lightning_gnnload.sample.parts import PartSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
-from tests.unit.toy import toy_data, toy_source
+from tests.unit.parts import partition_of
+from tests.unit.toy import toy_data, toy_source, toy_workload
 
 GPU = torch.device("cuda", 3)
 
@@ -26,6 +31,7 @@ GPU = torch.device("cuda", 3)
 def job(**changed: Any) -> Any:
     return SimpleNamespace(
         **{"device": GPU, "shares_devices": False, "switching": False, "global_rank": 2, "num_sampler_threads": 4}
+        | {"roles": RolePlan(4, 2), "local_rank": 3}
         | changed
     )
 
@@ -58,6 +64,17 @@ def test_a_sampler_draws_on_its_device_and_places_the_graph_once(device: Emulate
     assert all(isinstance(each, DeviceSource) for each in drawn)
     assert drawn[0]._draws.topology is drawn[1]._draws.topology
     assert drawn[0]._draws.topology.about
+
+
+def test_a_sampler_places_the_part_that_it_stands_beside(device: EmulatedDevice) -> None:
+    data = toy_data()
+    partition = partition_of(data.graph, np.arange(300) % 2, {"train": data.train}, hops=1)
+    order = LocalOrder([part.seeds["train"] for part in partition.parts])
+    sampler = PartSampler(NeighborSampler([2]), partition)
+    source = BatchSource(data, toy_workload(data, sampler=sampler, order=order, num_ranks=2))
+    for local_rank, part in ((2, 0), (3, 1)):
+        drawing = SamplerDevice(job(local_rank=local_rank)).source(module("auto"), source)._draws
+        assert list(drawing._parts) == [part]
 
 
 @pytest.mark.parametrize(("root", "setting"), [(GPU, "cpu"), (torch.device("cpu"), "auto")])

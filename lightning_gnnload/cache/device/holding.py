@@ -17,7 +17,7 @@ from lightning_gnnload.cache.device.budget import shrinking
 from lightning_gnnload.cache.device.links import Links
 from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
 from lightning_gnnload.cache.peers import PeerGroup
-from lightning_gnnload.cache.static import deal, gather_in_pieces, rows_in_piece
+from lightning_gnnload.cache.static import SharerOf, deal, gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.errors import CacheConfigError, CudaCallError, DeviceMemoryError, DeviceShareError
@@ -34,6 +34,7 @@ def hold_on_device(
     device: Device,
     peers: PeerGroup | None,
     runtime: Runtime,
+    sharer_of: SharerOf | None = None,
     *,
     required: bool = False,
     progress: bool = False,
@@ -51,6 +52,7 @@ def hold_on_device(
         device: this rank's.
         peers: the ranks of this machine; None for one alone.
         runtime: of ``device``.
+        sharer_of: which rank each row is to lie with, alike in all of them; None: any.
         required: no room is an error.
         progress: show a bar on stderr.
 
@@ -66,7 +68,7 @@ def hold_on_device(
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
     group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
-    holder = _ShardFiller(store, device, peers, runtime)
+    holder = _ShardFiller(store, device, peers, runtime, sharer_of)
     try:
         rows = holder.arrange(hot, required=required)
         holder.fill(rows, progress=progress)
@@ -86,8 +88,17 @@ def hold_on_device(
 class _ShardFiller:
     """Makes one rank's shard and opens the others'. All ranks take the same turns, as each depends on what all said."""
 
-    def __init__(self, store: FeatureStore, device: Device, peers: PeerGroup | None, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        store: FeatureStore,
+        device: Device,
+        peers: PeerGroup | None,
+        runtime: Runtime,
+        sharer_of: SharerOf | None,
+    ) -> None:
         self.shards = Shards()
+        self._sharer_of = sharer_of
+        self._places = np.empty(0, np.int32)  # of this rank's group's rows
         self._store, self._device, self._peers, self._runtime = store, device, peers, runtime
         self._rank = 0 if peers is None else peers.membership.index
         self._count = 1 if peers is None else peers.membership.count
@@ -108,6 +119,7 @@ class _ShardFiller:
                 f"{len(hot)} rows are to be cached, but {self._count} ranks can hold {self._count << ops.SLOT_BITS}. "
                 f"Lower ratio or capacity_bytes."
             )
+        sharers = None if self._sharer_of is None else self._sharer_of(hot)
         if self._peers is not None:
             self._peers.agree(
                 {
@@ -115,6 +127,7 @@ class _ShardFiller:
                     "dtype": str(self._store.dtype),
                     "rows": len(hot),
                     "checksum of ids": zlib.crc32(hot.tobytes()),
+                    "checksum of places": 0 if sharers is None else zlib.crc32(sharers.tobytes()),
                 }
             )
             self._links = Links.probe(self._peers, self._runtime)
@@ -135,8 +148,13 @@ class _ShardFiller:
                 break
             if self._open(group):
                 rows = hot[: share * len(group)]
-                shard_of = deal(len(rows), len(group)) >> ops.SLOT_BITS
-                self.shards.num_rows = np.bincount(shard_of, minlength=len(group)).tolist()
+                if sharers is not None:
+                    # Rows of ranks that are in another group lie with any of this one's.
+                    place_of = np.full(self._count + 1, -1)  # the last for rows of no rank
+                    place_of[group] = np.arange(len(group))
+                    sharers = place_of[sharers[: len(rows)]]
+                self._places = deal(len(rows), len(group), sharers)
+                self.shards.num_rows = np.bincount(self._places >> ops.SLOT_BITS, minlength=len(group)).tolist()
                 return rows
             self.shards.close()
         self.shards = Shards()
@@ -146,7 +164,7 @@ class _ShardFiller:
         """Copies this rank's rows from the store to its shard, in pieces."""
         if not len(rows):
             return
-        mine = rows[deal(len(rows), len(self.shards.num_rows)) >> ops.SLOT_BITS == self.shards.own]
+        mine = rows[self._places >> ops.SLOT_BITS == self.shards.own]
         address = self.shards.addresses[self.shards.own]
         piece = np.empty((min(rows_in_piece(self._store), len(mine)), self._store.row_bytes), np.uint8)
         for begin, rows in gather_in_pieces(
@@ -160,7 +178,7 @@ class _ShardFiller:
 
     def locate(self, rows: np.ndarray) -> torch.Tensor:
         location = np.full(self._store.shape[0], -1, np.int32)
-        location[rows] = deal(len(rows), len(self.shards.num_rows))
+        location[rows] = self._places
         return self._device.put(location)
 
     def warn(self, num_rows: int) -> None:

@@ -20,6 +20,7 @@ from lightning_gnnload.cache.opening import Place
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.rules import Rule
+from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
@@ -33,7 +34,7 @@ class DevicePlace(Place[DeviceFeatures]):
     """A place in a device's memory, which the devices of other ranks may read.
 
     Args:
-        store: see :class:`.Place`; likewise ``peers``.
+        store: see :class:`.Place`; likewise ``peers`` and ``sharer_of``.
         device: that gathers.
         runtime: of the device, by which ranks read each other's; None: CUDA's, of a CUDA device.
         room_bytes: of the device, that caches of all ranks there may take; None: a quarter of what is free, where
@@ -49,11 +50,12 @@ class DevicePlace(Place[DeviceFeatures]):
         peers: PeerGroup | None,
         device: Device,
         runtime: Runtime | None = None,
+        sharer_of: SharerOf | None = None,
         *,
         room_bytes: int | None = None,
         required: bool = False,
     ) -> None:
-        super().__init__(store, peers)
+        super().__init__(store, peers, sharer_of)
         self.device, self.runtime, self.room_bytes, self.required = device, runtime, room_bytes, required
         self.backing = map_rows(device, store)
         if runtime is None and peers is not None and device.torch_device.type == "cuda":
@@ -125,7 +127,7 @@ class DevicePlace(Place[DeviceFeatures]):
             assert self.peers is not None, "a rank alone shares with nobody"
             assert self.runtime is not None, "as above"
             location, shards = hold_on_device(
-                store, hot, device, self.peers, self.runtime, required=self.required, progress=progress
+                store, hot, device, self.peers, self.runtime, self.sharer_of, required=self.required, progress=progress
             )
             if not shards.addresses:
                 return self.without()
@@ -151,6 +153,7 @@ def open_on_device(
     *,
     peers: PeerGroup | None = None,
     runtime: Runtime | None = None,
+    sharer_of: SharerOf | None = None,
     room_bytes: int | None = None,
     epoch: int = 0,
     progress: bool = True,
@@ -166,7 +169,7 @@ def open_on_device(
         device: that gathers.
         peers: the ranks of this machine that open it together; None for a rank alone. Each row lies on one of
             their devices, but where ``settings`` want a copy in each, or all rows have room in each.
-        runtime: see :class:`DevicePlace`; likewise ``room_bytes``.
+        runtime: see :class:`DevicePlace`; likewise ``sharer_of`` and ``room_bytes``.
         epoch: that training begins with.
         progress: say what is done; for one rank of a machine.
         tier: what reads from the cache are counted as.
@@ -181,7 +184,7 @@ def open_on_device(
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
     table = store.codes if isinstance(store, QuantizedFeatureStore) else store
     required = settings is not None and settings.device == "cuda"
-    place = DevicePlace(table, peers, device, runtime, room_bytes=room_bytes, required=required)
+    place = DevicePlace(table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required)
     if settings is None or not table.row_bytes:
         opened = place.without()
     else:

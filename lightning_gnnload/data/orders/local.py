@@ -1,4 +1,4 @@
-"""LocalOrder: each trainer's seeds are those of its part."""
+"""LocalOrder: the seeds of each mini-batch are of one part."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from lightning_gnnload.errors import PartitionError
 
 
 class LocalOrder(SeedOrder):
-    """Shuffles each part's seeds on their own; part ``p``'s seeds fill rank ``p``'s slices of each step.
+    """Shuffles each part's seeds on their own, and fills each slice of a step from one part.
 
-    Every seed comes once an epoch, and every rank has as many steps, whatever the parts' sizes. Where parts are of
-    the sizes that the slices have, ``floor(S (p + 1) / K) - floor(S p / K)``, each rank has its part's seeds alone.
-    Where some part has more, those that its order puts last go to the ranks whose parts have fewer, spread over their
-    epoch.
+    With as many ranks as parts, rank ``p`` has part ``p``. With fewer, each has several parts, and slices of them in
+    turn; with more, several ranks share a part. Every seed comes once an epoch, and every rank has as many steps,
+    whatever the parts' sizes: where some part has more than its ranks have room for, they have slices of it among
+    theirs. What fills no whole slice is mixed in the last slices of a rank.
 
     Args:
         parts: of each of the K parts its seeds, int64 node ids: disjoint, and together those of the phase.
         inner: how a part orders its own.
+        num_ranks: that share each step, T; None: one a part.
+        num_machines: that the ranks are on, as many on each, one machine after the other; each has all parts.
         drop_last: whether the epoch's last step is left out when it is not full, as :class:`.StepPlan` has it.
 
-    Shapes: S seeds, K parts.
+    Shapes: S seeds, K parts, T ranks, L steps.
 
     Raises:
-        PartitionError: no parts; on ordering, seeds that are not those of the parts; on binding, a global batch that K
-            ranks cannot share alike.
+        PartitionError: no parts, or ranks that machines cannot share alike; on ordering, seeds that are not those of
+            the parts; on binding, a global batch that T ranks cannot share alike.
 
-    Source: PaGraph (TPDS'21), section 4, local shuffling.
+    Source: PaGraph (TPDS'21), section 4, local shuffling; DSP (PPoPP'23), section 3.2, seeds beside their patches.
 
     Example:
         >>> order = LocalOrder([np.array([0, 1, 2]), np.array([7, 8, 9])])
@@ -43,30 +45,48 @@ class LocalOrder(SeedOrder):
         >>> plan = StepPlan(num_seeds=6, batch_size=2, num_ranks=2)
         >>> [[ordered[slice(*plan.slice(step, rank))].tolist() for rank in range(2)] for step in range(2)]
         [[[1, 2], [8, 7]], [[0], [9]]]
+        >>> LocalOrder(order.parts, num_ranks=1).homes(StepPlan(num_seeds=6, batch_size=1, num_ranks=1), 2).tolist()
+        [[0], [1], [0], [1], [0], [1]]
     """
 
-    def __init__(self, parts: Sequence[np.ndarray], inner: SeedOrder | None = None, *, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        parts: Sequence[np.ndarray],
+        inner: SeedOrder | None = None,
+        *,
+        num_ranks: int | None = None,
+        num_machines: int = 1,
+        drop_last: bool = False,
+    ) -> None:
         if not len(parts):
             raise PartitionError("LocalOrder: there are no parts; give the seeds of one or more.")
         self.parts = [np.asarray(seeds, np.int64) for seeds in parts]
         self.inner = Shuffled() if inner is None else inner
+        self.num_ranks = len(parts) if num_ranks is None else num_ranks
+        self.num_machines = num_machines
         self.drop_last = drop_last
+        if self.num_ranks < 1 or self.num_ranks % num_machines:
+            raise PartitionError(
+                f"LocalOrder: {self.num_ranks} ranks on {num_machines} machines; give one or more, as many on each."
+            )
         # An order may keep what it has made for its seeds: one of its own for each part.
         self._inners = [copy.copy(self.inner) for _ in self.parts]
 
     @property
     def name(self) -> str:
-        """The order's name, with a checksum of the parts: an epoch is resumed only if each rank has the seeds that it
-        had."""
+        """The order's name, with a checksum of the parts and the number of ranks, where it is another: an epoch is
+        resumed only if each rank has the seeds that it had."""
         checksum = 0
         for seeds in self.parts:
             # With the length, the same seeds divided at other places have another checksum.
             checksum = zlib.crc32(np.int64(len(seeds)).tobytes() + np.sort(seeds).tobytes(), checksum)
-        return f"LocalOrder({self.inner.name}, {len(self.parts)} parts {checksum:08x})"
+        ranks = f" for {self.num_ranks} ranks" if self.num_ranks != len(self.parts) else ""
+        machines = f" on {self.num_machines} machines" if self.num_machines > 1 else ""
+        return f"LocalOrder({self.inner.name}, {len(self.parts)} parts {checksum:08x}{ranks}{machines})"
 
     @property
     def is_balanced(self) -> bool:
-        """Whether each rank gets seeds of its own part alone."""
+        """Whether each rank, of as many as parts, gets seeds of its own part alone."""
         ends, num_parts = np.cumsum([len(seeds) for seeds in self.parts]), len(self.parts)
         return bool((ends == ends[-1] * np.arange(1, num_parts + 1) // num_parts).all())
 
@@ -79,11 +99,11 @@ class LocalOrder(SeedOrder):
             )
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
-        batch_size, rest = divmod(global_batch_size, len(self.parts))
+        batch_size, rest = divmod(global_batch_size, self.num_ranks)
         if rest:
             raise PartitionError(
-                f"LocalOrder: a step has {global_batch_size} seeds, but {len(self.parts)} parts are to have as many "
-                f"each. Train with {len(self.parts)} trainers, one a part."
+                f"LocalOrder: a step has {global_batch_size} seeds, but {self.num_ranks} ranks are to have as many "
+                f"each. Train with {self.num_ranks} trainers."
             )
         inners = [inner.bind(graph, labels, batch_size) for inner in self._inners]
         return _BoundLocalOrder(self, inners, batch_size)
@@ -91,6 +111,67 @@ class LocalOrder(SeedOrder):
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         """Raises PartitionError: only what :meth:`bind` returns knows the size of a step."""
         raise PartitionError("LocalOrder needs the size of a step: call bind(graph, labels, global_batch_size) first.")
+
+    def homes(self, plan: StepPlan, num_holders: int) -> np.ndarray:
+        whole, rests = self._layout(plan)
+        homes = np.pad(whole, ((0, 1), (0, 0)), constant_values=-1)
+        # A mixed slice is at home where most of its seeds are.
+        for rank, rest in enumerate(rests.T):
+            mixed = np.repeat(np.arange(len(self.parts)), rest)
+            *full, last = np.flatnonzero(homes[:, rank] < 0)
+            for step in full:
+                homes[step, rank], mixed = np.bincount(mixed[: plan.batch_size]).argmax(), mixed[plan.batch_size :]
+            homes[last, rank] = np.bincount(mixed).argmax()
+        return homes * num_holders // len(self.parts)
+
+    def deal(self, plan: StepPlan, ordered: Sequence[np.ndarray]) -> np.ndarray:
+        """Deals out the seeds of all parts, each part's in its order, to the slices of a plan: int64 ``[S]``."""
+        whole, rests = self._layout(plan)
+        result = np.empty(plan.num_seeds, np.int64)
+        slices = result[: whole.size * plan.batch_size].reshape(*whole.shape, plan.batch_size)
+        left = []
+        for part, own in enumerate(ordered):
+            mine = whole == part
+            count = np.count_nonzero(mine) * plan.batch_size
+            slices[mine] = own[:count].reshape(-1, plan.batch_size)
+            left.append(iter(np.split(own[count:], np.cumsum(rests[part]))))
+        for rank in range(plan.num_ranks):
+            begin, end = plan.slice(len(whole), rank)
+            mixed = np.concatenate([next(each) for each in left])
+            num_full = len(mixed) - (end - begin)
+            slices[whole[:, rank] < 0, rank] = mixed[:num_full].reshape(-1, plan.batch_size)
+            result[begin:end] = mixed[num_full:]
+        # What no slice has room for, which only drop_last leaves.
+        result[end:] = np.concatenate([next(each) for each in left])
+        return result
+
+    def _layout(self, plan: StepPlan) -> tuple[np.ndarray, np.ndarray]:
+        """Lays a plan's slices out: which part each slice of all steps but the last is of, int64 ``[L - 1, T]``, -1 for
+        a mixed one; and how many seeds of each part each rank has in its mixed ones and in the last step's, ``[K, T]``.
+        """
+        full, size = plan.num_steps - 1, plan.batch_size  # slices of the last step may have another size
+        last = [plan.slice(full, rank) for rank in range(plan.num_ranks)]
+        taken = self._taken([full * size + end - begin for begin, end in last], plan.num_seeds)
+        whole = np.stack([_take_turns(each // size, full) for each in taken.T], axis=1)
+        return whole, taken - size * np.stack([(whole == part).sum(0) for part in range(len(self.parts))])
+
+    def _taken(self, room: list[int], num_seeds: int) -> np.ndarray:
+        """Returns how many seeds of each part each rank takes, int64 ``[K, T]``; each has room for so many."""
+        left, total, num_local = [len(seeds) for seeds in self.parts], sum(room), len(room) // self.num_machines
+        taken = np.zeros((len(left), len(room)), np.int64)
+        # Parts lie side by side, and as wide in all the ranks of a machine. First each rank takes of the parts beside
+        # it what falls to it, then what else it has room for; the rest goes to whoever has room.
+        part, place = np.arange(len(left))[:, None], np.arange(len(room)) % num_local
+        ends = np.minimum((part + 1) * num_local, (place + 1) * len(left))
+        width = (ends - np.maximum(part * num_local, place * len(left))).clip(0)
+        sizes = np.array(left, object)[:, None]  # whose products may be beyond int64
+        for most in (-(-sizes * total * width // (len(room) * num_seeds)), width * num_seeds, width * 0 + num_seeds):
+            for which, rank in np.ndindex(taken.shape):
+                count = min(most[which, rank], left[which], room[rank])
+                taken[which, rank] += count
+                left[which] -= count
+                room[rank] -= count
+        return taken
 
     def __repr__(self) -> str:
         return f"LocalOrder({len(self.parts)} parts, {self.inner!r})"
@@ -109,35 +190,22 @@ class _BoundLocalOrder(SeedOrder):
         return self.settings.name
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-        self.settings.check(seeds)
-        parts = self.settings.parts
-        num_parts, size = len(parts), self.batch_size
-        plan = StepPlan(len(seeds), size, num_parts, self.settings.drop_last)
-        full = plan.num_steps - 1  # steps whose slices all have the same size; the last one's may differ
-        last = [plan.slice(full, rank) for rank in range(num_parts)]
-        room = [full * size + end - begin for begin, end in last]
-        ordered = [inner.order(own, seed=seed, epoch=epoch) for inner, own in zip(self.inners, parts, strict=True)]
-        # What its own rank has no room for goes to the ranks that lack seeds, and what these have no room for, which
-        # only drop_last leaves, behind the last step.
-        left = np.concatenate([own[most:] for own, most in zip(ordered, room, strict=True)])
-        taken = np.cumsum([0, *(max(most - len(own), 0) for own, most in zip(ordered, room, strict=True))])
-        result = np.empty_like(seeds)
-        steps = result[: full * num_parts * size].reshape(full, num_parts, size)
-        for rank, (begin, end) in enumerate(last):
-            share = _spread(ordered[rank][: room[rank]], left[taken[rank] : taken[rank + 1]])
-            steps[:, rank] = share[: full * size].reshape(full, size)
-            result[begin:end] = share[full * size :]
-        result[sum(room) :] = left[taken[-1] :]
-        return result
+        settings = self.settings
+        settings.check(seeds)
+        plan = StepPlan(len(seeds), self.batch_size, settings.num_ranks, settings.drop_last)
+        of_parts = zip(self.inners, settings.parts, strict=True)
+        return settings.deal(plan, [inner.order(own, seed=seed, epoch=epoch) for inner, own in of_parts])
 
 
-def _spread(own: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Merges both, each in its order, with the second spread evenly over the first.
+def _take_turns(counts: np.ndarray, num_places: int) -> np.ndarray:
+    """Spreads kinds evenly over places, so many of each, int64 ``[num_places]``; -1 behind them, where there are fewer.
 
     Example:
-        >>> _spread(np.array([0, 1, 2, 3, 4, 5]), np.array([8, 9])).tolist()
-        [0, 1, 8, 2, 3, 4, 9, 5]
+        >>> _take_turns(np.array([4, 2]), 7).tolist()
+        [0, 1, 0, 0, 1, 0, -1]
     """
+    kinds = np.repeat(np.arange(len(counts)), counts)
     # The centre of each among its kind, on a common scale.
-    places = np.concatenate([(2 * np.arange(len(own)) + 1) * len(others), (2 * np.arange(len(others)) + 1) * len(own)])
-    return np.concatenate([own, others])[np.argsort(places, kind="stable")]
+    turn = np.arange(len(kinds)) - np.repeat(np.cumsum(counts) - counts, counts)
+    spread = kinds[np.argsort((2 * turn + 1) / counts[kinds], kind="stable")][:num_places]
+    return np.pad(spread, (0, num_places - len(spread)), constant_values=-1)

@@ -9,6 +9,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.plan import StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
 
 
@@ -41,6 +42,16 @@ class SeedOrder(ABC):
             global_batch_size: rows of a step.
         """
         return self
+
+    def homes(self, plan: StepPlan, num_holders: int) -> np.ndarray | None:
+        """Returns, for each slice of an epoch, who holds the part of the graph that its seeds lie in: int64
+        ``[L, T]``, in ``[0, num_holders)``; None where seeds come from everywhere. The same in all epochs.
+
+        Args:
+            plan: of the epoch: L steps, T ranks.
+            num_holders: they hold equally many parts each, one holder's behind the other's.
+        """
+        return None
 
     @property
     def name(self) -> str:

@@ -8,8 +8,10 @@ from typing import Literal, Protocol
 
 from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
 from lightning_gnnload.cache.shared import share_rows
+from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
@@ -118,7 +120,11 @@ class ModuleCache:
                 levels, workload, self.phase, gather_group.trainer, progress=progress
             )
         levels = fitting(levels, module.graph_data, name, progress=progress)
-        return CacheArguments(store, gather_group, levels, workload, epoch, progress)
+        sharer_of, table = None, module.graph_data.tables.get(name)
+        if name not in module.graph_data.edge_stores:
+            first_node = table.nodes.start if isinstance(table, NodeTable) else 0
+            sharer_of = module.module_partition.sharer_of(gather_group, first_node)
+        return CacheArguments(store, gather_group, levels, workload, sharer_of, epoch, progress)
 
     def _open(
         self, name: str, deferred: DeferredStore, module: DataModuleView, trainer: pl.Trainer | None
@@ -142,6 +148,7 @@ class ModuleCache:
             store,
             opening.workload,
             membership=membership,
+            sharer_of=opening.sharer_of,
             epoch=opening.epoch,
             progress=opening.progress,
         )
@@ -162,6 +169,7 @@ class CacheArguments:
         gather_group: the ranks that may share them.
         levels: their settings, nearest first.
         workload: the mini-batches to come; None without levels.
+        sharer_of: which of the ranks is to hold each row; None: any.
         epoch: that training begins with.
         progress: say what is done, with bars.
     """
@@ -170,6 +178,7 @@ class CacheArguments:
     gather_group: GatherGroup
     levels: tuple[FeatureCache, ...] = ()
     workload: Workload | None = None
+    sharer_of: SharerOf | None = None
     epoch: int = 0
     progress: bool = False
 

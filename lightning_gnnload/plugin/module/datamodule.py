@@ -95,7 +95,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
-            all ranks together. See :class:`.ModulePartition`.
+            all ranks together, for any number of trainers under FactoredStrategy. See :class:`.ModulePartition`.
         sampling_device: ``"cpu"``; ``"cuda"``: mini-batches are drawn and gathered on the GPU that trains on them, or
             an error says why not; ``"auto"``: likewise, but on the CPU where there is no GPU or it cannot, and says
             why. It changes no mini-batch.

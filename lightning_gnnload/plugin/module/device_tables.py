@@ -205,6 +205,7 @@ def _on_device(
         workload,
         device,
         peers=peers,
+        sharer_of=opening.sharer_of,
         room_bytes=room_bytes,
         epoch=opening.epoch,
         progress=opening.progress,

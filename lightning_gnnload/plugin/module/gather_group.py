@@ -31,6 +31,7 @@ class GatherGroup:
         silence_s: how long one may keep the others waiting, once all have come, while it gets nowhere.
         trainer: the rank of the trainer that this rank alone gathers for, and no other one; None: for all of them.
         ranks: their global ranks, for messages.
+        num_machines: that have such a group each, in a FactoredStrategy.
     """
 
     is_here: bool = True
@@ -41,6 +42,7 @@ class GatherGroup:
     trainer: int | None = None
     ranks: tuple[int, ...] = ()
     silence_s: float = _WAIT_S
+    num_machines: int = 1
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:

@@ -9,11 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
+from lightning_gnnload.cache.static import SharerOf, number_among_equals
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
@@ -142,6 +144,31 @@ class ModulePartition:
             for level in levels
         )
 
+    def sharer_of(self, gather_group: GatherGroup, first_node: int = 0) -> SharerOf | None:
+        """Returns which rank of a group is to hold each row of a cache that they share: one whose mini-batches are
+        sampled in the row's part. None where there are no parts.
+
+        Args:
+            gather_group: the ranks.
+            first_node: whose row is the first of the table.
+
+        Source: DSP (PPoPP'23), section 3.1: each GPU caches hot nodes of its own patch.
+        """
+        partition = self._opened
+        if partition is None or gather_group.count == 1:
+            return None
+        # As LocalOrder shares parts out: ranks of a machine all parts; self-reliant ones over those of all machines.
+        is_of_all = partition.is_self_reliant and gather_group.trainer is not None
+        num_ranks, first = (partition.num_parts, gather_group.ranks[0]) if is_of_all else (gather_group.count, 0)
+
+        def sharer_of(rows: np.ndarray) -> np.ndarray:
+            part = partition.part_of(rows + first_node)
+            # Several ranks that share a part take turns.
+            rank = (part * num_ranks + number_among_equals(part) % num_ranks) // partition.num_parts - first
+            return np.where((rank >= 0) & (rank < gather_group.count), rank, -1)
+
+        return sharer_of
+
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the loaded parts out, as another process maps them itself."""
         return {"given": self.given}
@@ -181,6 +208,9 @@ class CollectiveSampling:
     These are the trainers, or the samplers of a FactoredStrategy. They talk over gloo on loopback, in a group of their
     own that needs none of the trainers'. Several machines hold the same parts each.
 
+    Each mini-batch has the seeds of one part (DSP, section 3.2), and is made by the rank that holds it: by the trainer
+    itself, or by the sampler beside the part, which any other one replaces (BGL, NSDI'23, section 3.1).
+
     Attributes:
         colleagues: between :meth:`connect` and :meth:`disconnect`, in ranks that sample; else None.
 
@@ -208,35 +238,39 @@ class CollectiveSampling:
     def workload(self, whole: Workload, partition: Partition, phase: str) -> Workload:
         """Returns the mini-batches of a phase, which all ranks sample together.
 
-        Where each trainer samples, its seeds are those of the part that it holds (DSP, section 3.2). By hand, and in
-        trainers that others sample for, these are the same mini-batches of the whole graph.
+        By hand, and in trainers that others sample for, these are the same mini-batches of the whole graph. Predictions
+        that samplers work for stay in the order of their seeds, in which trainers hand them on.
 
         Raises:
             PartitionError: training with more or fewer ranks than parts.
             SamplerConfigError: a sampler that cannot be sampled collectively.
         """
         gather_group, num_parts = self._gather_group, partition.num_parts
-        is_local = gather_group is None or gather_group.trainer is not None
-        if gather_group is not None and not gather_group.is_here:
-            return whole
-        num_ranks = whole.num_ranks if is_local else num_parts
-        if gather_group is not None and num_ranks == num_parts:
+        is_factored = gather_group is not None and gather_group.trainer is None
+        num_ranks = whole.num_ranks
+        if gather_group is not None and (is_factored or num_ranks == num_parts):
             # Trainers of all machines were counted; each machine holds all parts, one a rank of its own.
             num_ranks = gather_group.count
-        if num_ranks != num_parts:
-            if phase != "train":
+        if num_ranks != num_parts and (gather_group is None or gather_group.is_here):
+            if phase == "train":
+                who = "sampler" if is_factored else "trainer"
+                raise PartitionError(
+                    f"the partition has {num_parts} parts, one for each {who} of this machine, but {num_ranks} "
+                    f"{who}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {who}s, or make as many parts "
+                    f"as there are {who}s: gnnload partition ... --hops 0 --parts {num_ranks}."
+                )
+            if not is_factored:
                 return whole
-            who = "trainer" if is_local else "sampler"
-            raise PartitionError(
-                f"the partition has {num_parts} parts, one for each {who} of this machine, but {num_ranks} "
-                f"{who}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {who}s, or make as many parts as "
-                f"there are {who}s: gnnload partition ... --hops 0 --parts {num_ranks}."
-            )
         changes: dict[str, Any] = {}
-        if is_local:
+        if phase != "predict" or not is_factored:
             owners = partition.part_of(whole.seeds)
-            seeds = [whole.seeds[owners == part] for part in range(num_parts)]
-            changes["order"] = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
+            changes["order"] = LocalOrder(
+                [whole.seeds[owners == part] for part in range(num_parts)],
+                whole.order,
+                num_ranks=whole.num_ranks,
+                num_machines=gather_group.num_machines if gather_group is not None and is_factored else 1,
+                drop_last=whole.drop_last,
+            )
         if self.colleagues is not None:
             changes["sampler"] = CollectiveSampler(whole.sampler, self.colleagues)
         return Workload(**{**whole.settings(), **changes})

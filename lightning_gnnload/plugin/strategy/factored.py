@@ -188,7 +188,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         # Without those whose process has ended: the others would wait in vain for them to come.
         ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
         if self.local_rank not in ranks:
-            return GatherGroup(is_here=False)
+            return GatherGroup(is_here=False, num_machines=roles.num_nodes)
         name = f"{self.run_name}-{self.session}"
         # Later than one that hangs gives itself up: the others name it then, and why it hung.
         return replace(self._group(True, ranks, name), silence_s=2 * self.setup_timeout_s)
@@ -196,16 +196,18 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     @property
     def training(self) -> GatherGroup:
         """The trainers of this machine, which share caches on their devices."""
-        roles = self.roles
+        roles, is_trainer = self.roles, self.role is Role.TRAINER
+        trainer = self.global_rank if is_trainer else None
         if roles.num_trainers == 1:
-            return GatherGroup()
+            return GatherGroup(trainer=trainer)
         name = f"{self.run_name}-{self.session}-trainers"
-        return self._group(self.role is Role.TRAINER, range(roles.num_trainers), name)
+        return replace(self._group(is_trainer, range(roles.num_trainers), name), trainer=trainer)
 
     def _group(self, is_here: bool, local_ranks: Sequence[int], name: str) -> GatherGroup:
         ranks = tuple(self.roles.global_rank(self.node_rank, rank) for rank in local_ranks)
         index = local_ranks.index(self.local_rank) if is_here else self.local_rank
-        return GatherGroup(is_here, index, len(ranks), name, self.connect_timeout_s, ranks=ranks)
+        machines = self.roles.num_nodes
+        return GatherGroup(is_here, index, len(ranks), name, self.connect_timeout_s, ranks=ranks, num_machines=machines)
 
     # What a rank does.
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice
-from lightning_gnnload.sample.on_device import can_sample, why_on_host
+from lightning_gnnload.sample.on_device import can_sample_parts, why_on_host
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
     from lightning_gnnload.ops.cuda.runtime import Runtime
+    from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.plugin.compat import pl
 
 _STAMP_BYTES = 4
@@ -70,7 +72,7 @@ class SamplerDevice:
         if not _is_wanted(module, self._job.device):
             return source
         workload = source.workload
-        if not self._device.allows(can_sample(workload.sampler) or why_on_host(workload), setting):
+        if not self._device.allows(can_sample_parts(workload.sampler) or why_on_host(workload), setting):
             return source
         try:
             return self._on_device(module, source)
@@ -84,20 +86,27 @@ class SamplerDevice:
         from lightning_gnnload.ops.cuda.opening import open_device
         from lightning_gnnload.sample.placement import budget_alone, budget_beside_model
 
-        device, graph, trainer = open_device(self._job.device), source.workload.graph, getattr(module, "trainer", None)
+        device, trainer = open_device(self._job.device), getattr(module, "trainer", None)
         # A sampler that switches trains on its device too; ranks that share one may have a trainer's model there.
-        is_shared = self._job.shares_devices or self._job.switching
-        room = budget_beside_model(device) if is_shared else budget_alone(device)
-        place = partial(
-            self._device.place,
-            device=device,
-            samplers=[getattr(module, name) for name in ("sampler", "eval_sampler")],
-            budget_bytes=max(room - self._job.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0),
-            about=f"Sampler rank {self._job.global_rank} samples on {device.torch_device}: ",
-            progress=trainer is not None and trainer.progress_bar_callback is not None,
-        )
-        request = BatchRequest(0, 0, 0, source.workload.num_ranks)
-        drawing = self._device.draws(source.workload, request, place, device)
+        budget = budget_beside_model if self._job.shares_devices or self._job.switching else budget_alone
+
+        def place(graph: Graph) -> Topology:
+            # Asked anew for each part of a graph: those of a lost sampler come later, to what is left.
+            return self._device.place(
+                graph,
+                device=device,
+                samplers=[getattr(module, name) for name in ("sampler", "eval_sampler")],
+                budget_bytes=max(budget(device) - self._job.num_sampler_threads * _STAMP_BYTES * graph.num_nodes, 0),
+                about=f"Sampler rank {self._job.global_rank} samples on {device.torch_device}: ",
+                progress=trainer is not None and trainer.progress_bar_callback is not None,
+            )
+
+        # The first mini-batch that this sampler makes is compared, which places the part that it stands beside.
+        workload, roles = source.workload, self._job.roles
+        homes = workload.homes(workload.num_ranks, roles.num_samplers)
+        own = [] if homes is None else np.argwhere(homes == roles.index(self._job.local_rank)).tolist()
+        step, rank = own[0] if own else (0, 0)
+        drawing = self._device.draws(workload, BatchRequest(0, step, rank, workload.num_ranks), place, device)
         if self._exporter is None:
             self._exporter = DeviceExporter(runtime_of(device))
         return DeviceSource(source, drawing, device, self._exporter)

@@ -15,29 +15,34 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lightning_gnnload import FactoredStrategy, load_partition
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.sample.collective import CollectiveSampler
-from tests.integration.scripts.toy import Recorder, digest, toy_module
+from tests.integration.scripts.toy import Recorder, digest, toy_data, toy_module
 
 ENDS_AFTER = 8  # mini-batches that a rank samples
 RUNS = ("whole", "together")
 
 
 def watch(how: str | None) -> list[int]:
-    """Counts the mini-batches that this rank samples together with others; ends rank 1 of them in time."""
-    sampled: list[int] = [0]
-    sample_into = CollectiveSampler.sample_into
+    """Counts the mini-batches that this rank samples together with others, and of their seeds to train on those that
+    it does not hold; ends rank 1 of them in time."""
+    sampled: list[int] = [0, 0]
+    sample_into, train = CollectiveSampler.sample_into, toy_data().train
 
-    def watched(self: CollectiveSampler, *arguments: Any) -> Any:
+    def watched(self: CollectiveSampler, graph: Any, seeds: np.ndarray, *arguments: Any) -> Any:
         sampled[0] += 1
+        foreign = self.colleagues.partition.part_of(seeds) != self.colleagues.rank
+        sampled[1] += int(np.count_nonzero(foreign & np.isin(seeds, train)))
         if sampled[0] == ENDS_AFTER and self.colleagues.rank == 1:
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raises":
                 raise MemoryError("no room for a mini-batch")
-        return sample_into(self, *arguments)
+        return sample_into(self, graph, seeds, *arguments)
 
     CollectiveSampler.sample_into = watched  # type: ignore[method-assign]
     return sampled
@@ -46,8 +51,10 @@ def watch(how: str | None) -> list[int]:
 def run(name: str, folder: Path, kind: str, num_devices: int, sampled: list[int]) -> None:
     pl.seed_everything(1, verbose=False)
     settings: dict[str, Any] = {"partition": folder} if name == "together" else {}
-    if name == "whole" and kind == "ddp":
-        settings["order"] = LocalOrder([part.seeds["train"] for part in load_partition(folder).parts])
+    num_trainers = num_devices if kind == "ddp" else num_devices - 2
+    if name == "whole":
+        parts = [part.seeds["train"] for part in load_partition(folder).parts]
+        settings["order"] = LocalOrder(parts, num_ranks=num_trainers)
     module = toy_module(**settings)
     trainer = pl.Trainer(
         accelerator="cpu",
@@ -61,7 +68,7 @@ def run(name: str, folder: Path, kind: str, num_devices: int, sampled: list[int]
     )
     model = Recorder()
     trainer.fit(model, module)
-    wrote = {"seen": model.seen, "weights": digest(model.state_dict().values()), "sampled": sampled[0]}
+    wrote = {"seen": model.seen, "weights": digest(model.state_dict().values()), "sampled": sampled}
     Path(f"{name}-{trainer.local_rank}.json").write_text(json.dumps(wrote))
 
 

@@ -31,10 +31,12 @@ HOTNESS = Recorded(np.random.default_rng(0).zipf(1.5, N).clip(max=1000))
 
 
 def opened(count: int, policy: CachePolicy | str = HOTNESS, **settings) -> list[StaticCache]:
+    sharer_of = settings.pop("sharer_of", None)
     cache = FeatureCache(policy, **{"ratio": 0.1, **settings})
 
     def work(membership: Membership) -> FeatureStore:
-        return cache.open(MemoryFeatureStore(ROWS.clone()), toy_workload(), membership=membership, progress=False)
+        store = MemoryFeatureStore(ROWS.clone())
+        return cache.open(store, toy_workload(), membership=membership, sharer_of=sharer_of, progress=False)
 
     ends = together(count, work)
     for end in ends:
@@ -60,6 +62,23 @@ def test_each_row_is_there_once_and_all_ranks_read_it(count: int) -> None:
     assert len(set.union(*files)) == min(count, ops.MAX_SHARDS)
     for number, shard in enumerate(caches[1].shards):
         assert shard.flags.writeable == (number == 1)
+
+
+def test_rows_lie_with_the_rank_that_is_to_hold_them_while_it_has_room() -> None:
+    hot = hottest(HOTNESS.counts, N, 30)
+    # Half of the rows are anybody's, and most of the others rank 0's.
+    wanted = np.full(N, -1)
+    wanted[hot[::2]] = 0
+    wanted[hot[::6]] = 1
+    for cache in opened(3, sharer_of=lambda rows: wanted[rows]):
+        shard = cache.location[hot] >> ops.SLOT_BITS
+        assert np.bincount(shard).tolist() == [10, 10, 10]
+        assert (shard == wanted[hot])[wanted[hot] >= 0].all()
+        out = torch.empty(N, 5)
+        assert cache.gather(torch.arange(N), out)[0].rows == 30
+        assert torch.equal(out, ROWS)
+    [first, _] = opened(2, sharer_of=np.zeros_like)
+    assert (first.location[hot] >> ops.SLOT_BITS).tolist() == 15 * [0] + 15 * [1]  # the hottest where all are wanted
 
 
 def shard_file(shard: np.ndarray) -> str:
@@ -137,16 +156,19 @@ def test_shards_are_read_equally_often() -> None:
     assert hits.max() / hits.mean() < 1.05
 
 
-@pytest.mark.parametrize("differing", ["ratio", "rows", "width", "epoch"])
+@pytest.mark.parametrize("differing", ["ratio", "rows", "width", "epoch", "places"])
 def test_ranks_that_open_something_else_are_told(differing: str) -> None:
     def work(membership: Membership) -> FeatureStore:
         is_other = membership.index == 1
         rows = ROWS + is_other if differing == "rows" else ROWS[:, : 5 - (is_other and differing == "width")]
         cache = FeatureCache(HOTNESS, ratio=0.2 if is_other and differing == "ratio" else 0.1)
-        epoch = int(is_other and differing == "epoch")
-        return cache.open(MemoryFeatureStore(rows), toy_workload(), membership=membership, epoch=epoch, progress=False)
+        settings = {"epoch": int(is_other and differing == "epoch")}
+        if is_other and differing == "places":
+            settings["sharer_of"] = np.zeros_like
+        return cache.open(MemoryFeatureStore(rows), toy_workload(), membership=membership, progress=False, **settings)
 
-    word = {"ratio": "settings", "rows": "seed_everything", "width": "shape", "epoch": "epoch: 0 and 1"}[differing]
+    words = {"ratio": "settings", "rows": "seed_everything", "width": "shape", "epoch": "epoch: 0 and 1"}
+    word = words.get(differing, "checksum of places")
     for end in together(3, work):
         assert isinstance(end, CacheShareError)
         assert word in str(end)

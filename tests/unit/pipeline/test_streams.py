@@ -1,9 +1,13 @@
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lightning_gnnload.errors import QueueProtocolError
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
+from lightning_gnnload.pipeline.streams import ReadStream, Stream, StreamSpec, TrainerPeer
 from tests.unit.toy import toy_source
 
 SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=4, stop=20)
@@ -23,6 +27,26 @@ def test_steps_come_the_lowest_first_over_all_shares() -> None:
         steps.append(made.pop_step())
     assert steps == [4, 5, 6, 9, 12, 13, 17]
     assert not made.is_ready
+
+
+@given(st.lists(st.integers(0, 3), min_size=20, max_size=40), st.integers(1, 3), st.sets(st.integers(0, 3), min_size=1))
+def test_steps_are_dealt_to_where_they_are_at_home(homes: list[int], stride: int, samplers: set[int]) -> None:
+    read = ReadStream(SPEC, 4, np.array(homes))
+    steps = range(4, 20, stride)
+    dealt = read.dealt(steps, sorted(samplers))
+    owned = [sorted(step for part in of_sampler for step in part) for of_sampler in dealt]
+    assert sorted(step for its in owned for step in its) == list(steps)
+    homeless = [step for step in steps if homes[step] not in samplers]
+    for sampler, its in zip(sorted(samplers), owned, strict=True):
+        assert {step for step in its if homes[step] in samplers} == {step for step in steps if homes[step] == sampler}
+        assert abs(len(set(its) & set(homeless)) - len(homeless) / len(samplers)) < 1
+
+
+def test_steps_in_turn_are_few_ranges() -> None:
+    # Each is a part of a message, and looked at for each step.
+    homes = np.tile([0, 1, 2, 1], 250)
+    dealt = ReadStream(replace(SPEC, start=0, stop=1000), 0, homes).dealt(range(1000), [0, 1, 2])
+    assert dealt == [[range(0, 997, 4)], [range(1, 1000, 2)], [range(2, 999, 4)]]
 
 
 def test_a_share_may_bring_slots() -> None:

@@ -7,9 +7,11 @@ import time
 import uuid
 from typing import Any
 
+import numpy as np
 import pytest
 
 from lightning_gnnload.data import processes
+from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
 from lightning_gnnload.pipeline import flags, wire
@@ -74,6 +76,28 @@ def test_one_sampler_raises(num_samplers: int, step: int, queue_depth: int, num_
         running.part()
         running.join()
         assert list(running.ends.values()) == [None] * num_samplers  # the one that raised ends well, too
+
+
+@pytest.mark.parametrize("start", [0, 3])
+def test_samplers_make_the_steps_of_their_parts_until_one_is_lost(start: int) -> None:
+    data = toy_data()
+    order = LocalOrder(np.split(data.train, [30]), num_ranks=1)
+    source = BatchSource(data, toy_workload(data, batch_size=8, order=order))
+    homes = source.workload.homes(num_ranks=1, num_holders=2)
+    assert homes is not None
+    broken = Breaking(6)
+    broken.workload = source.workload
+    for lost, until in (({}, len(homes)), ({1: broken}, broken.step)):
+        with job(source, broken=lost, num_samplers=2, takeover=True) as running:
+            loader, made_by, contents = running.loader(running.queue()), [], []
+            loader.load_state_dict({**loader.state_dict(), "step": start})
+            for batch in loader:
+                assert loader.last is not None
+                made_by.append(loader.last.made_by - 1)
+                contents.append(content(batch))
+        assert contents == running.wanted()[start:]
+        assert made_by[: until - start] == homes[start:until, 0].tolist()
+        assert not any(made_by[until - start :])
 
 
 @pytest.mark.parametrize("queue_depth", [1, 2, 4])

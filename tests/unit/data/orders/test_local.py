@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, ProximityOrder
@@ -21,7 +22,7 @@ EDGELESS = Graph.from_coo([], [], num_nodes=400)
 def ordered(
     order: LocalOrder, seeds: np.ndarray, batch_size: int, epoch: int = 0, graph: Graph = EDGELESS
 ) -> np.ndarray:
-    return order.bind(graph, None, batch_size * len(order.parts)).order(seeds, seed=1, epoch=epoch)
+    return order.bind(graph, None, batch_size * order.num_ranks).order(seeds, seed=1, epoch=epoch)
 
 
 def slices(ordered_seeds: np.ndarray, plan: StepPlan) -> list[list[int]]:
@@ -75,12 +76,67 @@ def test_ranks_have_as_many_seeds_of_their_uneven_part_as_can_be(plan: StepPlan,
         assert len(set(had) & set(part.tolist())) == min(len(had), len(part))
 
 
-def test_seeds_of_others_are_spread_over_the_epoch() -> None:
+def test_slices_of_others_are_spread_over_the_epoch() -> None:
     seeds = np.arange(120)
-    parts = [seeds[:30], seeds[30:]]
-    first, second = slices(ordered(LocalOrder(parts), seeds, 10), StepPlan(120, 10, 2))
-    assert all(sum(seed >= 30 for seed in first[begin : begin + 10]) == 5 for begin in range(0, 60, 10))
+    order, plan = LocalOrder([seeds[:30], seeds[30:]]), StepPlan(120, 10, 2)
+    first, second = slices(ordered(order, seeds, 10), plan)
+    assert [{seed >= 30 for seed in first[begin : begin + 10]} for begin in range(0, 60, 10)] == 3 * [{False}, {True}]
     assert min(second) >= 30
+    assert order.homes(plan, 2).tolist() == 3 * [[0, 1], [1, 1]]
+
+
+@given(plans(), st.integers(1, 5), st.integers(1, 2), st.randoms(use_true_random=False))
+def test_any_number_of_ranks_has_slices_of_one_part(
+    plan: StepPlan, num_parts: int, num_machines: int, random: object
+) -> None:
+    plan = replace(plan, num_ranks=plan.num_ranks // num_machines * num_machines or num_machines)
+    assume(plan.num_seeds >= (plan.global_batch_size if plan.drop_last else plan.num_ranks))
+    seeds = seeds_of(plan)
+    cuts = sorted(random.choices(range(plan.num_seeds + 1), k=num_parts - 1))  # type: ignore[attr-defined]
+    parts, part_of = np.split(seeds, cuts), np.full(400, -1)
+    for part, own in enumerate(parts):
+        part_of[own] = part
+    order = LocalOrder(parts, num_ranks=plan.num_ranks, num_machines=num_machines, drop_last=plan.drop_last)
+    result = ordered(order, seeds, plan.batch_size)
+    assert sorted(result) == sorted(seeds)
+    homes = order.homes(plan, num_parts)
+    num_mixed = np.zeros(plan.num_ranks, int)
+    for step, rank in np.ndindex(*homes.shape):
+        of_parts = np.bincount(part_of[result[slice(*plan.slice(step, rank))]], minlength=num_parts)
+        assert of_parts[homes[step, rank]] == of_parts.max()
+        num_mixed[rank] += np.count_nonzero(of_parts) > 1
+    # Of each part, a rank has less than a slice that is not whole.
+    assert num_mixed.max() <= num_parts
+    assert np.array_equal(order.homes(plan, 1), np.zeros_like(homes))
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "num_machines", "expected"),
+    [
+        (1, 1, [{0, 1, 2, 3}]),
+        (2, 1, [{0, 1}, {2, 3}]),
+        (3, 1, [{0, 1}, {1, 2}, {2, 3}]),
+        (8, 1, [{0}, {0}, {1}, {1}, {2}, {2}, {3}, {3}]),
+        # The samplers of each machine hold all parts: its trainers need them all.
+        (4, 2, [{0, 1}, {2, 3}, {0, 1}, {2, 3}]),
+    ],
+)
+def test_ranks_share_the_parts_alike(num_ranks: int, num_machines: int, expected: list[set[int]]) -> None:
+    seeds = np.arange(240)
+    order = LocalOrder(balanced(seeds, 4), num_ranks=num_ranks, num_machines=num_machines)
+    homes = order.homes(StepPlan(240, 5, num_ranks), 4)
+    assert [set(of_rank) for of_rank in homes.T.tolist()] == expected
+    # In turn: whatever is made at the same time is made by as many as can be.
+    assert np.bincount(homes.ravel()).tolist() == [12, 12, 12, 12]
+    if num_ranks == 1:
+        assert homes.ravel().tolist() == 12 * [0, 1, 2, 3]
+
+
+def test_what_is_left_out_is_of_all_parts() -> None:
+    seeds = np.arange(100)
+    order = LocalOrder(balanced(seeds, 2), num_ranks=1, drop_last=True)
+    trained = ordered(order, seeds, 30)[:90]
+    assert np.bincount(trained // 50).tolist() == [45, 45]
 
 
 def test_epochs_and_inner_orders_differ() -> None:
@@ -131,13 +187,17 @@ def test_names_tell_partitions_apart() -> None:
     assert LocalOrder([part[::-1] for part in balanced(seeds, 4)]).name == name
     assert LocalOrder(balanced(seeds[::-1], 4)).name != name
     assert LocalOrder(balanced(seeds, 4), Sequential()).name != name
+    assert LocalOrder(balanced(seeds, 4), num_ranks=2).name.endswith(" for 2 ranks)")
+    assert LocalOrder(balanced(seeds, 4), num_machines=2).name.endswith(" on 2 machines)")
 
 
 def test_parts_that_cannot_be_ordered_so() -> None:
     seeds = np.arange(40)
     order = LocalOrder(balanced(seeds, 4))
-    with pytest.raises(PartitionError, match="42 seeds, but 4 parts"):
+    with pytest.raises(PartitionError, match="42 seeds, but 4 ranks"):
         order.bind(EDGELESS, None, 42)
+    with pytest.raises(PartitionError, match="3 ranks on 2 machines"):
+        LocalOrder(balanced(seeds, 4), num_ranks=3, num_machines=2)
     with pytest.raises(PartitionError, match=r"\(40\) are not those to train on \(39\)"):
         ordered(order, seeds[1:], 5)
     with pytest.raises(PartitionError, match=r"to train on \(40\)"):

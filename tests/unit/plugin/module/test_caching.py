@@ -180,9 +180,17 @@ class Opened:
         self.closed = 0
 
     def open_all(
-        self, levels: Any, store: FeatureStore, workload: Workload, *, membership: Any, epoch: int, progress: bool
+        self,
+        levels: Any,
+        store: FeatureStore,
+        workload: Workload,
+        *,
+        membership: Any,
+        sharer_of: Any,
+        epoch: int,
+        progress: bool,
     ) -> FeatureStore:
-        assert membership is None
+        assert membership is sharer_of is None
         self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")

@@ -67,13 +67,26 @@ def test_trainers_that_sample_take_the_seeds_of_their_parts(monkeypatch: pytest.
     assert after.order.name == order.name
 
 
-def test_samplers_keep_the_order_of_all_trainers(monkeypatch: pytest.MonkeyPatch) -> None:
-    samplers = meet(monkeypatch, [GatherGroup(index=index, count=2) for index in range(2)])
-    for rank in samplers:
-        found = workload(rank, num_ranks=5)
-        assert isinstance(found.order, Shuffled)
-        assert isinstance(found.sampler, CollectiveSampler)
-    leave(samplers)
+def test_samplers_and_those_they_sample_for_take_slices_of_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    samplers = meet(monkeypatch, [GatherGroup(index=index, count=2, num_machines=2) for index in range(2)])
+    [trainer] = meet(monkeypatch, [GatherGroup(is_here=False, num_machines=2)])
+    names = {workload(rank, num_ranks=6).order.name for rank in [*samplers, trainer]}
+    assert len(names) == 1
+    assert names.pop().endswith(" for 6 ranks on 2 machines)")
+    assert all(isinstance(workload(rank, num_ranks=6).sampler, CollectiveSampler) for rank in samplers)
+    assert isinstance(workload(trainer, num_ranks=6).sampler, NeighborSampler)
+    # Trainers hand predictions on in the order of their seeds.
+    for rank in [*samplers, trainer]:
+        assert isinstance(workload(rank, num_ranks=6, phase="predict").order, Shuffled)
+    leave([*samplers, trainer])
+
+
+def test_evaluation_has_one_order_whoever_is_there_to_sample_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    [sampler] = meet(monkeypatch, [GatherGroup(count=3)])
+    [trainer] = meet(monkeypatch, [GatherGroup(is_here=False)])
+    evaluated = [workload(rank, num_ranks=2, phase="val") for rank in (sampler, trainer)]
+    assert evaluated[0].order.name == evaluated[1].order.name
+    assert all(isinstance(each.sampler, NeighborSampler) for each in evaluated)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +106,6 @@ def test_as_many_ranks_as_parts(
         workload(rank, num_ranks)
     evaluated = workload(rank, num_ranks, phase="val")
     assert isinstance(evaluated.sampler, NeighborSampler)
-    assert isinstance(evaluated.order, Shuffled)
-
-
-def test_a_trainer_that_others_sample_for_plans_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    [rank] = meet(monkeypatch, [GatherGroup(is_here=False)])
-    whole = toy_workload(DATA, num_ranks=3)
-    assert rank.workload(whole, PARTS, "train") is whole
-    rank.disconnect()
 
 
 def test_the_failure_of_one_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

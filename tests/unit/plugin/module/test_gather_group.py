@@ -81,6 +81,8 @@ def test_samplers_gather_and_trainers_leave_it_to_them() -> None:
     assert [(each.index, each.count, each.timeout_s) for each in of_ranks[3:]] == [(0, 2, 9), (1, 2, 9)]
     assert of_ranks[3].name == of_ranks[4].name
     assert of_ranks[3].ranks == of_ranks[4].ranks == (3, 4)
+    # Where devices gather, each trainer does for itself.
+    assert [factored(rank, 5, 2)[1].training.trainer for rank in range(5)] == [0, 1, 2, None, None]
 
 
 def test_a_lone_rank_gathers() -> None:

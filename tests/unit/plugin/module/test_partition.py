@@ -21,6 +21,7 @@ from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.storage import parts
 from lightning_gnnload.errors import LoaderConfigError, PartitionError, PartitionMismatchError, PartReachError
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
@@ -206,6 +207,31 @@ def test_ranks_share_memory_but_no_rows(folder: Path, policy: str, window: int) 
     alone = FeatureCache(policy, capacity_bytes=2000, window=window).open(store, workload, progress=False)
     assert {count for count, _ in opened} == {alone.num_rows}  # type: ignore[attr-defined]
     alone.close()
+
+
+@pytest.mark.parametrize(
+    ("gather_group", "expected"),
+    [
+        (GatherGroup(count=3), [0, 0, 1, 1, 2, 2]),  # samplers, or the trainers of one machine
+        (GatherGroup(count=2), [0, 0, 0, 1, 1, 1]),  # the rows of a part that two share take turns
+        (GatherGroup(count=2, trainer=1, ranks=(1, 2)), [-1, -1, 0, 0, 1, 1]),  # the second of two machines
+        (GatherGroup(), None),
+    ],
+)
+def test_rows_of_shared_caches_lie_with_their_parts_ranks(
+    folder: Path, gather_group: GatherGroup, expected: list[int] | None
+) -> None:
+    made = module(folder)
+    partition = made.module_partition.open(made.graph_data.graph)
+    assert partition is not None
+    rows = np.concatenate([np.flatnonzero(partition.part_of(np.arange(300)) == part)[:2] for part in range(3)])
+    sharer_of = made.module_partition.sharer_of(gather_group)
+    assert (sharer_of and sharer_of(rows).tolist()) == expected
+    if sharer_of is not None:  # of a table that begins with a later node
+        later = made.module_partition.sharer_of(gather_group, first_node=1)
+        assert later is not None
+        assert later(rows - 1).tolist() == expected
+    assert module(None).module_partition.sharer_of(gather_group) is None
 
 
 def test_caches_that_stay_one_for_all_ranks(folder: Path) -> None:
