@@ -109,7 +109,7 @@ class RoleDecision:
         measured_on: what the figures hold for; see :func:`~lightning_gnnload.plugin.strategy.profile.describe`.
         reused: the figures come from an earlier run.
 
-    Source: GNNLab (EuroSys'22), section 5.2.
+    Source: GNNLab (EuroSys'22), section 5.3.
     """
 
     num_ranks: int
