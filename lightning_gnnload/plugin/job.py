@@ -208,7 +208,7 @@ class Job:
     shares_devices: bool
     samplers: int | Literal["auto"]
     staleness: int
-    switching: bool
+    switching: bool | int
     queue_depth: int
     pin_cores: bool
     connect_timeout_s: float
