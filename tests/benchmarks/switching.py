@@ -81,15 +81,19 @@ def measured(job: Job) -> tuple[list[dict[str, Any]], list[str]]:
 def rows(job: Job) -> str:
     """The epochs after the first, in which the samplers still build their models."""
     records, told = measured(job)
-    plain_ms, *switched_ms = (min(record["epoch_ms"][1:]) for record in records)
+    plain_ms = min(records[0]["epoch_ms"][1:])
     lines = []
-    for record, epoch_ms, (sampler_ms, bound) in zip(records[1:], switched_ms, job.speeds, strict=True):
-        ideal_ms = 1 / (1 / plain_ms + sum(1 / each for each in sampler_ms) / NUM_BATCHES)
-        stats, speeds = record["stats"], ", ".join(f"{each:.0f}" for each in sampler_ms)
+    for record, (sampler_ms, bound) in zip(records[1:], job.speeds, strict=True):
+        epoch = min(range(1, NUM_EPOCHS), key=record["epoch_ms"].__getitem__)
+        epoch_ms, per_ms = record["epoch_ms"][epoch], sum(1 / each for each in sampler_ms)
+        ideal_ms = 1 / (1 / plain_ms + per_ms / NUM_BATCHES)
+        num_joined = sum(len(merging) for at, _, merging in record["merged"] if at == epoch)
+        busy, stats = num_joined / (per_ms * epoch_ms), record["stats"]
+        speeds = ", ".join(f"{each:.0f}" for each in sampler_ms)
         lines.append(
             f"| {job.trainers} of {job.train_ms:.0f} | {speeds} | {job.staleness} | {max(bound, job.staleness)} "
             f"| {plain_ms:.0f} | {epoch_ms:.0f} | {ideal_ms:.0f} | {epoch_ms / ideal_ms:.2f} "
-            f"| {epoch_ms / plain_ms:.2f} | {record['epoch_ms'][0]:.0f} | {stats['merged'] / NUM_EPOCHS:.0f} "
+            f"| {epoch_ms / plain_ms:.2f} | {record['epoch_ms'][0]:.0f} | {num_joined} | {busy:.0%} "
             f"| {stats['refused']} | {stats['max_lag']} | {stats['awaited_ms'] / NUM_EPOCHS:.0f} |"
         )
     return "\n".join([*lines, "", *told, ""])
@@ -98,9 +102,9 @@ def rows(job: Job) -> str:
 if __name__ == "__main__":
     print(
         "| trainers, ms | samplers, ms | staleness | bound | without, ms an epoch | with | ideal | with / ideal "
-        "| with / without | first epoch | contributed | refused | largest lag | awaited ms |"
+        "| with / without | first epoch | joined | of what samplers can | refused | largest lag | awaited ms |"
     )
-    print("|" + "---|" * 14)
+    print("|" + "---|" * 15)
     for name in sys.argv[1:] or JOBS:
         for each in JOBS[name]:
             print(rows(each), flush=True)

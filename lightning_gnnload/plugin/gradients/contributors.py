@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.profit import JUDGED_BY, Timings
+from lightning_gnnload.plugin.gradients.profit import JUDGED_BY, Timings, Verdict
 
 NUM_COPIES = 2
 """The copies of parameters, and of gradients: one is read while the other is written."""
@@ -185,7 +185,7 @@ class Contributor:
         training: of training them, in which a gradient ages.
         gains: what its gradients have each saved the trainers, less what these have waited for it.
         awaited_ms: what they have waited for the one that it is at.
-        verdict: what was last told of it.
+        verdict: on it, as it was last told; None before. Trainers wait for a sampler that is ``"worth"`` it alone.
         num_unanswered: versions that it was sent since it said anything.
     """
 
@@ -198,7 +198,7 @@ class Contributor:
     training: Timings = field(default_factory=Timings)
     gains: Timings = field(default_factory=Timings)
     awaited_ms: float = 0.0
-    verdict: str = ""
+    verdict: Verdict | None = None
     num_unanswered: int = 0
 
     @property

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Literal
 
 _REMEMBERED = 9  # few, so that the median follows a change; odd, so that it is one of them
 JUDGED_BY = 3
@@ -36,6 +37,10 @@ class Timings:
         return len(self.recent) >= JUDGED_BY
 
 
+Verdict = Literal["worth", "short", "late"]
+"""Whether it pays that a sampler trains; not, when the epoch ends too soon for it, or its gradients come too late."""
+
+
 @dataclass(frozen=True)
 class Profit:
     """An estimate of the time that a contributed step saves, in milliseconds.
@@ -64,8 +69,8 @@ class Profit:
         >>> profit = Profit(
         ...     num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1
         ... )
-        >>> profit.value_ms, profit.is_worth_it
-        (352.0, True)
+        >>> profit.value_ms, profit.verdict
+        (352.0, 'worth')
 
     Source: GNNLab (EuroSys'22), section 5.3.
     """
@@ -90,13 +95,10 @@ class Profit:
         return self.step_ms / self.num_trainers
 
     @property
-    def is_worth_it(self) -> bool:
-        return self.is_timely and self.value_ms > 0
-
-    @property
-    def is_timely(self) -> bool:
-        """Whether gradients come when they can still join, or so soon after that waiting for them costs less."""
-        return self.late_ms < self.saved_ms and (self.won_ms is None or self.won_ms > 0)
+    def verdict(self) -> Verdict:
+        if self.late_ms >= self.saved_ms or (self.won_ms is not None and self.won_ms <= 0):
+            return "late"
+        return "worth" if self.value_ms > 0 else "short"
 
     @property
     def lag(self) -> int:
@@ -109,10 +111,10 @@ class Profit:
             f"profit {self.value_ms:+.0f} ms = {self.num_left} mini-batches left x {self.step_ms:.1f} ms "
             f"/ {self.num_trainers} trainers - {self.needed_ms:.1f} ms"
         )
-        if self.is_worth_it:
+        if self.verdict == "worth":
             waits = f"; trainers wait {self.late_ms:.1f} ms for each gradient" if self.late_ms > 0 else ""
             return f"trains while it is idle: {told}{waits}"
-        if self.is_timely:
+        if self.verdict == "short":
             return f"stays idle: {told}"
         if self.late_ms >= self.saved_ms:
             reason = (

@@ -185,21 +185,21 @@ class SliceScheduler:
             num_trainers=self._num_ranks,
             needed_ms=max(together_ms, (len(member.out) + 1) * member.needed_ms),
             train_ms=member.training.typical_ms,
-            late_ms=self._late_ms(member),
+            late_ms=member.training.typical_ms - self._due_ms(fresh=True),
             bound=self.bound,
             won_ms=member.gains.sum_ms if member.gains.are_many else None,
         )
         self.stats.profit_ms = profit.value_ms
         self._tell(member, profit)
-        return profit.is_worth_it
+        return profit.verdict == "worth"
 
     def _tell(self, member: Contributor, profit: Profit) -> None:
         """Tells the verdict on a sampler when it is another than before; that an epoch ends is no other one."""
-        verdict = "worth" if profit.is_worth_it else "short" if profit.is_timely else "late"
-        if verdict == member.verdict or (member.verdict and verdict == "short"):
+        if profit.verdict == member.verdict or (member.verdict and profit.verdict == "short"):
             return
-        member.verdict = verdict
-        tell = pl.utilities.rank_zero.rank_zero_warn if verdict == "late" else pl.utilities.rank_zero.rank_zero_info
+        member.verdict = profit.verdict
+        is_too_slow = profit.verdict == "late"
+        tell = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
         tell(f"FactoredStrategy: sampler {member.index} {profit}.")
 
     # Parameters.
@@ -216,10 +216,6 @@ class SliceScheduler:
         """
         return self.bound * self._step.typical_ms + (self._forward.typical_ms if fresh else 0.0)
 
-    def _late_ms(self, member: Contributor) -> float:
-        """Estimates how much after its time a gradient of the freshest parameters comes; negative is in time."""
-        return member.training.typical_ms - self._due_ms(fresh=True)
-
     @property
     def _saved_ms(self) -> float:
         """What one contributed slice saves all trainers."""
@@ -229,8 +225,11 @@ class SliceScheduler:
 
     def _await_due(self) -> None:
         """Waits for gradients that are due now, but no longer than one saves: a late one is computed again."""
-        began = time.perf_counter()
+        self._awaited_ms = 0.0
         awaited = [member for member in self._contributors.members if self._is_due(member)]
+        if not awaited:
+            return
+        began = time.perf_counter()
         while any(self._is_due(member) for member in awaited):
             left_s = began + self._saved_ms / 1e3 - time.perf_counter()
             if left_s <= 0:
@@ -244,7 +243,7 @@ class SliceScheduler:
     def _is_due(self, member: Contributor) -> bool:
         """Whether the sampler has begun a gradient that can be merged now, but will be too old at the next step; and is
         known to be fast enough to be waited for."""
-        if not member.training.are_many or self._late_ms(member) >= self._saved_ms:
+        if member.verdict != "worth":
             return False
         oldest = self._version() - self.bound
         return any(version == oldest and self._slices.is_mergeable(number) for number, version in member.out.items())

@@ -14,19 +14,19 @@ def profit(num_left: int = 8, late_ms: float = -5.0, bound: int = 1, won_ms: flo
 
 def test_it_pays_when_the_sampler_is_done_before_the_trainers_are() -> None:
     assert profit().value_ms == 8 * 20 / 2 - 60
-    assert profit().is_worth_it
-    assert not profit(num_left=6).is_worth_it  # 60 ms against 60 ms
-    assert not profit(num_left=0).is_worth_it
+    assert profit().verdict == "worth"
+    assert profit(num_left=6).verdict == "short"  # 60 ms against 60 ms
+    assert profit(num_left=0).verdict == "short"
 
 
 def test_it_does_not_pay_to_wait_longer_than_a_gradient_saves() -> None:
-    assert profit(late_ms=9.9).is_worth_it
-    assert not profit(late_ms=10.0).is_worth_it
+    assert profit(late_ms=9.9).verdict == "worth"
+    assert profit(late_ms=10.0).verdict == "late"
 
 
 def test_what_gradients_have_won_overrules_what_they_promise() -> None:
-    assert profit(won_ms=0.1).is_worth_it
-    assert not profit(won_ms=0.0).is_worth_it
+    assert profit(won_ms=0.1).verdict == "worth"
+    assert profit(won_ms=0.0).verdict == "late"
 
 
 @pytest.mark.parametrize(
