@@ -51,8 +51,8 @@ class Profit:
     need for all that is missing of it.
 
     Lateness is what GNNLab, which bounds no staleness there, need not know: a gradient that comes after its time must
-    be waited for by all trainers, which costs more than it saves when it is later than ``saved_ms``. And what an
-    estimate cannot see, such as a sampler whose times vary, shows in what its gradients have won so far.
+    be waited for by all trainers. Half of ``saved_ms`` may go into that, as one that does not come after all costs the
+    whole. And what an estimate cannot see, such as a sampler whose times vary, shows in what its gradients have won.
 
     Args:
         num_left: M_r.
@@ -96,9 +96,14 @@ class Profit:
 
     @property
     def verdict(self) -> Verdict:
-        if self.late_ms >= self.saved_ms or (self.won_ms is not None and self.won_ms <= 0):
+        if self.is_late or (self.won_ms is not None and self.won_ms <= 0):
             return "late"
         return "worth" if self.value_ms > 0 else "short"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether gradients come so late that waiting for them is no option."""
+        return self.late_ms >= self.saved_ms / 2
 
     @property
     def lag(self) -> int:
@@ -111,20 +116,17 @@ class Profit:
             f"profit {self.value_ms:+.0f} ms = {self.num_left} mini-batches left x {self.step_ms:.1f} ms "
             f"/ {self.num_trainers} trainers - {self.needed_ms:.1f} ms"
         )
+        remedy = f"FactoredStrategy(switching={max(self.lag, self.bound + 1)})"
         if self.verdict == "worth":
-            waits = f"; trainers wait {self.late_ms:.1f} ms for each gradient" if self.late_ms > 0 else ""
-            return f"trains while it is idle: {told}{waits}"
+            spared = f"; trainers wait {self.late_ms:.1f} ms for each gradient, which {remedy} would spare them"
+            return f"trains while it is idle: {told}{spared if self.late_ms > 0 else ''}"
         if self.verdict == "short":
             return f"stays idle: {told}"
-        if self.late_ms >= self.saved_ms:
+        if self.is_late:
             reason = (
                 f"it takes {self.train_ms:.1f} ms to train a mini-batch and trainers {self.step_ms:.1f} ms, so its "
                 f"gradients would be {self.lag} updates late, and at most {self.bound} may be"
             )
         else:
             reason = f"its newest gradients won the trainers {self.won_ms or 0:+.1f} ms, as too few came in time"
-        needed = max(self.lag, self.bound + 1)
-        return (
-            f"stays idle: {reason}. FactoredStrategy(switching={needed}) lets them join; the older gradients are, the "
-            f"lower the learning rate must be"
-        )
+        return f"stays idle: {reason}. {remedy} lets them join; the older gradients are, the lower the learning rate must be"
