@@ -129,4 +129,4 @@ class Profit:
             )
         else:
             reason = f"its newest gradients won the trainers {self.won_ms or 0:+.1f} ms, as too few came in time"
-        return f"stays idle: {reason}. {remedy} lets them join; the older gradients are, the lower the learning rate must be"
+        return f"stays idle: {reason}. {remedy} lets them join; older gradients need a lower learning rate"

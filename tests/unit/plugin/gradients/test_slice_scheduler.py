@@ -93,8 +93,8 @@ class Play:
     def gradient(
         self, number: int, version: int, index: int = 0, copy: int = 0, stream: int = 7, train_ms: float = 1e-3
     ) -> None:
-        times = {"make_ms": 0.0, "train_ms": train_ms}
-        self.say("gradient", index, stream=stream, slice=number, copy=copy, version=version, **times)
+        of = {"stream": stream, "slice": number, "copy": copy, "version": version}
+        self.say("gradient", index, **of, make_ms=0.0, train_ms=train_ms)  # type: ignore[arg-type]
 
     def try_out(self, train_ms: float, lag: int = 0, times: int = 3) -> None:
         """The one sampler trains what it was given, in turn, so slowly, and asks for more."""
