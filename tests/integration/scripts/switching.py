@@ -52,8 +52,8 @@ class Contributing(Recorder):
     """Writes down which rank trained which seeds, and in which step.
 
     Args:
-        train_ms: what a training step takes at least, on every rank; ``sampler_ms`` overrules it on samplers, of which a list
-            names each.
+        train_ms: what a training step takes at least, on every rank; ``sampler_ms`` overrules it on samplers, where a
+            list has one for each.
         built_in: which hook builds the model: ``"init"``, ``"setup"`` or ``"configure_model"``.
         kill_at: a sampler is sent a signal in the middle of its so-manyeth mini-batch.
         kill_by: the signal.
