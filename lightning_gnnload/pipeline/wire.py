@@ -55,7 +55,7 @@ KINDS: dict[str, dict[str, type]] = {
     "standby": {"digest": str},
     "offer": {"room": int},
     "begun": {"stream": int, "slice": int, "version": int},
-    "gradient": {"stream": int, "slice": int, "copy": int, "version": int, "ms": float},
+    "gradient": {"stream": int, "slice": int, "copy": int, "version": int, "make_ms": float, "train_ms": float},
     "withdrawn": {"text": str},
     # either way: what ended the sender, or a peer that it saw end
     "failed": {"role": str, "rank": int, "died": bool, "stage": str, "text": str, "is_final": bool},

@@ -109,7 +109,7 @@ class RoleDecision:
         measured_on: what the figures hold for; see :func:`~lightning_gnnload.plugin.strategy.profile.describe`.
         reused: the figures come from an earlier run.
 
-    Source: GNNLab (EuroSys'22), section 5.2.
+    Source: GNNLab (EuroSys'22), section 5.3.
     """
 
     num_ranks: int
@@ -208,7 +208,7 @@ class Job:
     shares_devices: bool
     samplers: int | Literal["auto"]
     staleness: int
-    switching: bool
+    switching: bool | int
     queue_depth: int
     pin_cores: bool
     connect_timeout_s: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.profit import Timings
+from lightning_gnnload.plugin.gradients.profit import JUDGED_BY, Timings, Verdict
 
 NUM_COPIES = 2
 """The copies of parameters, and of gradients: one is read while the other is written."""
@@ -146,7 +147,7 @@ class SwitchingStats:
         merged: those that joined the trainers' gradients.
         refused: those that came too late for the bound on their age, or for their step; they were trained again.
         max_lag: the largest number of updates by which the parameters of a merged gradient were older than those that
-            the trainers computed theirs with at the step that it joined; at most ``max(staleness, 1)``.
+            the trainers computed theirs with at the step that it joined; at most ``max(staleness, switching)``.
         awaited_ms: trainer 0 waited for gradients that were about to become too old.
         profit_ms: GNNLab's profit metric at the newest decision.
         num_withdrawn: samplers that contribute no more, because training failed there.
@@ -179,7 +180,12 @@ class Contributor:
     Attributes:
         room: slices that it asks for.
         out: those that it has, with the version of the parameters that it began them with; -1 before.
-        times: of its mini-batches.
+        num_trials: slices that it may have before its speed is judged: nobody waits for those.
+        making: times of making its mini-batches; and
+        training: of training them, in which a gradient ages.
+        gains: what its gradients have each saved the trainers, less what these have waited for it.
+        awaited_ms: what they have waited for the one that it is at.
+        verdict: on it, as it was last told; None before. Trainers wait for a sampler that is ``"worth"`` it alone.
         num_unanswered: versions that it was sent since it said anything.
     """
 
@@ -187,8 +193,18 @@ class Contributor:
     exchange: ParameterExchange
     room: int = 0
     out: dict[int, int] = field(default_factory=dict)
-    times: Timings = field(default_factory=Timings)
+    num_trials: int = JUDGED_BY
+    making: Timings = field(default_factory=Timings)
+    training: Timings = field(default_factory=Timings)
+    gains: Timings = field(default_factory=Timings)
+    awaited_ms: float = 0.0
+    verdict: Verdict | None = None
     num_unanswered: int = 0
+
+    @property
+    def needed_ms(self) -> float:
+        """What it needs for one slice; infinite while that is not known."""
+        return self.making.typical_ms + self.training.typical_ms if self.training.are_many else math.inf
 
 
 class Contributors:
@@ -235,17 +251,14 @@ class Contributors:
     def members(self) -> list[Contributor]:
         return list(self._members.values())
 
-    @property
-    def active(self) -> list[Contributor]:
-        """The samplers that have slices, or ask for some."""
-        return [member for member in self._members.values() if member.room or member.out]
-
     def begin_epoch(self, stream: int) -> None:
         """Begins the epoch of ``stream``, and drops all slices and gradients of the one before."""
         self._stream = stream
         for member in self._members.values():
             # ``room`` stays: what a sampler asked for in the last epoch it still waits for in this one.
             member.out.clear()
+            # One at least: else a sampler that was once too slow would be so forever.
+            member.num_trials = max(JUDGED_BY - len(member.training.recent), 1)
         for gradient in self.arrived:
             self.refuse(gradient)
         self.arrived = []
@@ -280,6 +293,15 @@ class Contributors:
                 due_ms=due_ms,
                 fresh_due_ms=fresh_due_ms,
             )
+
+    def count_gain(self, gradient: Gradient, *, saved_ms: float) -> None:
+        """Counts what a gradient has saved the trainers, against what they have waited for it."""
+        member = self._members.get(gradient.sampler)
+        if member is not None:
+            # Trials are no help to judge by: the first is slow, and nobody waits for any.
+            if member.training.are_many:
+                member.gains.add(saved_ms - member.awaited_ms)
+            member.awaited_ms = 0.0
 
     def refuse(self, gradient: Gradient) -> None:
         self._stats.refused += 1
@@ -334,7 +356,8 @@ class Contributors:
         if not 0 <= message["copy"] < NUM_COPIES or message["version"] > self._version():
             raise QueueProtocolError(f"sampler {index} sent {message!r:.200}, which is no gradient of ours")
         member = self._members[index]
-        member.times.add(message["ms"])
+        member.making.add(message["make_ms"])
+        member.training.add(message["train_ms"])
         member.num_unanswered = 0
         self._stats.contributed += 1
         tensors = member.exchange.gradients[message["copy"]]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Literal
 
 _REMEMBERED = 9  # few, so that the median follows a change; odd, so that it is one of them
-_JUDGED_BY = 3  # a sampler's first batch is slow, and must not be its last
+JUDGED_BY = 3
+"""So many are needed for a judgement: the first is slow, and must not be the last."""
 
 
 @dataclass
 class Timings:
-    """The recent durations of one thing, in milliseconds; their median is what counts, which no single late one
+    """The recent durations of one thing, in milliseconds; their median is what counts mostly, which no single late one
     moves."""
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
@@ -26,8 +29,16 @@ class Timings:
         return median(self.recent) if self.recent else 0.0
 
     @property
+    def sum_ms(self) -> float:
+        return sum(self.recent)
+
+    @property
     def are_many(self) -> bool:
-        return len(self.recent) >= _JUDGED_BY
+        return len(self.recent) >= JUDGED_BY
+
+
+Verdict = Literal["worth", "short", "late"]
+"""Whether it pays that a sampler trains; not, when the epoch ends too soon for it, or its gradients come too late."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +51,26 @@ class Profit:
     need for all that is missing of it.
 
     Lateness is what GNNLab, which bounds no staleness there, need not know: a gradient that comes after its time must
-    be waited for by all trainers, which costs more than it saves when it is later than ``step_ms / num_trainers``.
+    be waited for by all trainers. Half of ``saved_ms`` may go into that, as one that does not come after all costs the
+    whole. And what an estimate cannot see, such as a sampler whose times vary, shows in what its gradients have won.
 
     Args:
         num_left: M_r.
         step_ms: T_t.
         num_trainers: N_t.
         needed_ms: T_t'.
+        train_ms: the part of it in which one gradient ages: without making the mini-batch, or others' mini-batches.
         late_ms: how much later than its bound allows a gradient would typically come; negative is in time.
+        bound: updates that a gradient may be late.
+        won_ms: what the sampler's newest gradients have saved the trainers, less what these have waited for them; None
+            before there are enough of them.
 
     Example:
-        >>> profit = Profit(num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, late_ms=-12.0)
-        >>> profit.value_ms, profit.is_worth_it
-        (352.0, True)
+        >>> profit = Profit(
+        ...     num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1
+        ... )
+        >>> profit.value_ms, profit.verdict
+        (352.0, 'worth')
 
     Source: GNNLab (EuroSys'22), section 5.3.
     """
@@ -61,7 +79,10 @@ class Profit:
     step_ms: float
     num_trainers: int
     needed_ms: float
+    train_ms: float
     late_ms: float
+    bound: int
+    won_ms: float | None = None
 
     @property
     def value_ms(self) -> float:
@@ -69,13 +90,43 @@ class Profit:
         return self.num_left * self.step_ms / self.num_trainers - self.needed_ms
 
     @property
-    def is_worth_it(self) -> bool:
-        # A contributed slice saves all trainers ``step_ms / num_trainers``: to wait for longer would be a loss.
-        return self.value_ms > 0 and self.late_ms < self.step_ms / self.num_trainers
+    def saved_ms(self) -> float:
+        """What one contributed slice saves all trainers."""
+        return self.step_ms / self.num_trainers
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.is_late or (self.won_ms is not None and self.won_ms <= 0):
+            return "late"
+        return "worth" if self.value_ms > 0 else "short"
+
+    @property
+    def is_late(self) -> bool:
+        """Whether gradients come so late that waiting for them is no option."""
+        return self.late_ms >= self.saved_ms / 2
+
+    @property
+    def lag(self) -> int:
+        """The updates by which the sampler's gradients are late when they come."""
+        return self.bound + math.ceil(self.late_ms / self.step_ms)
 
     def __str__(self) -> str:
-        return (
+        """The verdict, and the figures that it is from."""
+        told = (
             f"profit {self.value_ms:+.0f} ms = {self.num_left} mini-batches left x {self.step_ms:.1f} ms "
             f"/ {self.num_trainers} trainers - {self.needed_ms:.1f} ms"
-            + (f"; a sampler's gradient would come {self.late_ms:.1f} ms too late" if self.late_ms > 0 else "")
         )
+        remedy = f"FactoredStrategy(switching={max(self.lag, self.bound + 1)})"
+        if self.verdict == "worth":
+            spared = f"; trainers wait {self.late_ms:.1f} ms for each gradient, which {remedy} would spare them"
+            return f"trains while it is idle: {told}{spared if self.late_ms > 0 else ''}"
+        if self.verdict == "short":
+            return f"stays idle: {told}"
+        if self.is_late:
+            reason = (
+                f"it takes {self.train_ms:.1f} ms to train a mini-batch and trainers {self.step_ms:.1f} ms, so its "
+                f"gradients would be {self.lag} updates late, and at most {self.bound} may be"
+            )
+        else:
+            reason = f"its newest gradients won the trainers {self.won_ms or 0:+.1f} ms, as too few came in time"
+        return f"stays idle: {reason}. {remedy} lets them join; older gradients need a lower learning rate"

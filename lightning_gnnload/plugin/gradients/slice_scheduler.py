@@ -9,9 +9,7 @@ to the trainers: there is nothing to agree on, and no mini-batch can be lost or 
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from math import inf
 
 import torch
@@ -31,101 +29,7 @@ from lightning_gnnload.plugin.gradients.contributors import (
 )
 from lightning_gnnload.plugin.gradients.profit import Profit, Timings
 from lightning_gnnload.plugin.gradients.reduction import GradientTerm
-
-
-class SliceAllocator:
-    """Gives the slices of one epoch to samplers, takes back what they do not train, and knows which were merged.
-
-    They are given from the end backwards, so that a sampler's mini-batch is as far ahead of the trainers as can be.
-
-    Args:
-        num_ranks: slices of a step.
-        staleness: reductions between one and its handing out.
-        start: the step that is under way.
-        stop: where the epoch ends.
-        merged: slices that were contributed before an interruption.
-
-    Attributes:
-        step: the step that is under way.
-
-    Example:
-        >>> slices = SliceAllocator(num_ranks=2, staleness=0, start=0, stop=10)
-        >>> [slices.give(), slices.give(), slices.give()]
-        [19, 18, 17]
-        >>> slices.give_back(18)
-        >>> slices.give(), slices.num_before(step=8)
-        (18, 7)
-    """
-
-    def __init__(
-        self, *, num_ranks: int, staleness: int, start: int = 0, stop: int = 0, merged: Iterable[int] = ()
-    ) -> None:
-        self.num_ranks = num_ranks
-        self.staleness = staleness
-        self.step = start
-        self._merged: defaultdict[int, set[int]] = defaultdict(set)  # ranks, by step ahead
-        self._lowest_merged = stop
-        self._next = stop * num_ranks - 1  # downwards; what lies above was given before
-        self._returned: set[int] = set()
-        for number in merged:
-            self.merge(number)
-
-    def pass_to(self, step: int) -> None:
-        """Notes that the trainers have come to ``step``, which no slice may be given of any more."""
-        for passed in range(self.step, step + 1):
-            self._merged.pop(passed, None)
-        self.step = step
-        self._returned = {number for number in self._returned if number // self.num_ranks > step}
-
-    def candidate(self) -> int | None:
-        """Returns the last slice ahead that nobody has; None where there is none."""
-        if self._returned:
-            return max(self._returned)
-        while self._next % self.num_ranks in self._merged.get(self._next // self.num_ranks, ()):
-            self._next -= 1  # contributed before an interruption
-        return self._next if self._next // self.num_ranks > self.step else None
-
-    def give(self) -> int | None:
-        """Gives the candidate away, and returns it."""
-        number = self.candidate()
-        if number is not None:
-            self._returned.discard(number)
-            self._next = min(self._next, number - 1)
-        return number
-
-    def give_back(self, number: int) -> None:
-        """Takes a slice back that nobody has any more; one that the trainers have come to is trained by them."""
-        if number // self.num_ranks > self.step:
-            self._returned.add(number)
-
-    def merge(self, number: int) -> None:
-        """Records that a slice's gradient has joined the trainers'."""
-        step, rank = divmod(number, self.num_ranks)
-        self._merged[step].add(rank)
-        self._lowest_merged = min(self._lowest_merged, step)
-
-    def is_whole(self, step: int) -> bool:
-        return len(self._merged.get(step, ())) == self.num_ranks
-
-    def num_before(self, step: int) -> int:
-        """Counts the steps that the trainers train themselves before they come to ``step``."""
-        between = step - self.step - 1
-        # Mostly false, as slices are given downwards; it saves the look at each merged step.
-        if self._lowest_merged < step:
-            between -= sum(other < step and self.is_whole(other) for other in self._merged)
-        return between
-
-    def is_mergeable(self, number: int) -> bool:
-        """Whether all trainers will know before they come to its step what is announced with the one under way.
-
-        An announcement is read when its reduction is handed out, ``staleness`` reductions later, and steps that the
-        trainers pass over have none. Later gradients may turn more steps into such; but the last one that does so
-        lower down was checked in the same way, and what lies between there counts here too.
-        """
-        step = number // self.num_ranks
-        trained = (other for other in range(self.step + 1, step) if not self.is_whole(other))
-        return step > self.step and len(list(islice(trained, self.staleness))) == self.staleness
-
+from lightning_gnnload.plugin.gradients.slice_allocator import SliceAllocator
 
 MAX_MERGED = 8
 """At most so many gradients join one step, as each is announced with it."""
@@ -140,7 +44,8 @@ class SliceScheduler:
         queue: to the samplers.
         module: the model that they train too.
         ledger: tells the stream and the step that are under way.
-        staleness: of the strategy; a gradient may be ``max(staleness, 1)`` updates old.
+        staleness: of the strategy.
+        bound: updates that a sampler's gradient may be late.
         version: updates that the parameters have seen.
         global_step: Lightning's.
         max_steps: Lightning's; -1 is none.
@@ -153,12 +58,13 @@ class SliceScheduler:
         ledger: Ledger,
         *,
         staleness: int,
+        bound: int,
         version: Callable[[], int],
         global_step: Callable[[], int],
         max_steps: int,
     ) -> None:
         self.stats = SwitchingStats()
-        self.bound = max(staleness, 1)
+        self.bound = bound
         self._ledger = ledger
         self._staleness = staleness
         self._num_ranks = ledger.num_ranks
@@ -173,7 +79,6 @@ class SliceScheduler:
         self._forward, self._step = Timings(), Timings()
         self._updated_at: float | None = None
         self._awaited_ms = 0.0
-        self._has_decided = False
 
     # What the strategy calls, step by step.
 
@@ -253,7 +158,12 @@ class SliceScheduler:
             had_none = not member.out
             while member.room and len(member.out) < MAX_OUT:
                 number = self._slices.candidate()
-                if number is None or not self._pays(member, number):
+                if number is None:
+                    break
+                # The first are trials, that measure T_t': a promise without it would be a guess.
+                if member.num_trials:
+                    member.num_trials -= 1
+                elif not self._pays(member, number):
                     break
                 self._slices.give()
                 self._contributors.give(member, number)
@@ -261,26 +171,36 @@ class SliceScheduler:
                 self._publish(member, fresh=fresh)
 
     def _pays(self, member: Contributor, number: int) -> bool:
+        if not member.training.are_many:
+            return False  # its trials are under way
         step, rank = divmod(number, self._num_ranks)
-        # A sampler that has trained nothing yet is taken to be as fast as a trainer.
-        each_ms = member.times.typical_ms or self._step.typical_ms
-        active = self._contributors.active
+        helpers = [other for other in self._contributors.members if other.out or other is member]
         # Given downwards: of this step, the ranks above are out or merged, and this one and those below are missing.
-        num_missing = sum(len(other.out) for other in active) + rank + 1
+        num_missing = sum(len(other.out) for other in helpers) + rank + 1
+        together_ms = num_missing / sum(1 / other.needed_ms for other in helpers)
         profit = Profit(
             # That all trainers know of a contribution takes ``staleness`` steps more.
             num_left=max(self._slices.num_before(step) - self._staleness, 0) * self._num_ranks,
             step_ms=self._step.typical_ms,
             num_trainers=self._num_ranks,
-            needed_ms=each_ms * num_missing / len(active),
-            late_ms=each_ms - self._due_ms(fresh=True) if member.times.are_many else -inf,
+            needed_ms=max(together_ms, (len(member.out) + 1) * member.needed_ms),
+            train_ms=member.training.typical_ms,
+            late_ms=member.training.typical_ms - self._due_ms(fresh=True),
+            bound=self.bound,
+            won_ms=member.gains.sum_ms if member.gains.are_many else None,
         )
         self.stats.profit_ms = profit.value_ms
-        if not self._has_decided:
-            self._has_decided = True
-            verdict = "idle samplers train" if profit.is_worth_it else "idle samplers stay idle"
-            pl.utilities.rank_zero.rank_zero_info(f"FactoredStrategy: {verdict}: {profit}.")
-        return profit.is_worth_it
+        self._tell(member, profit)
+        return profit.verdict == "worth"
+
+    def _tell(self, member: Contributor, profit: Profit) -> None:
+        """Tells the verdict on a sampler when it is another than before; that an epoch ends is no other one."""
+        if profit.verdict == member.verdict or (member.verdict and profit.verdict == "short"):
+            return
+        member.verdict = profit.verdict
+        is_too_slow = profit.verdict == "late"
+        tell = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
+        tell(f"FactoredStrategy: sampler {member.index} {profit}.")
 
     # Parameters.
 
@@ -296,22 +216,35 @@ class SliceScheduler:
         """
         return self.bound * self._step.typical_ms + (self._forward.typical_ms if fresh else 0.0)
 
+    @property
+    def _saved_ms(self) -> float:
+        """What one contributed slice saves all trainers."""
+        return self._step.typical_ms / self._num_ranks
+
     # Gradients.
 
     def _await_due(self) -> None:
         """Waits for gradients that are due now, but no longer than one saves: a late one is computed again."""
+        self._awaited_ms = 0.0
+        awaited = [member for member in self._contributors.members if self._is_due(member)]
+        if not awaited:
+            return
         began = time.perf_counter()
-        worth_s = self._step.typical_ms / self._num_ranks / 1e3
-        while any(self._is_due(member) for member in self._contributors.members):
-            left_s = began + worth_s - time.perf_counter()
+        while any(self._is_due(member) for member in awaited):
+            left_s = began + self._saved_ms / 1e3 - time.perf_counter()
             if left_s <= 0:
                 break
             self._contributors.wait(min(left_s, _POLL_S))
         self._awaited_ms = (time.perf_counter() - began) * 1e3
         self.stats.awaited_ms += self._awaited_ms
+        for member in awaited:
+            member.awaited_ms += self._awaited_ms / len(awaited)
 
     def _is_due(self, member: Contributor) -> bool:
-        """Whether the sampler has begun a gradient that can be merged now, but will be too old at the next step."""
+        """Whether the sampler has begun a gradient that can be merged now, but will be too old at the next step; and is
+        known to be fast enough to be waited for."""
+        if member.verdict != "worth":
+            return False
         oldest = self._version() - self.bound
         return any(version == oldest and self._slices.is_mergeable(number) for number, version in member.out.items())
 
@@ -326,11 +259,13 @@ class SliceScheduler:
             elif lag > self.bound or not self._slices.is_mergeable(gradient.slice):
                 self._contributors.refuse(gradient)
                 self._slices.give_back(gradient.slice)
+                self._contributors.count_gain(gradient, saved_ms=0.0)
             else:
                 # At once, not after the loop: whether the next one can be merged depends on what is whole by now.
                 self._slices.merge(gradient.slice)
                 self.stats.merged += 1
                 self.stats.max_lag = max(self.stats.max_lag, lag)
+                self._contributors.count_gain(gradient, saved_ms=self._saved_ms)
                 chosen.append(gradient)
         return chosen
 

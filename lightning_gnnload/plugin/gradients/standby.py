@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import threading
 import time
 import traceback
@@ -165,7 +166,7 @@ class Standby:
         self._exchange: ParameterExchange | None = None
         self._leader: TrainerPeer | None = None
         self._slots = SlotPool()
-        self._times = Timings()
+        self._training = Timings()
         # Order of locks: the service calls the handlers below under its own lock, and they take ``_news``. So nothing
         # may ask the service for anything while it holds ``_news``.
         self._news = threading.Condition()
@@ -239,15 +240,17 @@ class Standby:
     def _contribute(self, stream: Stream, number: int) -> None:
         assert self._replica is not None
         assert self._exchange is not None
+        began = time.perf_counter()
         step, rank = divmod(number, self._service.world_size)
         loader = self._open_loader(stream.spec)
         slot = self._slots.take()
         payload = loader.source.make(BatchRequest(stream.spec.epoch, step, rank, self._service.world_size), slot)
         batch = loader.convert(payload.view(self._slots.lend(slot)))
+        made = time.perf_counter()
         # After sampling: parameters that are taken late are young when the gradient comes.
         if (version := self._timely_version(stream)) is None:
             return
-        began = time.perf_counter()
+        loaded = time.perf_counter()
         # A newer version may lie there by now; the gradient then counts as older than it is, which is safe.
         self._exchange.load(version.copy, state_of(self._replica.module))
         # Trainer 0 must know the version before the gradient comes, to tell whether it is worth waiting for.
@@ -260,14 +263,23 @@ class Standby:
         for name, view in self._exchange.gradients[copy].items():
             gradient = gradients[name]
             _ = view.zero_() if gradient is None else view.copy_(gradient)
-        elapsed_ms = (time.perf_counter() - began) * 1e3
-        self._times.add(elapsed_ms)
-        self._send("gradient", stream=stream.number, slice=number, copy=copy, version=version.number, ms=elapsed_ms)
+        train_ms = (time.perf_counter() - loaded) * 1e3
+        self._training.add(train_ms)
+        self._send(
+            "gradient",
+            stream=stream.number,
+            slice=number,
+            copy=copy,
+            version=version.number,
+            make_ms=(made - began) * 1e3,  # waiting for parameters is no part of its slowness
+            train_ms=train_ms,
+        )
 
     def _timely_version(self, stream: Stream) -> _Version | None:
         """Returns the newest parameters, once a gradient of them can come in time: trainers that waited for it would
         lose more than this sampler does. None when the epoch is over first."""
-        needed_ms = self._times.typical_ms
+        # Before anything is known, only a version with all of its time left is sure to serve.
+        needed_ms = self._training.typical_ms or math.inf
 
         def is_timely() -> bool:
             version = self._version

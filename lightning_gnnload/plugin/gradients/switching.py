@@ -119,6 +119,7 @@ class Switching:
                 module,
                 self.ledger,
                 staleness=job.staleness,
+                bound=max(job.staleness, int(job.switching)),
                 version=num_updates,
                 global_step=lambda: trainer.global_step,
                 max_steps=trainer.max_steps,

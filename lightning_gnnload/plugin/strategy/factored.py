@@ -63,7 +63,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         staleness: optimizer steps that a gradient may be late at most, so that a trainer that is late for less delays
             nobody; 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
-            join the trainers'. They are at most ``max(staleness, 1)`` updates late: see :mod:`.switching` and
+            join the trainers', and by how many updates these may be late: ``True`` is 1, and ``staleness`` counts
+            where it is more. A sampler that is slower than trainers needs more: see :mod:`.switching` and
             ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
@@ -101,7 +102,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self,
         samplers: int | Literal["auto"] = 1,
         staleness: int = 0,
-        switching: bool = False,
+        switching: bool | int = False,
         queue_depth: int | Literal["auto"] = _QUEUE_DEPTH,
         *,
         trainers: int | None = None,
@@ -119,10 +120,13 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         made_by = [vars(each)["__init__"] for each in takers if "__init__" in vars(each)]
         refuse_unknown("FactoredStrategy", ddp, [name for each in made_by for name in keywords_of(each)])
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
-        if not isinstance(switching, bool):
-            raise RoleConfigError(f"switching={switching!r}: True or False is needed.")
-        check_staleness(staleness, ddp, switching=switching)
-        check_lags(lags, staleness, switching=switching)
+        if not isinstance(switching, int) or switching < 0:
+            raise RoleConfigError(
+                f"switching={switching!r}: True or False is needed, or by how many updates a sampler's gradient may be "
+                f"late (True is 1)."
+            )
+        check_staleness(staleness, ddp, switching=bool(switching))
+        check_lags(lags, staleness, switching=bool(switching))
         if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
             raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
         timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}

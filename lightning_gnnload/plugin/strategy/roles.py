@@ -23,7 +23,7 @@ def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
         train_ms: what one trainer takes for a step, its mini-batch being ready (T_t).
         num_ranks: ranks of the machine, 2 or more (N_g).
 
-    Source: GNNLab (EuroSys'22), section 5.2.
+    Source: GNNLab (EuroSys'22), section 5.3.
 
     Example:
         >>> samplers_needed(sample_ms=12.1, train_ms=31.0, num_ranks=8)  # 8 / (2.56 + 1) = 2.2

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -51,7 +52,8 @@ class Contributing(Recorder):
     """Writes down which rank trained which seeds, and in which step.
 
     Args:
-        train_ms: what a training step takes at least, on every rank; ``sampler_ms`` overrules it on samplers.
+        train_ms: what a training step takes at least, on every rank; ``sampler_ms`` overrules it on samplers, where a
+            list has one for each.
         built_in: which hook builds the model: ``"init"``, ``"setup"`` or ``"configure_model"``.
         kill_at: a sampler is sent a signal in the middle of its so-manyeth mini-batch.
         kill_by: the signal.
@@ -63,7 +65,7 @@ class Contributing(Recorder):
     def __init__(
         self,
         train_ms: float = 15.0,
-        sampler_ms: float | None = None,
+        sampler_ms: float | Sequence[float] | None = None,
         built_in: str = "init",
         kill_at: int = -1,
         kill_by: int = signal.SIGKILL,
@@ -101,6 +103,14 @@ class Contributing(Recorder):
     def is_sampler(self) -> bool:
         return self.trainer.global_rank >= self.trainer.world_size
 
+    @property
+    def step_ms(self) -> float:
+        if not self.is_sampler or self.sampler_ms is None:
+            return self.train_ms
+        if isinstance(self.sampler_ms, Sequence):
+            return self.sampler_ms[self.trainer.global_rank - self.trainer.world_size]
+        return self.sampler_ms
+
     def training_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:
         assert self.training
         at = [self.trainer.current_epoch, self.trainer.global_step, batch_idx]
@@ -108,8 +118,7 @@ class Contributing(Recorder):
             raise ValueError("this model trains on trainers only")
         if self.is_sampler and len(self.trained) == self.kill_at:
             os.kill(os.getpid(), self.kill_by)
-        milliseconds = self.sampler_ms if self.is_sampler and self.sampler_ms is not None else self.train_ms
-        time.sleep(milliseconds / 1e3)
+        time.sleep(self.step_ms / 1e3)
         loss = self.loss(batch)
         self.log("train_loss", loss, batch_size=batch.num_seeds)
         self.trained.append([*at, batch.seeds.tolist(), loss.item()])

@@ -2,28 +2,60 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lightning_gnnload.plugin.gradients.profit import Profit, Timings
 
 
-def profit(num_left: int = 8, needed_ms: float = 60.0, late_ms: float = -5.0) -> Profit:
-    return Profit(num_left=num_left, step_ms=20.0, num_trainers=2, needed_ms=needed_ms, late_ms=late_ms)
+def profit(num_left: int = 8, late_ms: float = -5.0, bound: int = 1, won_ms: float | None = None) -> Profit:
+    times = {"step_ms": 20.0, "needed_ms": 60.0, "train_ms": 25.0, "late_ms": late_ms}
+    return Profit(num_left=num_left, num_trainers=2, bound=bound, won_ms=won_ms, **times)
 
 
 def test_it_pays_when_the_sampler_is_done_before_the_trainers_are() -> None:
     assert profit().value_ms == 8 * 20 / 2 - 60
-    assert profit().is_worth_it
-    assert not profit(num_left=6).is_worth_it  # 60 ms against 60 ms
-    assert not profit(num_left=0).is_worth_it
+    assert profit().verdict == "worth"
+    assert profit(num_left=6).verdict == "short"  # 60 ms against 60 ms
+    assert profit(num_left=0).verdict == "short"
 
 
-def test_it_does_not_pay_to_wait_longer_than_a_gradient_saves() -> None:
-    assert profit(late_ms=9.9).is_worth_it
-    assert not profit(late_ms=10.0).is_worth_it
+def test_it_does_not_pay_to_wait_for_more_than_half_of_what_a_gradient_saves() -> None:
+    assert profit(late_ms=4.9).verdict == "worth"
+    assert profit(late_ms=5.0).verdict == "late"
 
 
-def test_it_tells_its_figures() -> None:
-    assert str(profit()) == "profit +20 ms = 8 mini-batches left x 20.0 ms / 2 trainers - 60.0 ms"
-    assert str(profit(late_ms=12.0)).endswith("a sampler's gradient would come 12.0 ms too late")
+def test_what_gradients_have_won_overrules_what_they_promise() -> None:
+    assert profit(won_ms=0.1).verdict == "worth"
+    assert profit(won_ms=0.0).verdict == "late"
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "bound", "lag"), [(-20.0, 3, 2), (0.0, 3, 3), (0.1, 1, 2), (20.0, 1, 2), (55.0, 2, 5)]
+)
+def test_each_step_of_lateness_is_an_update_more(late_ms: float, bound: int, lag: int) -> None:
+    assert profit(late_ms=late_ms, bound=bound).lag == lag
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (profit(), "trains while it is idle: profit +20 ms = 8 mini-batches left x 20.0 ms / 2 trainers - 60.0 ms"),
+        (profit(late_ms=4.0), "2 trainers - 60.0 ms; trainers wait 4.0 ms for each gradient"),
+        (profit(num_left=2), "stays idle: profit -40 ms = 2 mini-batches left x 20.0 ms / 2 trainers - 60.0 ms"),
+        (
+            profit(late_ms=55.0),
+            "it takes 25.0 ms to train a mini-batch and trainers 20.0 ms, so its gradients would be 4 "
+            "updates late, and at most 1 may be. FactoredStrategy(switching=4)",
+        ),
+        (
+            profit(won_ms=-9.0),
+            "stays idle: its newest gradients won the trainers -9.0 ms, as too few came in time. "
+            "FactoredStrategy(switching=2)",
+        ),
+    ],
+)
+def test_it_tells_the_verdict_and_its_figures(found: Profit, says: str) -> None:
+    assert says in str(found)
 
 
 def test_one_late_step_changes_no_typical_time() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from lightning_gnnload.plugin.gradients.slice_scheduler import SliceAllocator
+from lightning_gnnload.plugin.gradients.slice_allocator import SliceAllocator
 
 
 def test_slices_are_given_once_from_the_end_backwards_and_none_of_the_step_under_way() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from torch import nn
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.wire import Message
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED, ParameterExchange
 from lightning_gnnload.plugin.gradients.slice_scheduler import SamplerGradients, SliceScheduler
 
@@ -49,16 +51,17 @@ class Queue:
 class Play:
     """A fit of ``NUM_STEPS`` planned steps with two trainers, of which this is the first."""
 
-    def __init__(self, staleness: int = 0, max_steps: int = -1, step_s: float = 0.002) -> None:
+    def __init__(self, staleness: int = 0, bound: int = 1, max_steps: int = -1, step_s: float = 0.002) -> None:
         self.step_s = step_s
         self.queue, self.ledger, self.module = Queue(), Ledger(NUM_RANKS), nn.Linear(2, 1)
-        self.version = 0
+        self.version = self.num_tried = 0
         self.exchanges: list[ParameterExchange] = []
         self.slice_scheduler = SliceScheduler(
             self.queue,  # type: ignore[arg-type]
             self.module,
             self.ledger,
             staleness=staleness,
+            bound=bound,
             version=lambda: self.version,
             global_step=lambda: self.ledger.step,
             max_steps=max_steps,
@@ -87,8 +90,19 @@ class Play:
         self.say("offer", index, room=2)
         return exchange
 
-    def gradient(self, number: int, version: int, index: int = 0, copy: int = 0, stream: int = 7) -> None:
-        self.say("gradient", index, stream=stream, slice=number, copy=copy, version=version, ms=1e-3)
+    def gradient(
+        self, number: int, version: int, index: int = 0, copy: int = 0, stream: int = 7, train_ms: float = 1e-3
+    ) -> None:
+        of = {"stream": stream, "slice": number, "copy": copy, "version": version}
+        self.say("gradient", index, **of, make_ms=0.0, train_ms=train_ms)  # type: ignore[arg-type]
+
+    def try_out(self, train_ms: float, lag: int = 0, times: int = 3) -> None:
+        """The one sampler trains what it was given, in turn, so slowly, and asks for more."""
+        for _ in range(times):
+            self.gradient(self.given[self.num_tried], self.version - lag, train_ms=train_ms)
+            self.num_tried += 1
+            self.say("offer", room=1)
+            self.step()
 
     @property
     def given(self) -> list[int]:
@@ -133,14 +147,14 @@ def test_max_steps_ends_the_slices(play: Callable[..., Play]) -> None:
     assert running.given == [59, 58]
 
 
-@pytest.mark.parametrize(("staleness", "bound"), [(0, 1), (1, 1), (3, 3)])
+@pytest.mark.parametrize(("staleness", "bound"), [(0, 1), (1, 1), (3, 3), (0, 5)])
 def test_a_gradient_joins_within_the_bound_and_is_given_again_beyond_it(
     play: Callable[..., Play], staleness: int, bound: int
 ) -> None:
-    running = play(staleness=staleness)
+    running = play(staleness=staleness, bound=bound)
     running.offer()
     running.step()
-    for _ in range(3):
+    for _ in range(bound):
         running.step()
     running.gradient(99, running.version - bound)
     running.gradient(98, running.version - bound - 1, copy=1)
@@ -150,7 +164,66 @@ def test_a_gradient_joins_within_the_bound_and_is_given_again_beyond_it(
     assert (stats.contributed, stats.merged, stats.refused, stats.max_lag) == (2, 1, 1, bound)
     running.say("offer", room=2)
     running.step()
-    assert running.given == [99, 98, 98, 97]
+    assert running.given == [99, 98, 98]
+
+
+SLOW_MS = 500.0  # some two hundred steps
+
+
+def test_a_sampler_is_judged_by_its_own_times(play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(pl.utilities.rank_zero, "rank_zero_info", told.append)
+    running = play(step_s=0.01)
+    running.offer()
+    running.step()
+    assert not told  # nothing is promised before anything is known
+    running.try_out(train_ms=3.0)
+    running.try_out(train_ms=3.0)
+    (line,) = told
+    assert re.match(
+        r"FactoredStrategy: sampler 0 trains .*: profit \+\d+ ms = \d+ mini-batches left .* - 3.0 ms\.$", line
+    )
+    running.ledger.step = NUM_STEPS - 5
+    running.step()
+    assert len(told) == 1  # that the epoch ends is no other verdict
+
+
+def test_one_too_slow_for_the_bound_is_told_of_and_tried_once_an_epoch(play: Callable[..., Play]) -> None:
+    running = play()
+    running.offer()
+    running.step()
+    running.say("begun", stream=7, slice=99, version=running.version)
+    says = r"sampler 0 stays idle: it takes 500.0 ms to train .* at most 1 may be\. FactoredStrategy\(switching=\d+\)"
+    with pytest.warns(UserWarning, match=says):
+        running.try_out(SLOW_MS, lag=2)
+    assert running.given == [99, 98, 99]
+    running.step()
+    assert running.queue.num_waits == 0
+    for stream in (8, 9):
+        running.ledger.open(stream=stream, epoch=1, start=0, stop=NUM_STEPS)
+        running.step()
+        running.step()
+    assert running.given == [99, 98, 99, 99, 99]
+
+
+def test_one_that_is_slow_gets_on_within_the_bound_that_it_needs(play: Callable[..., Play]) -> None:
+    running = play(bound=1000)
+    running.offer()
+    running.step()
+    running.try_out(train_ms=10.0, times=5)  # some five steps
+    assert running.slice_scheduler.stats.merged == 5
+    assert running.given == [99, 98, 97, 96, 95, 94, 93]
+
+
+def test_one_whose_gradients_come_too_late_whatever_it_says_is_left_alone(play: Callable[..., Play]) -> None:
+    running = play(step_s=0.01)
+    running.offer()
+    running.step()
+    with pytest.warns(UserWarning, match=r"newest gradients won .* too few came in time\. .*switching=2\)"):
+        running.try_out(train_ms=3.0, lag=2, times=5)  # three trials, of which the last counts, and two more
+    num_given = len(running.given)
+    running.try_out(train_ms=3.0, lag=2, times=1)
+    assert len(running.given) == num_given == 6
 
 
 def test_gradients_are_added_up_and_weigh_one_each(play: Callable[..., Play]) -> None:
@@ -230,13 +303,17 @@ def test_it_waits_for_what_could_join_no_later_step_and_not_for_long(play: Calla
     running = play(step_s=0.02)
     running.offer()
     running.step()
-    running.say("begun", stream=7, slice=99, version=running.version)
+    running.say("begun", stream=7, slice=99, version=running.version - 1)
+    running.step()
+    assert running.queue.num_waits == 0  # nobody knows yet whether it is worth it
+    running.try_out(train_ms=1.0)
+    running.say("begun", stream=7, slice=96, version=running.version)
     running.step()
     assert running.queue.num_waits == 0  # it may come one update later
-    running.queue.on_wait = lambda: running.gradient(99, running.version - 1)
-    assert running.step() == [99]
+    running.queue.on_wait = lambda: running.gradient(96, running.version - 1, train_ms=1.0)
+    assert running.step() == [96]
     assert running.queue.num_waits == 1
-    running.say("begun", stream=7, slice=98, version=running.version - 1)
+    running.say("begun", stream=7, slice=95, version=running.version - 1)
     running.queue.on_wait = lambda: time.sleep(0.002)
     assert running.step() == []  # it never comes: at most half a step is waited for it
     assert running.slice_scheduler.stats.awaited_ms > 0
@@ -246,12 +323,15 @@ def test_a_sampler_that_is_stopped_is_neither_awaited_for_long_nor_written_to(pl
     running = play()
     running.offer()
     running.step()
-    running.say("begun", stream=7, slice=99, version=running.version)
+    running.try_out(train_ms=1e-3)
+    running.say("begun", stream=7, slice=96, version=running.version)
     running.queue.on_wait = lambda: time.sleep(0.002)
+    running.step()
+    num_sent = len(running.queue.sent["parameters"])
     for _ in range(30):
         running.step()
     assert running.queue.num_waits <= 2  # in the one step in which the gradient was due
-    assert len(running.queue.sent["parameters"]) == 1 + MAX_UNANSWERED + 1
+    assert len(running.queue.sent["parameters"]) == num_sent + MAX_UNANSWERED - 1
     running.say("offer", room=0)  # it goes on
     running.step()
     assert running.queue.sent["parameters"][-1]["version"] == running.version

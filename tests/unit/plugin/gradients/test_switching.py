@@ -93,6 +93,7 @@ def test_arguments_of_ddp_that_exclude_contributions_are_refused(name: str) -> N
         FactoredStrategy(switching=True, **{name: True})
 
 
-def test_switching_is_on_or_off() -> None:
-    with pytest.raises(RoleConfigError, match="switching=1: True or False is needed"):
-        FactoredStrategy(switching=1)  # type: ignore[arg-type]
+@pytest.mark.parametrize("switching", [-1, 1.5, "yes", None])
+def test_switching_is_on_or_off_or_a_bound(switching: Any) -> None:
+    with pytest.raises(RoleConfigError, match=r"True or False is needed, or by how many updates"):
+        FactoredStrategy(switching=switching)
