@@ -53,16 +53,17 @@ def test_a_failure_to_sample_reaches_every_trainer(num_threads: int) -> None:
     with job(source, num_samplers=2, num_trainers=2, num_threads=num_threads) as running:
         queues = [running.queue(rank) for rank in range(2)]
         failing, other = (running.loader(queue, rank=rank) for rank, queue in enumerate(queues))
-        # Step 5 is the second sampler's, whose rank follows the trainers' and the first sampler's.
-        where = r"sampler rank 3 failed in stage 'sample \(train, epoch 0, step 5\)'(.|\n)*ValueError: no such luck"
+        # The samplers' ranks follow the trainers'.
+        where = r"sampler rank [23] failed in stage 'sample \(train, epoch 0, step 5\)'(.|\n)*ValueError: no such luck"
         with pytest.raises(SamplerFailedError, match=where) as caught:
             list(failing)
-        assert (caught.value.failure.role, caught.value.failure.rank) == ("sampler", 3)
+        rank = caught.value.failure.rank
+        assert caught.value.failure.role == "sampler"
         with pytest.raises(SamplerFailedError, match="no such luck"):
             list(other)
         running.part()
         running.join()
-        assert isinstance(running.ends[1], ValueError)  # its own process ends with what it raised
+        assert isinstance(running.ends[rank - 2], ValueError)  # its own process ends with what it raised
 
 
 def test_a_source_that_cannot_be_opened() -> None:
@@ -262,15 +263,16 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
 @pytest.mark.parametrize(
     ("kind", "fields", "message"),
     [
-        ("free", {"slot": 99}, "freed slot 99, of 0"),
-        ("free", {"slot": -1}, "freed slot -1"),
+        ("deal", {"slots": [99], "stream": -1, "steps": []}, "freed slot 99, of 0"),
+        ("deal", {"slots": [-1], "stream": -1, "steps": []}, "freed slot -1"),
+        ("deal", {"slots": [None], "stream": -1, "steps": []}, "freed slot None"),
         ("welcome", {"version": 2, "rank": 0, "pid": 1}, "'welcome'"),
         (
             "batch",
             {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "memory_handle": {}, "payload": {}},
             "which it must not",
         ),
-        ("share", {"stream": 7, "ranges": [[0, 1, 1]], "slots": 0}, "which it must not"),
+        ("deal", {"slots": [], "stream": 7, "steps": [0]}, "which it must not"),
     ],
 )
 def test_a_trainer_that_sends_what_it_must_not(kind: str, fields: dict[str, Any], message: str) -> None:
@@ -291,7 +293,7 @@ def test_a_slot_freed_twice_is_noticed() -> None:
         queue = running.queue()
         next(iter(running.loader(queue)))
         for _ in range(3):
-            queue._pool.peers[0].channel.send("free", slot=0)
+            queue._pool.peers[0].channel.send("deal", slots=[0], stream=-1, steps=[])
         error = queue.failure_behind(timeout_s=5)
         assert error is not None
         assert "freed twice" in str(error)
@@ -357,7 +359,7 @@ FAILED = {"role": "sampler", "rank": 7, "died": False, "stage": "sample", "text"
         (b"", SamplerDiedError, "sampler rank 7 is gone without a word"),
         (b"[]", QueueProtocolError, "malformed message"),
         (("batch", BATCH), QueueProtocolError, "rank 7 named slot 0, whose memory it never sent"),
-        (("free", {"slot": 1}), QueueProtocolError, "rank 7 sent 'free' in mid-stream"),
+        (("close", {"stream": 1}), QueueProtocolError, "rank 7 sent 'close' in mid-stream"),
         (
             (
                 "failed",

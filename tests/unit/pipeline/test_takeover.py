@@ -257,7 +257,6 @@ def test_an_idle_service_says_so() -> None:
         rank=1,
         num_trainers=1,
         world_size=1,
-        queue_depth=2,
         num_threads=1,
         open_source=lambda spec: toy_source(),
         connect_timeout_s=60,
