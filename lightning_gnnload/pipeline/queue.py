@@ -331,8 +331,8 @@ class BatchQueue:
 
     def _owed(self, peer: SamplerPeer) -> str | None:
         """Returns what a sampler owes, as messages name it."""
-        hands = [dealer.hands[peer] for dealer in self._streams.values() if peer in dealer.hands]
-        if steps := [step for hand in hands for step in hand.owed]:
-            return f"step {min(steps)}"
+        hands = {number: dealer.hands[peer] for number, dealer in self._streams.items() if peer in dealer.hands}
+        if owed := [(self._has(number, step), step) for number, hand in hands.items() for step in hand.owed]:
+            return f"step {min(owed)[1]}"
         # Others may wait for it, though it is asked for no step: samplers that share a cache fill it together.
-        return None if all(hand.has_opened for hand in hands) else "opening"
+        return None if all(hand.has_opened for hand in hands.values()) else "opening"

@@ -5,6 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -406,22 +407,44 @@ def test_a_sampler_that_does_not_open_is_waited_for_so_long_though_it_owes_no_st
     # Another one may wait for it to fill a cache together: whoever makes the step cannot make it before.
     with played_sampler() as name:
         queue = connected(name, stall_timeout_s=0.3)
-        number = queue.open(SPEC)
-        queue._pool.peers[0].shares.clear()
+        number = queue.open(replace(SPEC, stop=0))
         with pytest.raises(QueueStalledError, match=r"rank 7.*opening.*stall_timeout_s"):
             queue.take(number, 0)
         queue.goodbye()
 
 
 def test_who_has_opened_and_owes_nothing_may_be_silent() -> None:
-    with played_sampler(("opened", {"stream": 0})) as name:
+    with played_sampler(("opened", {"stream": 0, "threads": 1})) as name:
         queue = connected(name)
-        number, (peer,) = queue.open(SPEC), queue._pool.peers
-        peer.shares.clear()
-        while number not in peer.opened:
+        number, (peer,) = queue.open(replace(SPEC, stop=0)), queue._pool.peers
+        while not queue._streams[number].hands[peer].has_opened:
             queue.pump(1)
         peer.heard_at -= 60
-        queue._find_stalled(number, asked_at=0)
+        queue.pump(0)
+        assert queue.alive == [0]
+        queue.goodbye()
+
+
+def test_a_sampler_that_owes_a_step_is_missed_though_nobody_waits_for_that() -> None:
+    # Others may have made it: one that hangs would never be told of.
+    with played_sampler(("opened", {"stream": 0, "threads": 1})) as name:
+        queue = connected(name, stall_timeout_s=0.3)
+        queue.open(SPEC)
+        with pytest.raises(QueueStalledError, match=r"rank 7.*step 0.*stall_timeout_s"):
+            for _ in range(20):
+                queue.pump(0.1)
+        queue.goodbye()
+
+
+def test_time_in_which_nobody_listens_is_no_silence() -> None:
+    with played_sampler(("opened", {"stream": 0, "threads": 1})) as name:
+        queue = connected(name, stall_timeout_s=5)
+        queue.open(SPEC)
+        queue.pump(0.1)
+        queue._listened_at -= 60  # as a long step has it, or a job that was stopped
+        (peer,) = queue._pool.peers
+        peer.heard_at -= 60
+        queue.pump(0)
         assert queue.alive == [0]
         queue.goodbye()
 

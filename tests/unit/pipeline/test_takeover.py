@@ -104,24 +104,6 @@ def test_who_has_all_slots_filled_with_later_steps_can_take_over(queue_depth: in
         assert [content(batch) for batch in kept] == running.wanted()
 
 
-def test_an_heir_hears_at_once_of_all_it_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In several messages, the slots of the first could be filled with steps that come after those of the second.
-    broken = {0: Breaking(4), 1: Breaking(7)}
-    with job(sequential(), broken=broken, num_samplers=3, queue_depth=1, takeover=True) as running:
-        queue = running.queue()
-        heir = queue._pool.peers[2]
-        send, shares = heir.send, []
-
-        def heard(kind: str, *args: Any, **fields: Any) -> None:
-            if kind == "share":
-                shares.append(fields["ranges"])
-            send(kind, *args, **fields)
-
-        monkeypatch.setattr(heir, "send", heard)
-        assert [content(batch) for batch in running.loader(queue)] == running.wanted()
-    assert [len(ranges) for ranges in shares] == [1, 1, 2]  # its own, of the first lost, of the second and what it had
-
-
 def test_evaluation_with_a_sampler_lost_interrupts_training() -> None:
     val = toy_source(batch_size=5, order=Sequential(), fixed_draws=True)
     with job(sequential(), val=val, broken={1: Breaking(5)}, num_samplers=2, takeover=True) as running:
@@ -230,8 +212,8 @@ def test_a_step_that_comes_twice_is_dropped_and_its_slot_is_free_again() -> None
         reading = iter(loader)
         found = [next(reading)]
         (number,) = queue._streams
-        for _ in range(3):
-            queue._share(number, [range(NUM_STEPS)], more_slots=0)  # everything once more
+        for peer in queue._pool.peers:
+            peer.deal(number, range(NUM_STEPS))  # everything once more, by each
         found += reading
         assert [content(batch) for batch in found] == running.wanted()
         assert [content(batch) for batch in loader] == running.wanted()
