@@ -147,7 +147,7 @@ class Dealer(Generic[Who]):
     def _wants_more(self, who: Who, deaf_s: float) -> bool:
         """Whether a sampler may run out of steps before the trainer looks again. Alone, it takes nothing from others."""
         hand = self.hands[who]
-        spare = 1 + deaf_s / self._interval_s(who) if hand.pace.seconds else 0
+        spare = deaf_s / self._interval_s(who) if hand.pace.seconds else 0
         return len(self.hands) == 1 or len(hand.owed) < hand.num_threads + spare
 
     def _ask(self, who: Who, step: int, now: float) -> None:
