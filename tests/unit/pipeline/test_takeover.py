@@ -5,7 +5,6 @@ import os
 import threading
 import time
 import uuid
-from typing import Any
 
 import pytest
 
@@ -205,19 +204,27 @@ def test_without_takeover_a_silent_sampler_is_an_error(killed: list[int]) -> Non
     assert not killed
 
 
-def test_a_step_that_comes_twice_is_dropped_and_its_slot_is_free_again() -> None:
-    with job(sequential(), num_samplers=2, queue_depth=2, takeover=True) as running:
+def test_a_late_step_is_made_by_another_sampler_and_its_slot_is_free_again_when_it_comes() -> None:
+    wakes = threading.Event()
+
+    class Hanging(Breaking):
+        def make(self, request, slot):
+            wakes.wait(20)
+            return super().make(request, slot)
+
+    with job(sequential(), broken={1: Hanging(NUM_STEPS)}, num_samplers=2, takeover=True) as running:
         queue = running.queue()
         loader = running.loader(queue)
-        reading = iter(loader)
-        found = [next(reading)]
-        (number,) = queue._streams
-        for peer in queue._pool.peers:
-            peer.deal(number, range(NUM_STEPS))  # everything once more, by each
-        found += reading
-        assert [content(batch) for batch in found] == running.wanted()
         assert [content(batch) for batch in loader] == running.wanted()
-        assert num_slots() <= 8
+        assert not wakes.is_set()
+        wakes.set()
+        for epoch in (0, 1):
+            loader.set_epoch(epoch)
+            assert [content(batch) for batch in loader] == running.wanted(epoch=epoch)
+        assert queue.alive == [0, 1]
+        queue.fill(0)
+        assert [peer.num_slots_used for peer in queue._pool.peers] == [0, 0]
+        assert num_slots() <= 2 * 2 * (2 + 1)  # two samplers, two streams, one slot beyond the depth
 
 
 def test_flags_are_seen_while_they_are_up() -> None:
