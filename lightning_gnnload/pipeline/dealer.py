@@ -121,7 +121,7 @@ class Dealer(Generic[Who]):
 
     @property
     def patience_s(self) -> float:
-        """How long to wait before looking again whether someone can help: as long as that one needs for a mini-batch."""
+        """How long to wait before looking again whether someone idle can help: as long as that one takes for a batch."""
         return min((self._latency_s(who) for who in self._idle()), default=math.inf) + _HURRY_S
 
     def _helper(self, room: Mapping[Who, int], now: float) -> Who | None:
@@ -145,7 +145,7 @@ class Dealer(Generic[Who]):
         return [who for who, hand in self.hands.items() if hand.has_opened and not hand.owed]
 
     def _wants_more(self, who: Who, deaf_s: float) -> bool:
-        """Whether a sampler may run out of steps before the trainer looks again. Alone, it takes nothing from others."""
+        """Whether a sampler may run out of steps before the trainer looks again; alone, it takes none from others."""
         hand = self.hands[who]
         spare = deaf_s / self._interval_s(who) if hand.pace.seconds else 0
         return len(self.hands) == 1 or len(hand.owed) < hand.num_threads + spare

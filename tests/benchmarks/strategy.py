@@ -10,6 +10,7 @@ PARTS = {
     "jitter": "Bounded staleness: late steps hidden",
     "switching": "Dynamic switching: idle samplers train",
     "transport": "The queue beside a loader in process",
+    "unequal": "Samplers of unequal speed",
     "resources": "Cores by role",
     "epochs": "Epochs beside DDP and DGL",
     "monitoring": "What PipelineMonitor costs",
