@@ -37,6 +37,16 @@ class Timing:
     gather_ms: float
     cpu_ms: float
 
+    @property
+    def sampled_s(self) -> float:
+        """When sampling ended, and gathering began."""
+        return self.began_s + self.sample_ms / 1e3
+
+    @property
+    def made_s(self) -> float:
+        """When gathering ended."""
+        return self.sampled_s + self.gather_ms / 1e3
+
 
 _OF_TIMING = tuple(each.name for each in fields(Timing))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 from typing import Any
 
 import numpy as np
@@ -12,31 +12,35 @@ import numpy as np
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
+from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 from lightning_gnnload.pipeline.sampler_pool import SamplerPool
 from lightning_gnnload.pipeline.stats import QueueFill
-from lightning_gnnload.pipeline.streams import ReadStream, StreamSpec
+from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.pipeline.wire import Message
 
 _POLL_S = 1.0  # how often a wait looks for slots that came back, and for samplers that stalled
+_FORGETS = 0.95  # what is left, one step later, of how long this thread did not listen
 
 
 class BatchQueue:
     """The trainer's end of the queue: hands out one trainer's mini-batches from all samplers of its machine.
 
-    The trainer shares a stream's steps out among the samplers. When it loses one, it shares what that one still owed
-    out among the others: mini-batches are pure functions, so trainers need not agree, and a step that comes twice is
-    the same twice. Used by one thread. The batches that it hands out may go to any, and end in any.
+    The trainer deals a stream's steps out to the samplers, to each as it comes to need more: see :class:`.Dealer`. When
+    it loses one, the others get what that one still owed: mini-batches are pure functions, so trainers need not agree,
+    and a step that comes twice is the same twice. Used by one thread. The batches that it hands out may go to any, and
+    end in any.
 
     Args:
         job: name that the ranks of this job share.
         trainer: local index of this trainer.
         rank: its global rank.
         num_samplers: samplers of this machine.
-        queue_depth: slots that a stream may have out at each sampler.
+        queue_depth: slots that a stream may have out at each sampler; one more where the step that is needed next finds
+            none.
         connect_timeout_s: how long to wait for a sampler to start.
         stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
         first_sampler_rank: global rank of the machine's first sampler; the others follow.
@@ -86,8 +90,10 @@ class BatchQueue:
         self.lost: list[Callable[[int], None]] = []
         self.on_wait: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
-        self._streams: dict[int, ReadStream] = {}
+        self._streams: dict[int, Dealer[SamplerPeer]] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
+        self._listened_at = time.monotonic()
+        self._deaf_s = 0.0  # how long this thread has lately gone without listening
         self._pool = SamplerPool(
             job,
             trainer=trainer,
@@ -116,15 +122,15 @@ class BatchQueue:
         Args:
             spec: describes it.
             homes: of each step of the epoch, the index of the sampler that holds the part of the graph it is drawn
-                from, int64. It makes the step while it lives; no mini-batch depends on it. None: they deal in turn.
+                from, int64. It makes the step, unless it is lost or late; no mini-batch depends on it. None: any does.
         """
         self._pool.call_lost()
         number = next(self._numbers)
-        self._streams[number] = ReadStream(spec, spec.start, homes)
+        self._streams[number] = Dealer(spec, self._pool.num_trainers, homes)
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
-            peer.send("open", stream=number, **vars(spec))
-        self._share(number, [range(spec.start, spec.stop)], more_slots=0)
+            self._announce(number, peer)
+        self._deal()
         return number
 
     def take(self, number: int, step: int) -> tuple[MiniBatch, Payload] | None:
@@ -143,29 +149,25 @@ class BatchQueue:
                 which stage, and why.
             QueueStalledError: without ``takeover``: nothing came within ``stall_timeout_s``.
         """
-        self._streams[number].next_step = step
-        self._pool.free_returned()
-        asked_at = time.monotonic()
+        dealer = self._streams[number]
+        dealer.next_step = step
         if (number, step) not in self._inbox:
             self._pool.finish_copies()  # samplers may be waiting for these slots
         while (number, step) not in self._inbox:
             if not self._pool.alive:
                 return None
             self.on_wait()
-            looked_at = time.monotonic()
-            self.pump(min(_POLL_S, self.stall_timeout_s))
-            if time.monotonic() - looked_at > 2 * _POLL_S:
-                asked_at = time.monotonic()  # this process was stopped, perhaps with the whole job: none was heard
             # Tensors may have gone in other threads: the sampler may need their slots to make this step.
-            self._pool.free_returned()
-            self._find_stalled(number, asked_at)
+            self._deal(awaited=number)
+            self._listen(min(_POLL_S, self.stall_timeout_s, dealer.patience_s))
+        self._deaf_s *= _FORGETS
         peer, slot, payload = self._inbox.pop((number, step))
-        self._streams[number].next_step = step + 1
+        dealer.next_step = step + 1
         batch = peer.lend(slot, payload)
         # The consumer has as many of this sampler's slots as a stream may have out: kept, this one would starve it.
         if peer.num_lent >= self.queue_depth:
             batch = batch.clone()
-            self._pool.free_returned()
+            self._deal()
         return batch, payload
 
     def has_come(self, number: int, step: int) -> bool:
@@ -181,9 +183,9 @@ class BatchQueue:
 
     def fill(self, number: int) -> QueueFill:
         """Returns how full a stream's queue is. Handles the messages that have come first, so that they count."""
-        self._pool.free_returned()
-        while self.pump(0):
+        while self._listen(0):
             pass
+        self._deal()
         ready = sum(stream == number for stream, _ in self._inbox)
         alive = self._pool.alive
         return QueueFill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
@@ -194,8 +196,6 @@ class BatchQueue:
         # Also to those that sample no more, and to those yet to say welcome; who does not know the stream ignores it.
         for peer in self._pool.peers:
             peer.send("close", stream=number)
-            peer.shares.pop(number, None)
-            peer.opened.discard(number)
         for key in [key for key in self._inbox if key[0] == number]:
             peer, slot, _ = self._inbox.pop(key)
             peer.free(slot)
@@ -231,7 +231,9 @@ class BatchQueue:
             PeerError: another trainer has ended, or without ``takeover`` a sampler.
             QueueProtocolError: a sampler sent what it must not.
         """
-        return self._pool.pump(timeout_s)
+        has_heard = self._listen(timeout_s)
+        self._deal()
+        return has_heard
 
     def failure_behind(self, timeout_s: float = 1.0) -> PeerError | None:
         """Finds the reason why a collective has failed, if it can be known (another trainer's end, say)."""
@@ -247,7 +249,9 @@ class BatchQueue:
         elif message["kind"] == "opening":
             pass  # that it was heard is all there is to it
         elif message["kind"] == "opened":
-            peer.opened.add(message["stream"])
+            dealer = self._streams.get(message["stream"])
+            if dealer is not None and peer in dealer.hands:
+                dealer.hands[peer].num_threads, dealer.hands[peer].has_opened = max(message["threads"], 1), True
         elif message["kind"] in self.handlers:
             self.handlers[message["kind"]](peer.index, message, fds)
         else:
@@ -258,76 +262,85 @@ class BatchQueue:
         # Also for a batch that nobody wants any more: a slot's memory is sent once, and must not be missed.
         if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
             return
-        number, step = message["stream"], message["step"]
+        number, step, payload = message["stream"], message["step"], Payload.from_json(message["payload"])
+        if number in self._streams:
+            self._streams[number].came(peer, step, began_s=payload.timing.began_s, made_s=payload.timing.made_s)
         if self._has(number, step):
             peer.free(message["slot"])
         else:
-            self._inbox[number, step] = (peer, message["slot"], Payload.from_json(message["payload"]))
+            self._inbox[number, step] = (peer, message["slot"], payload)
 
     def _has(self, number: int, step: int) -> bool:
         """Whether a step's mini-batch has come, or is not wanted any more."""
         stream = self._streams.get(number)
         return stream is None or step < stream.next_step or (number, step) in self._inbox
 
+    def _listen(self, timeout_s: float) -> bool:
+        """Handles one message of each sampler that sent any, and gives up those that owe something and are silent."""
+        deaf_s = time.monotonic() - self._listened_at
+        self._deaf_s = max(self._deaf_s, deaf_s)
+        for peer in self._pool.alive:
+            # A step may take long, and this process may have been stopped with the whole job: little of that counts.
+            peer.heard_at += max(deaf_s - _POLL_S, 0)
+        try:
+            has_heard = self._pool.pump(timeout_s)
+        finally:
+            self._listened_at = time.monotonic()
+        for peer in self._pool.alive:
+            if self._listened_at - peer.heard_at > self.stall_timeout_s and (owed := self._owed(peer)) is not None:
+                self._pool.lose_stalled(peer, owed)
+        return has_heard
+
+    def _deal(self, awaited: int = -1) -> None:
+        """Asks the samplers for what they have room for; the next step of stream ``awaited`` is waited for."""
+        self._pool.free_returned()
+        now = time.monotonic()
+        for number, dealer in self._streams.items():
+            room = {
+                peer: self.queue_depth - len(hand.owed) - peer.num_filled(number) for peer, hand in dealer.hands.items()
+            }
+            dealt: dict[SamplerPeer, list[int]] = {}
+            owing = [peer for peer in room if self._owed(peer) is not None]
+            for peer, step in dealer.deal(room, now=now, deaf_s=self._deaf_s, is_awaited=number == awaited):
+                dealt.setdefault(peer, []).append(step)
+            for peer, steps in dealt.items():
+                if peer not in owing:
+                    peer.heard_at = now
+                peer.deal(number, steps)
+        for peer in self._pool.peers:
+            peer.deal()
+
     # Samplers that come and go.
 
-    def _share(self, number: int, owed: Iterable[range], *, more_slots: int) -> None:
-        """Asks the living samplers for steps, each for its part of every range, as :meth:`.ReadStream.dealt` has it."""
-        peers = self._pool.alive
-        owed = list(owed)
-        if not peers:
-            self._streams[number].orphans += owed
-            return
-        stream, indices = self._streams[number], [peer.index for peer in peers]
-        dealt = [stream.dealt(steps, indices) for steps in owed]
-        for place, peer in enumerate(peers):
-            parts = [part for of_range in dealt for part in of_range[place]]
-            if parts:
-                peer.shares.setdefault(number, []).extend(parts)
-                # All at once, as the slots are for the first step of all: one that knew but some could fill them with
-                # later ones, and the first would never be made.
-                ranges = [[part.start, part.stop, part.step] for part in parts]
-                peer.send("share", stream=number, ranges=ranges, slots=more_slots)
-
     def _take_over(self, lost: SamplerPeer) -> None:
+        for number, dealer in self._streams.items():
+            hand = dealer.hands.pop(lost, None)
+            for step in () if hand is None else hand.owed:
+                if not self._has(number, step):
+                    dealer.give_back(step)
         for key in [key for key, (peer, slot, _) in self._inbox.items() if peer is lost and peer.is_on_device(slot)]:
             lost.free(self._inbox.pop(key)[1])  # its device's memory ends with it, unseen: they are made again
-        # An heir's slots may all hold what is needed later than what it inherits, or be held by the consumer, who may
-        # have all but one of ``queue_depth``: with as many more, there is always one for the step that is needed next.
-        for number in self._streams:
-            self._share(number, self._owed(lost, number), more_slots=self.queue_depth)
-        lost.shares.clear()
+            self._streams[key[0]].give_back(key[1])
         for callback in self.lost:
             callback(lost.index)
 
     def _announce_streams(self, peer: SamplerPeer) -> None:
         """Announces the open streams to a sampler that comes in mid-stream, which may have to take steps over."""
-        for number, stream in self._streams.items():
-            peer.send("open", stream=number, **vars(stream.spec))
-            orphans, stream.orphans = stream.orphans, []
-            self._share(number, orphans, more_slots=0)
+        for number in self._streams:
+            self._announce(number, peer)
 
-    def _owed(self, peer: SamplerPeer, number: int) -> list[range]:
-        """Returns what has not come of a sampler's shares, each range from its first such step."""
-        owed = []
-        for steps in peer.shares.get(number, ()):
-            while steps and self._has(number, steps[0]):
-                steps = steps[1:]
-            if steps:
-                owed.append(steps)
-        return owed
+    def _announce(self, number: int, peer: SamplerPeer) -> None:
+        dealer = self._streams[number]
+        if self._owed(peer) is None:
+            peer.heard_at = time.monotonic()
+        pace = peer.paces.setdefault((dealer.spec.phase, dealer.spec.loader), Pace())
+        dealer.hands[peer] = Hand(pace, home=peer.index)
+        peer.send("open", stream=number, **vars(dealer.spec))
 
-    def _find_stalled(self, number: int, asked_at: float) -> None:
-        """Gives up the samplers that owe something and have been silent for too long."""
-        now = time.monotonic()
-        for peer in self._pool.alive:
-            # Nothing is read between two calls, however long a step takes: silence counts from when this one asked.
-            if now - max(asked_at, peer.heard_at) <= self.stall_timeout_s:
-                continue
-            # It is not waiting for a slot: steps get theirs in order, and an heir gets more for what it inherits. Later
-            # steps may have come from it all the same, made by its other threads.
-            if owed := self._owed(peer, number):
-                self._pool.lose_stalled(peer, f"step {min(steps[0] for steps in owed)}")
-            elif number not in peer.opened:
-                # Others may wait for it, though it is asked for no step: samplers that share a cache fill it together.
-                self._pool.lose_stalled(peer, "opening")
+    def _owed(self, peer: SamplerPeer) -> str | None:
+        """Returns what a sampler owes, as messages name it."""
+        hands = {number: dealer.hands[peer] for number, dealer in self._streams.items() if peer in dealer.hands}
+        if owed := [(self._has(number, step), step) for number, hand in hands.items() for step in hand.owed]:
+            return f"step {min(owed)[1]}"
+        # Others may wait for it, though it is asked for no step: samplers that share a cache fill it together.
+        return None if all(hand.has_opened for hand in hands.values()) else "opening"

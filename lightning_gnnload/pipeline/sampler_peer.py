@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
 from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.dealer import Pace
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import LentBuffers, Slot
@@ -18,9 +20,11 @@ from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Event
 
+_AT_ONCE = 4096  # slots or steps in a message, which has 128 KiB
+
 
 class SamplerPeer:
-    """One sampler at the trainer's end: its connection, the steps that it owes, and its slots.
+    """One sampler at the trainer's end: its connection, its pace, and its slots.
 
     A sampler that comes back after its end is another peer: this one stays until the last of its slots is free.
 
@@ -33,9 +37,9 @@ class SamplerPeer:
         channel: None before it is connected, and after it is gone.
         pid: the process that samples; 0 until it has said welcome.
         end: why it makes no more mini-batches. One that raised is still connected, and says what becomes of trainers.
-        shares: by stream, the steps that it was asked for, those that came included.
-        opened: the streams that it has found the mini-batches of; until then it may be filling a cache.
-        heard_at: when its last message came, monotonic seconds.
+        paces: how fast it is, by phase and loader.
+        heard_at: when its last message came, monotonic seconds, or when it began to owe something; later by the time in
+            which nobody listened.
     """
 
     def __init__(self, index: int, rank: int, *, is_successor: bool = False) -> None:
@@ -45,11 +49,11 @@ class SamplerPeer:
         self.channel: wire.Channel | None = None
         self.pid = 0
         self.end: PeerError | None = None
-        self.shares: dict[int, list[range]] = {}
-        self.opened: set[int] = set()
+        self.paces: dict[tuple[str, int], Pace] = {}
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
-        self._filled: set[int] = set()
+        self._filled: dict[int, int] = {}  # slots that hold mini-batches, and of which stream
+        self._freed: list[int] = []  # slots that it is yet to be told of
         self._lent: LentBuffers[int] = LentBuffers()  # by slot number
         self._copies: deque[tuple[Event, int]] = deque()  # from device slots, in the order of their stream
 
@@ -68,6 +72,10 @@ class SamplerPeer:
         """How many slots hold mini-batches that have come and were not given back."""
         return len(self._filled)
 
+    def num_filled(self, stream: int) -> int:
+        """How many of these are of a stream."""
+        return list(self._filled.values()).count(stream)
+
     @property
     def pids(self) -> list[int]:
         """Its processes: first the one that samples, last its rank, which may have forked that one and wait for it."""
@@ -79,6 +87,13 @@ class SamplerPeer:
         if self.channel is not None:
             with suppress(OSError):
                 self.channel.send(kind, fds, **fields)
+
+    def deal(self, stream: int = -1, steps: Sequence[int] = ()) -> None:
+        """Asks for steps of a stream, and gives back the slots that have come free."""
+        freed, self._freed = self._freed, []
+        for begin in range(0, max(len(freed), len(steps)), _AT_ONCE):
+            end = begin + _AT_ONCE
+            self.send("deal", slots=freed[begin:end], stream=stream, steps=list(steps[begin:end]))
 
     def fill(self, message: wire.Message, fds: list[int], *, pinned: bool, reader: DeviceReader | None = None) -> bool:
         """Takes note of a mini-batch that came in a slot.
@@ -101,7 +116,7 @@ class SamplerPeer:
             try:
                 self._slots[number] = reader.open(message["memory_handle"], fds[0])
             except DeviceShareError as error:
-                # With this answer the sampler takes the slot back by itself: no "free" follows.
+                # With this answer the sampler takes the slot back by itself.
                 self.send("refuse", slot=number, text=str(error))
                 return False
         elif fds:
@@ -114,7 +129,7 @@ class SamplerPeer:
         elif isinstance(known, Slot) and num_bytes > known.num_bytes:
             # The file has grown under the same descriptor.
             known.remap()
-        self._filled.add(number)
+        self._filled[number] = message["stream"]
         return True
 
     def lend(self, number: int, payload: Payload) -> MiniBatch:
@@ -154,10 +169,10 @@ class SamplerPeer:
         self.free_returned()
 
     def free(self, number: int) -> None:
-        """Gives a slot back to the sampler, or to the system if that is gone."""
-        self._filled.discard(number)
+        """Gives a slot back to the sampler, with the next deal, or to the system if that is gone."""
+        self._filled.pop(number, None)
         if self.channel is not None:
-            self.send("free", slot=number)
+            self._freed.append(number)
         elif number in self._slots:
             self._slots.pop(number).close()
 
@@ -172,7 +187,7 @@ class SamplerPeer:
             self.channel.close()
             self.channel = None
         # Slots in use are closed one by one as they come free, or with close().
-        for number in self._slots.keys() - self._filled:
+        for number in self._slots.keys() - self._filled.keys():
             self._slots.pop(number).close()
 
     def close(self) -> None:

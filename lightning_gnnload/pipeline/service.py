@@ -1,9 +1,9 @@
 """SamplerService: the loop of a sampler rank.
 
-A sampler only reacts. A trainer opens a stream (a phase's mini-batches from one step to another) and shares its steps
-out; the sampler makes those that it is asked for, in order, and publishes each in a slot. A stream has a fixed number
-of slots out; the trainer sends back the slots it is done with, which is all the back-pressure there is. So
-Lightning's loops decide everything, and no loop logic is written twice.
+A sampler only reacts. A trainer opens a stream (a phase's mini-batches from one step to another) and deals its steps
+out; the sampler makes those that it is asked for, in order, and publishes each in a slot. The trainer asks for no more
+than it has room for, and sends back the slots it is done with, which is all the back-pressure there is. So Lightning's
+loops decide everything, and no loop logic is written twice.
 
 Threads: one reads the sockets; one opens streams, which may take long, while another one watches whether it gets on;
 the caller's thread and ``num_threads - 1`` more sample. All state is guarded by ``_changed``; sampling and opening
@@ -51,7 +51,6 @@ class SamplerService:
         rank: this process's global rank, for messages.
         num_trainers: trainers of this machine.
         world_size: trainers of all machines.
-        queue_depth: slots that each stream may have out.
         num_threads: sampling threads.
         open_source: finds the mini-batches of a stream; called once for each stream that is opened, even where this
             sampler is asked for none of them: samplers that share a cache fill it together. While it gets on, trainers
@@ -80,7 +79,6 @@ class SamplerService:
         rank: int,
         num_trainers: int,
         world_size: int,
-        queue_depth: int,
         num_threads: int,
         open_source: Callable[[StreamSpec], BatchSource],
         connect_timeout_s: float,
@@ -93,7 +91,6 @@ class SamplerService:
         self.rank = rank
         self.num_trainers = num_trainers
         self.world_size = world_size
-        self.queue_depth = queue_depth
         self.num_threads = num_threads
         self.setup_timeout_s = setup_timeout_s
         self.first_trainer_rank = first_trainer_rank
@@ -163,7 +160,7 @@ class SamplerService:
         return len(self._trainers) >= self.num_trainers
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Waits for a moment when no mini-batch can be made: none is asked for, or all slots are out.
+        """Waits for a moment when no mini-batch is asked for that can be made.
 
         For threads that use such time otherwise.
 
@@ -202,14 +199,13 @@ class SamplerService:
             self._end_with(error, stage)
 
     def _next_job(self) -> tuple[Stream, int, SharedSlot] | None:
-        """Waits for a step that has a slot, and takes the most urgent one. None when there is nothing more to do."""
+        """Waits for a step to make, and takes the most urgent one. None when there is nothing more to do."""
         with self._changed:
             while not self._is_over() and self._breakdown is None:
                 if ready := self._ready():
                     # Evaluation interrupts training, so it comes first; then the step that is needed first.
                     stream = min(ready, key=lambda s: (s.spec.phase == "train", s.next_step))
                     step = stream.pop_step()
-                    # Step and slot are taken together: slots go to the lowest steps, on which trainers rely.
                     return stream, step, stream.trainer.take_slot(stream, step, self._slot_bytes)
                 self._changed.wait(_POLL_S)
             return None
@@ -258,7 +254,7 @@ class SamplerService:
                 with self._changed:
                     stream.source = source
                     with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
-                        stream.trainer.channel.send("opened", stream=stream.number)
+                        stream.trainer.channel.send("opened", stream=stream.number, threads=self.num_threads)
                     self._changed.notify_all()
         except BaseException as error:
             self._end_with(error, "setup")
@@ -335,16 +331,17 @@ class SamplerService:
         kind, number = message["kind"], message.get("stream", -1)
         if kind == "open":
             spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
-            trainer.streams[number] = Stream(trainer, number, spec, self.queue_depth)
-        elif kind == "share" and number in trainer.streams:
-            trainer.streams[number].add_share(message["ranges"], message["slots"])
+            trainer.streams[number] = Stream(trainer, number, spec)
+        elif kind == "deal" and (number in trainer.streams or not message["steps"]):
+            for slot in message["slots"]:
+                trainer.take_back(trainer.slot(slot))
+            if message["steps"]:
+                trainer.streams[number].add(message["steps"])
         elif kind == "close":
             stream = trainer.streams.pop(number, None)
             if stream is not None:
                 # Threads may be making steps of it, which _publish() then drops.
                 stream.closed = True
-        elif kind == "free":
-            trainer.take_back(trainer.slot(message["slot"]))
         elif kind == "refuse":
             trainer.refuse(trainer.slot(message["slot"]), message["text"])
         elif kind == "bye":

@@ -88,16 +88,6 @@ class Delivery(Timing):
         )
 
     @property
-    def sampled_s(self) -> float:
-        """When sampling ended, and gathering began."""
-        return self.began_s + self.sample_ms / 1e3
-
-    @property
-    def made_s(self) -> float:
-        """When gathering ended."""
-        return self.sampled_s + self.gather_ms / 1e3
-
-    @property
     def wait_ms(self) -> float:
         """How long the trainer waited for it."""
         return (self.taken_s - self.asked_s) * 1e3

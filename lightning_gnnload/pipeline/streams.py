@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
+import heapq
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-import numpy as np
 
 from lightning_gnnload.errors import CudaCallError, QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceSlot
@@ -38,74 +35,38 @@ class StreamSpec:
     data: str = ""
 
 
-@dataclass
-class ReadStream:
-    """A stream at the trainer that reads it; steps before ``next_step`` are done, and nobody makes the ``orphans``.
-    ``homes`` says, for each step of the epoch, which sampler is to make it if it can; None where all do as well."""
-
-    spec: StreamSpec
-    next_step: int
-    homes: np.ndarray | None = None
-    orphans: list[range] = field(default_factory=list)
-
-    def dealt(self, steps: range, samplers: Sequence[int]) -> list[list[range]]:
-        """Deals steps out: each sampler gets those at home there, and an equal part of those at home with none.
-
-        Example:
-            >>> stream = ReadStream(StreamSpec("train", 0, 0, 0, 0, 6), next_step=0, homes=np.array([0, 1, 0, 1, 2, 2]))
-            >>> stream.dealt(range(1, 6), samplers=[0, 1])
-            [[range(2, 3), range(4, 5)], [range(1, 4, 2), range(5, 6)]]
-        """
-        if self.homes is None:
-            return [[part] if (part := steps[place :: len(samplers)]) else [] for place in range(len(samplers))]
-        numbers = np.array(steps, np.int64)
-        home = self.homes[numbers]
-        homeless = numbers[~np.isin(home, samplers)]
-        return [
-            _ranges(numbers[home == sampler]) + _ranges(homeless[place :: len(samplers)])
-            for place, sampler in enumerate(samplers)
-        ]
-
-
 @dataclass(eq=False)
 class Stream:
     """A range of mini-batches that a trainer has opened at a sampler. A sampler makes the steps that it was asked for,
-    the lowest first.
+    the lowest first, each in a slot of its own.
 
     Attributes:
-        depth: how many slots it may have out; who takes steps of another sampler over gets more for that.
-        shares: what is yet to be made; the begin of a range is the first to come.
+        steps: what is yet to be made, as a heap.
         source: its mini-batches, once they are found.
     """
 
     trainer: TrainerPeer
     number: int
     spec: StreamSpec
-    depth: int
-    shares: list[range] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
     source: BatchSource | None = None
-    num_out: int = 0
     closed: bool = False
 
-    def add_share(self, ranges: list[Any], more_slots: int) -> None:
-        """Adds steps to make, each range as ``[start, stop, stride]``.
+    def add(self, steps: list[Any]) -> None:
+        """Adds steps to make.
 
         Raises:
             QueueProtocolError: they are no steps of this stream.
         """
-        shares = [steps for each in ranges if (steps := _steps(each)) and self._has(steps)]
-        if len(shares) < len(ranges) or more_slots < 0:
-            raise QueueProtocolError(f"{ranges!r:.200} and {more_slots} slots are no share of a stream of {self.spec}")
-        self.shares += shares
-        self.depth += more_slots
-
-    def _has(self, steps: range) -> bool:
-        return self.spec.start <= steps[0] and steps[-1] < self.spec.stop
+        if not all(type(step) is int and self.spec.start <= step < self.spec.stop for step in steps):
+            raise QueueProtocolError(f"{steps!r:.200} are no steps of a stream of {self.spec}")
+        for step in steps:
+            heapq.heappush(self.steps, step)
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a step to make, and a slot for it."""
-        return self.source is not None and bool(self.shares) and self.num_out < self.depth
+        """Whether there is a step to make."""
+        return self.source is not None and bool(self.steps)
 
     @property
     def opened(self) -> BatchSource:
@@ -114,16 +75,11 @@ class Stream:
 
     @property
     def next_step(self) -> int:
-        return min(steps[0] for steps in self.shares)
+        return self.steps[0]
 
     def pop_step(self) -> int:
-        """Takes the next step out of the shares."""
-        share = min(self.shares, key=lambda steps: steps[0])
-        step = share[0]
-        self.shares.remove(share)
-        if share[1:]:
-            self.shares.append(share[1:])
-        return step
+        """Takes the next step to make."""
+        return heapq.heappop(self.steps)
 
 
 @dataclass(eq=False)
@@ -176,7 +132,6 @@ class TrainerPeer:
             slot = SharedSlot(len(self.slots), self._memory(stream, num_bytes, on_device))
             self.slots.append(slot)
         slot.stream, slot.step = stream, step
-        stream.num_out += 1
         return slot
 
     def _memory(self, stream: Stream, num_bytes: int, on_device: bool) -> Slot | DeviceSlot:
@@ -207,13 +162,13 @@ class TrainerPeer:
             raise QueueProtocolError(f"trainer rank {self.rank} refused slot {slot.number}, which is none of a device")
         self.go_over_host(reason)
         # Before the slot is taken back, which forgets the step's stream.
-        slot.stream.shares.append(range(slot.step, slot.step + 1))
+        slot.stream.add([slot.step])
         self.take_back(slot)
 
-    def slot(self, number: int) -> SharedSlot:
+    def slot(self, number: Any) -> SharedSlot:
         """Returns a slot by its number. Raises QueueProtocolError: there is no such slot."""
-        if not 0 <= number < len(self.slots):
-            raise QueueProtocolError(f"trainer rank {self.rank} freed slot {number}, of {len(self.slots)}")
+        if type(number) is not int or not 0 <= number < len(self.slots):
+            raise QueueProtocolError(f"trainer rank {self.rank} freed slot {number!r:.20}, of {len(self.slots)}")
         return self.slots[number]
 
     def take_back(self, slot: SharedSlot) -> None:
@@ -224,7 +179,6 @@ class TrainerPeer:
         """
         if slot.stream is None:
             raise QueueProtocolError(f"slot {slot.number} was freed twice")
-        slot.stream.num_out -= 1
         slot.stream = None
         if isinstance(slot.memory, DeviceSlot) and slot.sent == (slot.memory.fd, slot.memory.memory_handle):
             slot.memory.free_replaced()  # the trainer has seen what came in the place
@@ -236,20 +190,3 @@ class TrainerPeer:
             slot.memory.close()
         for held in (self.slots, self.free, self.streams):
             held.clear()  # slots and streams know each other, and would outlast this until a garbage collection
-
-
-def _ranges(steps: np.ndarray) -> list[range]:
-    """Writes ascending numbers as ranges, each as long as it can be."""
-    found, begin, strides = list[range](), 0, np.diff(steps)
-    turns = [*np.flatnonzero(np.diff(strides)) + 1, len(strides)]  # the last number before each change of stride
-    while begin < len(steps):
-        end = turns[bisect.bisect_right(turns, begin)] if begin < len(strides) else begin
-        found.append(range(int(steps[begin]), int(steps[end]) + 1, int(strides[begin]) if end > begin else 1))
-        begin = end + 1
-    return found
-
-
-def _steps(numbers: Any) -> range:
-    """Returns the range that a message names; an empty one where these are no ascending ``[start, stop, stride]``."""
-    is_range = isinstance(numbers, list) and len(numbers) == 3 and all(type(number) is int for number in numbers)
-    return range(*numbers) if is_range and numbers[2] > 0 else range(0)

@@ -20,7 +20,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -36,9 +36,8 @@ KINDS: dict[str, dict[str, type]] = {
         "gathers": bool,
         "data": str,
     },
-    "share": {"stream": int, "ranges": list, "slots": int},
+    "deal": {"slots": list, "stream": int, "steps": list},  # slots it is done with, and steps to make
     "close": {"stream": int},
-    "free": {"slot": int},
     "refuse": {"slot": int, "text": str},  # its memory cannot be opened: the mini-batch must come in another one
     "bye": {"num_bytes": int},  # of a sealed value, whose descriptor comes along; 0 where there is none
     # trainer 0 -> sampler, when that is idle: a mini-batch to train, parameters to do it with, a gradient's receipt
@@ -48,7 +47,7 @@ KINDS: dict[str, dict[str, type]] = {
     # sampler -> trainer
     "welcome": {"version": int, "rank": int, "pid": int},
     "opening": {},  # it gets on with what comes before a stream's first mini-batch: it fills a cache, say
-    "opened": {"stream": int},  # it is done with that
+    "opened": {"stream": int, "threads": int},  # it is done with that, and samples with so many threads
     # with a descriptor where the slot's memory is new; a handle where that is a device's
     "batch": {"stream": int, "step": int, "slot": int, "slot_bytes": int, "memory_handle": dict, "payload": dict},
     # sampler -> trainer 0, when it is idle

@@ -45,7 +45,6 @@ def main() -> None:
         rank=1,
         num_trainers=1,
         world_size=1,
-        queue_depth=QUEUE_DEPTH,
         num_threads=1,
         open_source=lambda spec: source,
         connect_timeout_s=CONNECT_TIMEOUT_S,

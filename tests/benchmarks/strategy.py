@@ -11,6 +11,7 @@ PARTS = {
     "jitter_learning": "Bounded staleness: what is learned",
     "switching": "Dynamic switching: idle samplers train",
     "transport": "The queue beside a loader in process",
+    "unequal": "Samplers of unequal speed",
     "resources": "Cores by role",
     "epochs": "Epochs beside DDP and DGL",
     "monitoring": "What PipelineMonitor costs",

@@ -137,7 +137,6 @@ def serve(job: str, num_mb: int) -> None:
         rank=1,
         num_trainers=1,
         world_size=1,
-        queue_depth=QUEUE_DEPTH,
         num_threads=1,
         open_source=lambda spec: source,
         connect_timeout_s=120,

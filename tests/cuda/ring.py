@@ -139,7 +139,6 @@ def samplers(
     source: BatchSource,
     *,
     num_samplers: int = 1,
-    queue_depth: int = 2,
     first_slot_bytes: int = 1 << 16,
     sampler: Callable[[], FakeRuntime] = lambda: FakeRuntime(SEEN, 1),
     ends: list[int] | None = None,
@@ -149,7 +148,7 @@ def samplers(
     pids = []
     for index in range(num_samplers):
         if (pid := os.fork()) == 0:
-            _serve(name, index, source, queue_depth, first_slot_bytes, sampler)
+            _serve(name, index, source, first_slot_bytes, sampler)
         pids.append(pid)
     try:
         yield name, pids
@@ -170,7 +169,7 @@ def ring(
 ) -> Iterator[Ring]:
     """A trainer and its :func:`samplers`, which are over when the block ends."""
     runtime = trainer or CountingRuntime(SEEN[::-1], 1)  # it numbers the devices otherwise
-    with samplers(source, queue_depth=queue_depth, **settings) as (name, pids):
+    with samplers(source, **settings) as (name, pids):
         joined = Ring(name, source, pids, queue_depth, device or EmulatedDevice(), runtime)
         try:
             yield joined
@@ -182,7 +181,6 @@ def _serve(
     name: str,
     index: int,
     source: BatchSource,
-    queue_depth: int,
     first_slot_bytes: int,
     make_runtime: Callable[[], FakeRuntime],
 ) -> None:
@@ -205,7 +203,6 @@ def _serve(
             rank=1 + index,
             num_trainers=1,
             world_size=1,
-            queue_depth=queue_depth,
             num_threads=2,
             open_source=open_source,
             connect_timeout_s=TIMEOUT_S,

@@ -148,7 +148,6 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         rank=job.global_rank,
         num_trainers=job.roles.num_trainers,
         world_size=job.roles.world_size,
-        queue_depth=job.queue_depth,
         num_threads=job.num_sampler_threads,
         open_source=sources.open,
         connect_timeout_s=job.connect_timeout_s,

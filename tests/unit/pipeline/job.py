@@ -51,7 +51,6 @@ class Job:
                 rank=num_trainers + sampler,
                 num_trainers=num_trainers,
                 world_size=num_trainers,
-                queue_depth=queue_depth,
                 num_threads=num_threads,
                 open_source=open_source or partial(self._source, sampler),
                 connect_timeout_s=connect_timeout_s,

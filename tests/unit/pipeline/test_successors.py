@@ -54,7 +54,6 @@ def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
         rank=2,
         num_trainers=2,
         world_size=1,
-        queue_depth=2,
         num_threads=1,
         open_source=lambda spec: source,
         connect_timeout_s=0.1,  # which is not for who comes back
@@ -104,7 +103,6 @@ def test_a_sampler_that_comes_too_late_for_one_trainer_serves_the_others_and_the
         rank=2,
         num_trainers=2,
         world_size=1,
-        queue_depth=2,
         num_threads=1,
         open_source=lambda spec: source,
         connect_timeout_s=0.3,
@@ -132,7 +130,6 @@ def test_a_successor_whom_nobody_needs_ends() -> None:
         rank=1,
         num_trainers=1,
         world_size=1,
-        queue_depth=2,
         num_threads=1,
         open_source=lambda spec: toy_source(),
         connect_timeout_s=60,

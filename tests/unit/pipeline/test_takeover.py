@@ -5,7 +5,6 @@ import os
 import threading
 import time
 import uuid
-from typing import Any
 
 import numpy as np
 import pytest
@@ -79,7 +78,7 @@ def test_one_sampler_raises(num_samplers: int, step: int, queue_depth: int, num_
 
 
 @pytest.mark.parametrize("start", [0, 3])
-def test_samplers_make_the_steps_of_their_parts_until_one_is_lost(start: int) -> None:
+def test_samplers_of_parts_make_all_steps_when_one_is_lost(start: int) -> None:
     data = toy_data()
     order = LocalOrder(np.split(data.train, [30]), num_ranks=1)
     source = BatchSource(data, toy_workload(data, batch_size=8, order=order))
@@ -96,7 +95,7 @@ def test_samplers_make_the_steps_of_their_parts_until_one_is_lost(start: int) ->
                 made_by.append(loader.last.made_by - 1)
                 contents.append(content(batch))
         assert contents == running.wanted()[start:]
-        assert made_by[: until - start] == homes[start:until, 0].tolist()
+        # An idle sampler makes what another is late with, so where the steps were made depends on time.
         assert not any(made_by[until - start :])
 
 
@@ -126,24 +125,6 @@ def test_who_has_all_slots_filled_with_later_steps_can_take_over(queue_depth: in
         kept += reading
         assert queue.alive == [0]
         assert [content(batch) for batch in kept] == running.wanted()
-
-
-def test_an_heir_hears_at_once_of_all_it_inherits(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In several messages, the slots of the first could be filled with steps that come after those of the second.
-    broken = {0: Breaking(4), 1: Breaking(7)}
-    with job(sequential(), broken=broken, num_samplers=3, queue_depth=1, takeover=True) as running:
-        queue = running.queue()
-        heir = queue._pool.peers[2]
-        send, shares = heir.send, []
-
-        def heard(kind: str, *args: Any, **fields: Any) -> None:
-            if kind == "share":
-                shares.append(fields["ranges"])
-            send(kind, *args, **fields)
-
-        monkeypatch.setattr(heir, "send", heard)
-        assert [content(batch) for batch in running.loader(queue)] == running.wanted()
-    assert [len(ranges) for ranges in shares] == [1, 1, 2]  # its own, of the first lost, of the second and what it had
 
 
 def test_evaluation_with_a_sampler_lost_interrupts_training() -> None:
@@ -247,19 +228,27 @@ def test_without_takeover_a_silent_sampler_is_an_error(killed: list[int]) -> Non
     assert not killed
 
 
-def test_a_step_that_comes_twice_is_dropped_and_its_slot_is_free_again() -> None:
-    with job(sequential(), num_samplers=2, queue_depth=2, takeover=True) as running:
+def test_a_late_step_is_made_by_another_sampler_and_its_slot_is_free_again_when_it_comes() -> None:
+    wakes = threading.Event()
+
+    class Hanging(Breaking):
+        def make(self, request, slot):
+            wakes.wait(20)
+            return super().make(request, slot)
+
+    with job(sequential(), broken={1: Hanging(NUM_STEPS)}, num_samplers=2, takeover=True) as running:
         queue = running.queue()
         loader = running.loader(queue)
-        reading = iter(loader)
-        found = [next(reading)]
-        (number,) = queue._streams
-        for _ in range(3):
-            queue._share(number, [range(NUM_STEPS)], more_slots=0)  # everything once more
-        found += reading
-        assert [content(batch) for batch in found] == running.wanted()
         assert [content(batch) for batch in loader] == running.wanted()
-        assert num_slots() <= 8
+        assert not wakes.is_set()
+        wakes.set()
+        for epoch in (0, 1):
+            loader.set_epoch(epoch)
+            assert [content(batch) for batch in loader] == running.wanted(epoch=epoch)
+        assert queue.alive == [0, 1]
+        queue.fill(0)
+        assert [peer.num_slots_used for peer in queue._pool.peers] == [0, 0]
+        assert num_slots() <= 2 * 2 * (2 + 1)  # two samplers, two streams, one slot beyond the depth
 
 
 def test_flags_are_seen_while_they_are_up() -> None:
@@ -281,7 +270,6 @@ def test_an_idle_service_says_so() -> None:
         rank=1,
         num_trainers=1,
         world_size=1,
-        queue_depth=2,
         num_threads=1,
         open_source=lambda spec: toy_source(),
         connect_timeout_s=60,

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import wire
 from tests import guards
 
-FREE = {"kind": "free", "slot": 3}
+CLOSE = {"kind": "close", "stream": 3}
 
 
 @pytest.fixture
@@ -46,16 +46,16 @@ def test_every_kind_arrives_as_it_was_sent(channels, kind: str) -> None:
 
 def test_messages_keep_their_bounds_and_order(channels) -> None:
     ours, theirs = channels
-    for slot in range(20):
-        ours.send("free", slot=slot)
-    assert [theirs.receive()[0]["slot"] for _ in range(20)] == list(range(20))
+    for stream in range(20):
+        ours.send("close", stream=stream)
+    assert [theirs.receive()[0]["stream"] for _ in range(20)] == list(range(20))
 
 
 def test_a_descriptor_travels_and_is_the_receivers(channels) -> None:
     ours, theirs = channels
     fd = os.memfd_create("gnnload-test")
     os.write(fd, b"content")
-    ours.send("free", [fd], slot=1)
+    ours.send("close", [fd], stream=1)
     os.close(fd)
     _, (received,) = theirs.receive()
     assert os.pread(received, 7, 0) == b"content"
@@ -63,7 +63,7 @@ def test_a_descriptor_travels_and_is_the_receivers(channels) -> None:
 
 
 def dumps(**changes) -> bytes:
-    return json.dumps({**FREE, **changes}).encode()
+    return json.dumps({**CLOSE, **changes}).encode()
 
 
 @pytest.mark.parametrize(
@@ -77,14 +77,14 @@ def dumps(**changes) -> bytes:
         b"{}",
         b"[" * 60_000,
         dumps(kind="unheard of"),
-        dumps(kind=["free"]),
+        dumps(kind=["close"]),
         dumps(kind=None),
-        dumps(slot="3"),
-        dumps(slot=True),
-        dumps(slot=3.0),
-        dumps(slot=None),
+        dumps(stream="3"),
+        dumps(stream=True),
+        dumps(stream=3.0),
+        dumps(stream=None),
         dumps(extra=1),
-        b'{"kind":"free"}',
+        b'{"kind":"close"}',
         b'{"kind":"close","slot":3}',
         dumps(pad="x" * wire.MAX_MESSAGE_BYTES),
         # A message that is sound until the limit, with more behind: the rest would be lost in silence.
@@ -101,7 +101,7 @@ def test_what_is_no_message_is_refused_with_its_descriptors(raw_and_channel, dat
         channel.receive()
     assert guards.num_fds() == before  # a sender of garbage must not be able to use our descriptors up
     raw.send(dumps())
-    assert channel.receive() == (FREE, [])
+    assert channel.receive() == (CLOSE, [])
 
 
 def test_an_empty_message_is_an_end_that_leaves_no_descriptors(raw_and_channel) -> None:
@@ -142,31 +142,31 @@ def test_a_message_too_large_is_not_sent(channels) -> None:
 
 def test_the_end_of_a_stream_comes_after_all_that_was_sent(channels) -> None:
     ours, theirs = channels
-    ours.send("free", slot=1)
+    ours.send("close", stream=1)
     ours.finish()
-    assert theirs.receive()[0]["slot"] == 1
+    assert theirs.receive()[0]["stream"] == 1
     with pytest.raises(EOFError):
         theirs.receive()
-    theirs.send("free", slot=2)  # the other half is still open
-    assert ours.receive()[0]["slot"] == 2
+    theirs.send("close", stream=2)  # the other half is still open
+    assert ours.receive()[0]["stream"] == 2
 
 
 def test_a_peer_that_is_gone_is_an_end_and_not_a_hang(channels) -> None:
     ours, theirs = channels
-    theirs.send("free", slot=1)
+    theirs.send("close", stream=1)
     ours.close()  # with unread data, which resets the connection
     with pytest.raises(EOFError):
         theirs.receive()
     with pytest.raises(OSError, match=r"[Bb]roken pipe|reset"):
-        theirs.send("free", slot=2)
+        theirs.send("close", stream=2)
 
 
 def test_draining_reads_everything_and_keeps_no_descriptors(channels) -> None:
     ours, theirs = channels
     before = guards.num_fds()
     fd = os.memfd_create("gnnload-test")
-    for slot in range(3):
-        ours.send("free", [fd], slot=slot)
+    for number in range(3):
+        ours.send("close", [fd], stream=number)
     os.close(fd)
     ours.finish()
     theirs.drain(timeout_s=5)
@@ -182,7 +182,7 @@ def test_draining_a_silent_peer_ends_in_time(channels) -> None:
 def test_readable_names_who_has_something_to_say(channels) -> None:
     ours, theirs = channels
     assert wire.readable([ours, theirs], 0) == []
-    theirs.send("free", slot=1)
+    theirs.send("close", stream=1)
     assert wire.readable([ours, theirs], 1) == [ours]
     theirs.close()
     ours.receive()
@@ -195,8 +195,8 @@ def test_listening_connecting_and_parting() -> None:
     trainer = wire.connect(job, 0)
     assert trainer is not None
     sampler = wire.accept(listener)
-    trainer.send("free", slot=4)
-    assert sampler.receive()[0]["slot"] == 4
+    trainer.send("close", stream=4)
+    assert sampler.receive()[0]["stream"] == 4
     with pytest.raises(QueueProtocolError, match="sampler 0 cannot listen"):
         wire.listen(job, 0)
     wire.listen(job, 1).close()

@@ -63,7 +63,6 @@ class Play:
             rank=1,
             num_trainers=1,
             world_size=1,
-            queue_depth=2,
             num_threads=1,
             open_source=lambda spec: self.source,
             connect_timeout_s=TIMEOUT_S,
