@@ -121,7 +121,7 @@ class Dealer(Generic[Who]):
 
     @property
     def patience_s(self) -> float:
-        """How long to wait before looking again whether someone idle can help: as long as that one takes for a batch."""
+        """How long to wait before looking again whether someone idle can help: as long as it takes for a batch."""
         return min((self._latency_s(who) for who in self._idle()), default=math.inf) + _HURRY_S
 
     def _helper(self, room: Mapping[Who, int], now: float) -> Who | None:
