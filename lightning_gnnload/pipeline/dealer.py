@@ -65,7 +65,7 @@ class Dealer(Generic[Who]):
         >>> dealer = Dealer(StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=100))
         >>> dealer.hands = {"fast": Hand(Pace(0.02)), "slow": Hand(Pace(0.1))}
         >>> dealer.deal({"fast": 4, "slow": 4}, now=0.0, deaf_s=0.01)
-        [('fast', 0), ('fast', 1), ('slow', 4), ('slow', 9)]
+        [('fast', 0), ('fast', 1), ('slow', 4), ('slow', 10)]
 
     Source: GNNLab (EuroSys'22), section 5.2: mini-batches are assigned dynamically, to balance samplers.
     """
