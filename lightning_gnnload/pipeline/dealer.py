@@ -72,7 +72,7 @@ class Dealer(Generic[Who]):
         >>> dealer = Dealer(StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=100))
         >>> dealer.hands = {"fast": Hand(Pace(0.02)), "slow": Hand(Pace(0.1))}
         >>> dealer.deal({"fast": 4, "slow": 4}, now=0.0, deaf_s=0.01)
-        [('fast', 0), ('fast', 1), ('slow', 4), ('slow', 9)]
+        [('fast', 0), ('fast', 1), ('slow', 4), ('slow', 10)]
 
     Source: GNNLab (EuroSys'22), section 5.2: mini-batches are assigned dynamically, to balance samplers; BGL (NSDI'23),
         section 3.1: samplers beside their parts.
@@ -135,7 +135,7 @@ class Dealer(Generic[Who]):
 
     @property
     def patience_s(self) -> float:
-        """How long to wait before looking again whether someone idle can help: as long as that one takes for a batch."""
+        """How long to wait before looking again whether someone idle can help: as long as it takes for a batch."""
         return min((self._latency_s(who) for who in self._idle()), default=math.inf) + _HURRY_S
 
     def _helper(self, room: Mapping[Who, int], now: float) -> Who | None:

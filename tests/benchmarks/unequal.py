@@ -153,9 +153,8 @@ def main() -> None:
     if arguments.serve:
         serve(*arguments.serve)
         return
-    print(
-        "| ms a mini-batch, by sampler | trainer's step, ms | tuned | alone, a second | sum | asked for | reached | share | made by each |"
-    )
+    heads = ["ms a mini-batch, by sampler", "trainer's step, ms", "tuned", "alone, a second", "sum", "asked for"]
+    print(f"| {' | '.join([*heads, 'reached', 'share', 'made by each'])} |")
     print("| --- | ---: | --- | --- | ---: | ---: | ---: | ---: | --- |")
     alone: dict[str, float] = {}
     for number, case in enumerate(CASES):

@@ -136,7 +136,7 @@ def test_one_that_hangs_costs_the_time_of_few_mini_batches() -> None:
 
 def test_a_slow_sampler_is_asked_for_what_is_needed_when_it_is_done() -> None:
     dealer = dealt_to({"fast": 0.02, "slow": 0.1})
-    assert dealer.deal({"fast": 2, "slow": 1}, now=0.0) == [("fast", 0), ("fast", 1), ("slow", 4)]
+    assert dealer.deal({"fast": 2, "slow": 1}, now=0.0, deaf_s=0.01) == [("fast", 0), ("fast", 1), ("slow", 4)]
     dealer.came("fast", 0, began_s=0.0, made_s=0.02)
     # What was left out is still to be made.
     assert dealer.deal({"fast": 3, "slow": 0}, now=0.02, deaf_s=1.0) == [("fast", 2), ("fast", 3), ("fast", 5)]
@@ -170,7 +170,7 @@ def test_who_still_opens_is_asked_only_where_all_do() -> None:
 
 def test_what_a_lost_one_owed_is_dealt_again_first() -> None:
     dealer = dealt_to({"a": 0.02, "b": 0.02})
-    dealer.deal({"a": 2, "b": 2}, now=0.0)
+    dealer.deal({"a": 2, "b": 2}, now=0.0, deaf_s=0.01)
     for step in dealer.hands.pop("a").owed:
         dealer.give_back(step)
     # Its slots are filled or promised: only what is waited for goes beyond them.
