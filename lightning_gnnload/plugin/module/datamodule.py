@@ -370,6 +370,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if data.edge_stores and getattr(sampler, "edge_ids", None) is False:
             sampler = copy(sampler)
             sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
+        max_epochs = None if self.trainer is None or not training else self.trainer.max_epochs
         workload = Workload(
             data.graph,
             sampler,
@@ -383,6 +384,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             labels=data.y,
             table=table,
             links=self._links_of(phase, table),
+            end_epoch=max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
