@@ -24,7 +24,6 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH, PRESAMPLED_EPOCHS, Workload
 
-
 _ENOUGH_VISITS = 6
 """To a node on average: with these, of 39 workloads' best tenth of all rows none was missed by more than 5 %."""
 _MOST_EPOCHS = 8
@@ -48,6 +47,7 @@ class PreSample(CachePolicy):
     Source: GNNLab (EuroSys'22), section 6.3.
     """
 
+    counts_visits = True
     num_epochs: int | None = None
     smooth: bool = True
     num_threads: int | None = None
@@ -96,6 +96,7 @@ class Clairvoyant(CachePolicy):
         CacheConfigError: a window below one epoch.
     """
 
+    counts_visits = True
     window: int = 1
     num_threads: int | None = None
     progress: bool = True
@@ -121,6 +122,8 @@ class Recorded(CachePolicy):
         >>> Recorded([3, 0, 7]).hotness(None, 0).tolist()
         [3, 0, 7]
     """
+
+    counts_visits = True
 
     def __init__(self, counts: Any) -> None:
         self.counts = np.asarray(counts)

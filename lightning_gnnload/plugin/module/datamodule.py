@@ -310,6 +310,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
+            self.caching.begin_step(self)
         if isinstance(batch, MiniBatch | TypedMiniBatch) and device.type == "cuda" and batch.device.type == "cpu":
             return self._copies.start(batch, device)
         if self.trainer is not None and converts_input(self.trainer.precision_plugin):

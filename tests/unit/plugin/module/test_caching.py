@@ -180,9 +180,18 @@ class Opened:
         self.closed = 0
 
     def open_all(
-        self, levels: Any, store: FeatureStore, workload: Workload, *, membership: Any, epoch: int, progress: bool
+        self,
+        levels: Any,
+        store: FeatureStore,
+        workload: Workload,
+        *,
+        membership: Any,
+        epoch: int,
+        progress: bool,
+        left: Any,
     ) -> FeatureStore:
         assert membership is None
+        assert left is None, "this table is in memory, so that nothing waits"
         self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")
