@@ -67,6 +67,8 @@ class Budget:
     reason: str
 
     def __str__(self) -> str:
+        if not self.num_rows:
+            return f"none, as {self.reason}"
         return f"{self.num_rows} rows, {in_units(self.num_bytes)} with their index: {self.reason}"
 
 
@@ -104,7 +106,7 @@ def budget(
     if capacity_bytes is not None:
         limits.append((table.rows_in(capacity_bytes), f"capacity_bytes={capacity_bytes}"))
     if not limits and left is not None:
-        limits.append((table.rows_in(left.num_bytes), f"training leaves {left}"))
+        limits.append((table.rows_in(left.num_bytes), f"training leaves {in_units(left.num_bytes)} ({left.reason})"))
     elif not limits:
         reason = f"{AUTO_SHARE:.0%} of {in_units(free)} of free memory"
         limits.append((table.rows_in(int(free * AUTO_SHARE)), reason))

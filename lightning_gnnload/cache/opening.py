@@ -177,7 +177,7 @@ class HostPlace(Place[FeatureStore]):
         if type(self.store) is MemoryFeatureStore and self.left is not None:
             size = self.store.rows.nbytes
             if size <= self.left.num_bytes:  # the system reads what it maps into memory that nobody needs
-                return f"the table's file, {in_units(size)}, will be in the memory that training leaves: {self.left}"
+                return f"the table's file has {in_units(size)}, and training leaves memory for {in_units(self.left.num_bytes)}"
         return ""
 
     def without(self) -> FeatureStore:

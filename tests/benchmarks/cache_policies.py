@@ -34,7 +34,7 @@ _DRAWN = {
 def shares(results: Sequence[Result]) -> str:
     """Hit rates as a share of the optimum."""
     lines = [
-        f"| graph | sampler | optimum's hit rate | {' | '.join(SHOWN)} | presample, later epochs | similarity of epochs |",
+        f"| graph | sampler | optimum's hit rate | {' | '.join(SHOWN)} | presample, later epochs | similarity |",
         "|" + "---|" * (len(SHOWN) + 5),
     ]
     for result in results:
@@ -56,10 +56,11 @@ def costs(results: Sequence[Result]) -> str:
 def findings(results: Sequence[Result]) -> list[str]:
     """What was to be shown, in words, of the twelve cases and of the others by name."""
     twelve = [result for result in results if result.graph in THE_TWELVE] or results
-    least, after = (min(results, key=key) for key in (lambda each: each.share("presample"), lambda each: each.later))
+    least = min(results, key=lambda result: result.share("presample"))
+    after = min(results, key=lambda result: result.later)
     lines = [
-        f"in all cases presample reaches at least {least.share('presample'):.1%} of the optimum ({_name(least)}); asked "
-        f"are {ASKED:.0%}. In epochs after the run, at least {after.later:.1%} ({_name(after)})"
+        f"presample reaches at least {least.share('presample'):.1%} of the optimum ({_name(least)}) in all cases, of "
+        f"{ASKED:.0%} asked; in ten later epochs, which it has not counted, {after.later:.1%} ({_name(after)})"
     ]
     for policy in ("presample", "presample 1", "PreSC#1", "expected"):
         worst = min(twelve, key=lambda result: result.share(policy))
