@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from lightning_gnnload.cache.device.budget import Allowance
 from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
@@ -70,6 +69,25 @@ class Budget:
         if not self.num_rows:
             return f"none, as {self.reason}"
         return f"{self.num_rows} rows, {in_units(self.num_bytes)} with their index: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The memory of a device, or of the machine, that a cache may take, and why no more.
+
+    Attributes:
+        num_bytes: of each device, for all ranks there together.
+        num_devices: that there are.
+        reason: why so much, in a few words.
+    """
+
+    num_bytes: int
+    num_devices: int
+    reason: str
+
+    def __str__(self) -> str:
+        each = "" if self.num_devices == 1 else f" on each of {self.num_devices} devices"
+        return f"{in_units(self.num_bytes)}{each}: {self.reason}"
 
 
 def budget(

@@ -10,8 +10,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from lightning_gnnload.cache.budget import Table
-from lightning_gnnload.cache.device.budget import Allowance
+from lightning_gnnload.cache.budget import Allowance, Table
 from lightning_gnnload.cache.opening import HostPlace, Place, print_line
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
@@ -155,9 +154,7 @@ class FeatureCache:
             if policy.is_own:
                 # Only now: the number of rows was still for all ranks to agree on.
                 place.part()
-            hot, said = place.hot_rows(
-                policy, workload, num_rows, epoch, spare=self.is_unlimited and isinstance(place, HostPlace)
-            )
+            hot, said = place.hot_rows(policy, workload, num_rows, epoch, spare=self.is_unlimited and place.is_thrifty)
         if progress and allowed:
             print_line(f"Feature cache{place.where} by {self.policy!r}: {allowed}{said}")
         if not num_rows:

@@ -10,8 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.budget import Budget, Table, budget, rows_worth_it
-from lightning_gnnload.cache.device.budget import Allowance
+from lightning_gnnload.cache.budget import Allowance, Budget, Table, budget, rows_worth_it
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy, hottest
@@ -41,9 +40,11 @@ class Place(ABC, Generic[T]):
 
     Attributes:
         where: in messages.
+        is_thrifty: memory that a cache leaves serves others, so that rows have to be worth theirs.
     """
 
     where = ""
+    is_thrifty = False
 
     def __init__(self, store: FeatureStore, peers: PeerGroup | None) -> None:
         self.store, self.peers = store, peers
@@ -145,6 +146,8 @@ class HostPlace(Place[FeatureStore]):
         left: what training leaves of the memory, if that was measured.
     """
 
+    is_thrifty = True
+
     def __init__(self, store: FeatureStore, peers: PeerGroup | None, left: Allowance | None = None) -> None:
         super().__init__(store, peers)
         self.left = left
@@ -175,9 +178,9 @@ class HostPlace(Place[FeatureStore]):
         if lies_in_memory(self.store):
             return "the table is in memory already"
         if type(self.store) is MemoryFeatureStore and self.left is not None:
-            size = self.store.rows.nbytes
-            if size <= self.left.num_bytes:  # the system reads what it maps into memory that nobody needs
-                return f"the table's file has {in_units(size)}, and training leaves memory for {in_units(self.left.num_bytes)}"
+            size, left = self.store.rows.nbytes, self.left.num_bytes
+            if size <= left:  # the system keeps what it maps in memory that nobody needs
+                return f"training leaves {in_units(left)} of memory to the table's file, which has {in_units(size)}"
         return ""
 
     def without(self) -> FeatureStore:

@@ -37,7 +37,7 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     from lightning_gnnload.data.orders.seeds import Shuffled
     from lightning_gnnload.pipeline.slots import Slot
     from lightning_gnnload.pipeline.source import BatchSource
-    from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, HostMemory
+    from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, MachineMemory
     from lightning_gnnload.sample.workload import Workload
     from tests.benchmarks.disk_graph import MARKS
 
@@ -52,7 +52,7 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
         warm_up, slot = BatchSource(data, workload), Slot(1 << 20)
         for request in islice(workload.requests(0), WARM_UP_STEPS):
             warm_up.make(request, slot)
-        left = allowance([HostMemory(data.graph).use()])
+        left = allowance([MachineMemory(data.graph).use()])
         store = FeatureCache().open(store, workload, progress=True, left=left)
     elif cache == "quarter":
         store = FeatureCache().open(store, workload, progress=True)

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
-from lightning_gnnload.cache.device.budget import Allowance
 from lightning_gnnload.cache.opening import lies_in_memory
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.shared import share_rows
@@ -23,7 +23,7 @@ from lightning_gnnload.errors import (
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.plugin.module.probe import CacheProbe, HostMemory
+from lightning_gnnload.plugin.module.probe import CacheProbe, MachineMemory
 from lightning_gnnload.plugin.module.view import DataModuleView
 from lightning_gnnload.sample.workload import Workload
 
@@ -106,7 +106,7 @@ class ModuleCache:
         assert module.trainer is not None, "nothing waits without a Trainer"
         if self._probing is None:
             self._probing = CacheProbe(
-                HostMemory(module.graph_data.graph),
+                MachineMemory(module.graph_data.graph),
                 self._fill,
                 membership=GatherGroup.of(module.trainer).membership("memory"),
                 progress=False,  # the cache says it all
@@ -138,9 +138,9 @@ class ModuleCache:
     ) -> DeferredStore:
         label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
         levels = self.levels.get(name, ())
-        # Alone, as none knows what others will take; and ranks that only sample have no steps to wait for.
+        # One level alone: none knows what the others would take.
         waits = len(levels) == 1 and levels[0].is_unlimited and not levels[0].evicts and self.phase == "train"
-        waits = waits and is_fit(trainer) and not lies_in_memory(store) and _trains_and_gathers(trainer)
+        waits = waits and not lies_in_memory(store) and _shows_its_need(trainer)
         deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label, waits=waits)
         if waits:
             self._waiting[name] = deferred
@@ -233,7 +233,10 @@ def is_fit(trainer: pl.Trainer | None) -> bool:
     return trainer is not None and trainer.state.fn == TrainerFn.FITTING
 
 
-def _trains_and_gathers(trainer: pl.Trainer | None) -> bool:
+def _shows_its_need(trainer: pl.Trainer | None) -> bool:
+    """Whether this rank trains and gathers for itself; and not in a rehearsal, which times what comes later."""
+    if not is_fit(trainer) or getattr(trainer.strategy, "is_rehearsal", False):  # type: ignore[union-attr]
+        return False
     gather_group = GatherGroup.of(trainer)
     return gather_group.is_here and gather_group.trainer is not None
 

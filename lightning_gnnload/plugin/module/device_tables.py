@@ -8,8 +8,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, fitting
-from lightning_gnnload.cache.device.budget import Allowance, memory_of
+from lightning_gnnload.cache.device.budget import memory_of
 from lightning_gnnload.cache.device.features import LateFeatures
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance
+from lightning_gnnload.cache.budget import Allowance
+from lightning_gnnload.cache.device.budget import DeviceMemory, MemoryUse, allowance
 from lightning_gnnload.cache.opening import print_line
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.data.graph import Graph
@@ -23,7 +24,7 @@ OpenCache = Callable[[Allowance, PeerGroup | None], None]
 """Opens the cache in so much of each device; the ranks that share it do so at once, and raise alike."""
 
 
-class HostMemory:
+class MachineMemory:
     """The machine's memory, as the process that trains sees it. Its peak is what the process held at most, pages of
     files included; and what a graph's files take is not free, as sampling reads them again and again.
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.cache.budget import AUTO_SHARE, Table, budget, free_bytes, rows_worth_it
-from lightning_gnnload.cache.device.budget import Allowance
+from lightning_gnnload.cache.budget import AUTO_SHARE, Allowance, Table, budget, free_bytes, rows_worth_it
 from lightning_gnnload.errors import CacheTooSmallError
 
 GIB = 1 << 30

@@ -25,13 +25,12 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.cache.device.budget import MemoryUse
 from lightning_gnnload.cache.store import DeferredStore
-from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module import caching
 from lightning_gnnload.plugin.module.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, HostMemory
+from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, MachineMemory
 from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
@@ -268,23 +267,8 @@ def test_a_resumed_fit_begins_with_its_own_epoch(opened: Opened, tmp_path) -> No
 # How large it is, where nobody says.
 
 
-class Slow(FeatureStore):
-    """Stands in for a table on disk: rows that lie in no memory of which this package knows."""
-
-    def __init__(self, rows: torch.Tensor) -> None:
-        self.behind = MemoryFeatureStore(rows)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return self.behind.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.behind.dtype
-
-    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        self.behind.gather(ids, out)
-        return (TierReads("disk", len(ids), 0),)
+class Anywhere(MemoryFeatureStore):
+    """A table of which this package cannot tell that it is in memory, as it is of a class of a user's own."""
 
 
 def test_a_table_in_memory_gets_no_cache(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,15 +285,15 @@ def test_a_table_in_memory_gets_no_cache(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_fits_cache_opens_when_its_first_steps_have_shown_their_need(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
 
-    def use(self: HostMemory) -> MemoryUse:
+    def use(self: MachineMemory) -> MemoryUse:
         looks.append(trainer.global_step)
         # Half of the table is left, with its index of 4 bytes a row.
         return MemoryUse("memory", total=0, free=(1 << 30) + 300 * 4 + 150 * 20, reserved=7, peak=7)
 
-    monkeypatch.setattr(HostMemory, "use", use)
+    monkeypatch.setattr(MachineMemory, "use", use)
     toy = toy_data(val=range(40))
-    slow = GraphData(toy.graph, x=Slow(toy.x.rows), y=toy.y, train=toy.train, val=toy.val)
-    data, model, plain, trainer = module("auto", slow), Fits(), Fits(), quiet_trainer(max_epochs=2)
+    anywhere = GraphData(toy.graph, x=Anywhere(toy.x.rows), y=toy.y, train=toy.train, val=toy.val)
+    data, model, plain, trainer = module("auto", anywhere), Fits(), Fits(), quiet_trainer(max_epochs=2)
     monitor = CacheMonitor()
     trainer.callbacks.append(monitor)
     trainer.fit(model, data)
