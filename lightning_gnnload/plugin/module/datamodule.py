@@ -371,7 +371,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if data.edge_stores and getattr(sampler, "edge_ids", None) is False:
             sampler = copy(sampler)
             sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
-        max_epochs = None if self.trainer is None or not training else self.trainer.max_epochs
+        max_epochs = getattr(self.trainer, "max_epochs", None) if training else None
         workload = Workload(
             data.graph,
             sampler,
