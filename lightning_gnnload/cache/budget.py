@@ -141,7 +141,7 @@ def budget(
     if num_rows and needed > free:
         raise CacheConfigError(
             f"the cache would take {in_units(needed)} ({reason}), but the machine has {in_units(free)} of free memory. "
-            f"Lower ratio or capacity_bytes, or leave both out to take {AUTO_SHARE:.0%} of what is free."
+            f"Lower ratio or capacity_bytes, or leave both out."
         )
     return Budget(num_rows, needed if num_rows else 0, reason)
 

@@ -163,9 +163,14 @@ class DeferredStore(FeatureStore):
         if self._front is None:
             self._opened()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody gathers from the store behind until the cache is filled."""
+        return self._waits and self._front is not None
+
     def fill(self) -> None:
-        """Makes the cache that has waited, while others gather. Where nobody has, or it is closed, there is none."""
-        if self._waits and self._front is not None:
+        """Makes the cache that is waited for, while others gather. Where none is, or not any more, it makes none."""
+        if self.is_waiting:
             self._waits, self._front = False, self._make()
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads | None:

@@ -101,7 +101,8 @@ class ModuleCache:
 
     def begin_step(self, module: DataModuleView) -> None:
         """Opens the caches that waited for it, before a training step."""
-        if not self._waiting:
+        # What the device gathers is in no need of a cache here, and nobody asks for it.
+        if not any(store.is_waiting for store in self._waiting.values()):
             return
         assert module.trainer is not None, "nothing waits without a Trainer"
         if self._probing is None:
@@ -116,7 +117,8 @@ class ModuleCache:
         self._probing.begin_step(module.trainer.global_step)
 
     def _fill(self, allowed: Allowance, peers: PeerGroup | None) -> None:
-        waiting, self._waiting = self._waiting, {}
+        waiting = {name: store for name, store in self._waiting.items() if store.is_waiting}
+        self._waiting = {}
         sizes = {name: store.shape[0] * store.row_bytes for name, store in waiting.items()}
         for name, store in waiting.items():
             # By size, so that each table has room for the same share of its rows.
