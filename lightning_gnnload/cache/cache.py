@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from lightning_gnnload.cache.budget import Table
+from lightning_gnnload.cache.budget import Allowance, Table
 from lightning_gnnload.cache.opening import HostPlace, Place, print_line
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
@@ -38,7 +38,8 @@ class FeatureCache:
             ``"fifo"``, ``"belady"`` and so on admit and evict while training.
         ratio: rows cached, as a share of all, each counted once.
         capacity_bytes: upper bound for rows and index, on the whole machine. Where both are given, the lower limit
-            holds; where neither is, a quarter of the machine's free memory, or of its control group's.
+            holds; where neither is, what the first steps of a fit leave of the memory, as far as rows are worth it, and
+            none where the table is in memory already; before that is known, a quarter of the free memory.
         share: by the ranks of a machine that gather: ``"partitioned"``: each row once; ``"replicated"``: each rank
             has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike, but for policies that
             evict, and where each rank trains on a part of the graph (PaGraph): there each has its own.
@@ -111,6 +112,7 @@ class FeatureCache:
         epoch: int = 0,
         progress: bool = True,
         tier: str = "cache",
+        left: Allowance | None = None,
     ) -> FeatureStore:
         """Opens the cache, a store in front of ``store`` with the same rows. This takes as long as the policy and
         reading the rows take; it says on stderr how large the cache is, and why. Closing it leaves ``store`` open.
@@ -123,6 +125,7 @@ class FeatureCache:
             epoch: that training begins with.
             progress: say what is done, with bars; for one rank of a machine.
             tier: what reads from it are counted as.
+            left: what training leaves of the memory, if that was measured: it sets the size of a cache without limits.
 
         Raises:
             CacheConfigError, CacheTooSmallError: limits that cannot be kept, a ranking that is none.
@@ -139,9 +142,8 @@ class FeatureCache:
         table = store.codes if isinstance(store, QuantizedFeatureStore) else store
         # The group ends with the opening; a renewed cache has detached its channels by then.
         with membership.connect() if membership is not None and membership.count > 1 else nullcontext() as peers:
-            opened = self.open_in(
-                HostPlace(table, peers, sharer_of), workload, epoch=epoch, progress=progress, tier=tier
-            )
+            place = HostPlace(table, peers, sharer_of, left)
+            opened = self.open_in(place, workload, epoch=epoch, progress=progress, tier=tier)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
     def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
@@ -150,17 +152,27 @@ class FeatureCache:
             place.peers.agree(self.facts(place.store, epoch))
         rule = rule_of(self.policy)
         policy = None if self.evicts else policy_named(self.policy, window=self.window, progress=progress)
-        num_rows, together = self._agreed_rows(place, rule, policy, progress)
+        num_rows, together, allowed = self._agreed_rows(place, rule, policy)
+        hot, said = None, ""
+        if num_rows and policy is not None:
+            if policy.is_own:
+                # Only now: the number of rows was still for all ranks to agree on.
+                place.part()
+            hot, said = place.hot_rows(policy, workload, num_rows, epoch, spare=self.is_unlimited and place.is_thrifty)
+        if progress and allowed:
+            print_line(f"Feature cache{place.where} by {self.policy!r}: {allowed}{said}")
         if not num_rows:
             return place.without()
         if policy is None:
             assert rule is not None, "what evicts has a name"
             return place.evicting(rule, workload, num_rows, tier)
-        if policy.is_own:
-            # Only now: the number of rows was still for all ranks to agree on.
-            place.part()
-        hot = place.hot_rows(policy, workload, num_rows, epoch)
+        assert hot is not None, "a policy ranks"
         return place.ranked(hot, policy, workload, together=together, epoch=epoch, progress=progress, tier=tier)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Whether it is for the package to say how large the cache is."""
+        return self.ratio is None and self.capacity_bytes is None
 
     @property
     def evicts(self) -> bool:
@@ -168,29 +180,25 @@ class FeatureCache:
         rule = rule_of(self.policy)
         return rule is not None and rule.admit is not None
 
-    def _agreed_rows(
-        self, place: Place[T], rule: Rule | None, policy: CachePolicy | None, progress: bool
-    ) -> tuple[int, bool]:
-        """Returns how many rows to cache, and whether each is there once on the machine, not once a rank. Peer 0
-        decides, as ranks that look at different moments see different amounts of free memory."""
+    def _agreed_rows(self, place: Place[T], rule: Rule | None, policy: CachePolicy | None) -> tuple[int, bool, str]:
+        """Returns how many rows to cache, whether each is there once on the machine, not once a rank; and, for peer 0,
+        why, in words. Peer 0 decides, as ranks that look at different moments see different amounts of free memory."""
         # Every rank asks for the room, as ranks on devices tell each other theirs; only peer 0 goes on to decide.
         store, peers, room = place.store, place.peers, place.room()
-        found = None
+        found, said = None, ""
         if place.leads:
             count = 1 if peers is None else peers.membership.count
             table = Table(store.shape[0], store.row_bytes, place.slot_bytes(rule, policy), copies=count)
             is_shareable = peers is not None and policy is not None and not policy.is_own
             share = self.share if is_shareable else "replicated"
             allowed, together = place.budget(table, self.ratio, self.capacity_bytes, share, room)
-            if progress:
-                how = "partitioned over" if together else "replicated in"
-                ranks = f"; {how} {count} ranks" if count > 1 else ""
-                print_line(f"Feature cache{place.where} by {self.policy!r}: {allowed}{ranks}")
+            how = "partitioned over" if together else "replicated in"
+            said = f"{allowed}; {how} {count} ranks" if count > 1 else str(allowed)
             found = np.array([allowed.num_rows, together])
         if peers is not None:
             found = peers.broadcast(found)
         assert found is not None
-        return int(found[0]), bool(found[1])
+        return int(found[0]), bool(found[1]), said
 
     @property
     def no_device_reason(self) -> str | None:
@@ -222,6 +230,7 @@ def open_all(
     sharer_of: SharerOf | None = None,
     epoch: int = 0,
     progress: bool = True,
+    left: Allowance | None = None,
 ) -> FeatureStore:
     """Opens several caches in front of each other, as one store; closing it closes them and leaves ``store`` open.
 
@@ -244,6 +253,7 @@ def open_all(
                 epoch=epoch,
                 progress=progress,
                 tier=tier,
+                left=left,
             )
             caches.insert(0, opened)
     except BaseException:

@@ -36,6 +36,8 @@ class Expected(CachePolicy):
         [1.0, 0.25, 0.25, 0.25, 0.25]
     """
 
+    counts_visits = True
+
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         rows, links = workload.rows, workload.links
         unknown = "times" if rows.is_timed else "negatives" if links is not None and links.negatives else None

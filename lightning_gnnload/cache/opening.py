@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.budget import Budget, Table, budget
+from lightning_gnnload.cache.budget import Allowance, Budget, Table, budget, rows_worth_it
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy, hottest
@@ -18,7 +18,9 @@ from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
 from lightning_gnnload.cache.rules import Rule
 from lightning_gnnload.cache.static import SharerOf, StaticCache, hold_alone, hold_together
 from lightning_gnnload.cache.store import CacheLevels
-from lightning_gnnload.data.features import FeatureStore, bytes_of
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.data.memory import in_units
+from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.sample.workload import Workload
 
@@ -39,9 +41,11 @@ class Place(ABC, Generic[T]):
 
     Attributes:
         where: in messages.
+        is_thrifty: memory that a cache leaves serves others, so that rows have to be worth theirs.
     """
 
     where = ""
+    is_thrifty = False
 
     def __init__(self, store: FeatureStore, peers: PeerGroup | None, sharer_of: SharerOf | None = None) -> None:
         self.store, self.peers, self.sharer_of = store, peers, sharer_of
@@ -55,21 +59,38 @@ class Place(ABC, Generic[T]):
         """Parts the ranks, as they share no rows: from here on nobody waits for another."""
         self.peers = None
 
-    def hot_rows(self, policy: CachePolicy, workload: Workload, num_rows: int, epoch: int) -> np.ndarray:
-        """Returns the rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks of the group.
+    def hot_rows(
+        self, policy: CachePolicy, workload: Workload, num_rows: int, epoch: int, *, spare: bool
+    ) -> tuple[np.ndarray, str]:
+        """Returns the rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks of the group; and
+        for the one that leads, what they are expected to give, in words.
+
+        Args:
+            policy: ranks rows.
+            workload: the mini-batches to come.
+            num_rows: that there is memory for.
+            epoch: that training begins with.
+            spare: leave rows out that are not worth their memory.
 
         Raises:
             CacheConfigError: a ranking that is none.
             CacheShareError: a peer failed, or has other rows.
         """
-        hot = None
+        hot, said = None, ""
         if self.leads:
-            hot = hottest(_ranked(policy, workload, epoch), self.store.shape[0], num_rows)
+            hotness = _ranked(policy, workload, epoch)
+            hot = hottest(hotness, self.store.shape[0], num_rows)
+            if policy.counts_visits and (visits := float(np.sum(hotness))) > 0:
+                if spare:
+                    hot = hot[: max(rows_worth_it(hotness[hot], visits), 1)]
+                rate = float(hotness[hot].sum()) / visits
+                fewer = "" if len(hot) == num_rows else f", of which {len(hot)} are worth their memory"
+                said = f"{fewer}; expected to give {rate:.0%} of the rows that are read"
         if self.peers is not None:
             hot = self.peers.broadcast(hot)
             self.peers.agree({"checksum of rows": _checksum(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
         assert hot is not None
-        return hot
+        return hot, said
 
     def room(self) -> int | None:
         """Returns the bytes that all ranks' caches may take; None: :meth:`budget` looks. All ranks ask at once."""
@@ -119,7 +140,24 @@ class Place(ABC, Generic[T]):
 
 
 class HostPlace(Place[FeatureStore]):
-    """A place in the host's memory: a rank's own, or shared by all ranks of the machine."""
+    """A place in the host's memory: a rank's own, or shared by all ranks of the machine.
+
+    Args:
+        store: see :class:`Place`; likewise ``peers`` and ``sharer_of``.
+        left: what training leaves of the memory, if that was measured.
+    """
+
+    is_thrifty = True
+
+    def __init__(
+        self,
+        store: FeatureStore,
+        peers: PeerGroup | None,
+        sharer_of: SharerOf | None = None,
+        left: Allowance | None = None,
+    ) -> None:
+        super().__init__(store, peers, sharer_of)
+        self.left = left
 
     def part(self) -> None:
         if self.peers is not None:
@@ -137,7 +175,20 @@ class HostPlace(Place[FeatureStore]):
     ) -> tuple[Budget, bool]:
         together = share != "replicated"
         # Ranks that share the rows share the table of where they are, too: one copy of both.
-        return budget(replace(table, copies=1) if together else table, ratio, capacity_bytes, room), together
+        table = replace(table, copies=1) if together else table
+        if ratio is None and capacity_bytes is None and (there := self._why_in_memory()):
+            return Budget(0, 0, f"{there}, where a cache saves nothing; ratio=... makes one all the same"), together
+        return budget(table, ratio, capacity_bytes, room, self.left), together
+
+    def _why_in_memory(self) -> str:
+        """Says why the rows are in memory without a cache; empty where they are not."""
+        if lies_in_memory(self.store):
+            return "the table is in memory already"
+        if type(self.store) is MemoryFeatureStore and self.left is not None:
+            size, left = self.store.rows.nbytes, self.left.num_bytes
+            if size <= left:  # the system keeps what it maps in memory that nobody needs
+                return f"training leaves {in_units(left)} of memory to the table's file, which has {in_units(size)}"
+        return ""
 
     def without(self) -> FeatureStore:
         return CacheLevels(self.store, ())
@@ -177,6 +228,15 @@ class HostPlace(Place[FeatureStore]):
             channels=None if peers is None else peers.detach(),
             tier=tier,
         )
+
+
+def lies_in_memory(store: FeatureStore) -> bool:
+    """Whether all rows are in memory, this process's own or shared; not those of a file, which the system keeps of what
+    it has room for."""
+    if type(store) is not MemoryFeatureStore:
+        return False
+    file = mapped_file(store.rows.data_ptr()) if store.rows.numel() else None
+    return file is None or file.path.startswith(("/memfd:", "/dev/shm/", "/SYSV"))
 
 
 def print_line(text: str) -> None:

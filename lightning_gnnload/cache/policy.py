@@ -19,6 +19,7 @@ class CachePolicy(ABC):
     Attributes:
         window: epochs for which a ranking holds; None: for the whole run.
         is_own: it ranks by what this rank gathers alone, so that ranks do not share the rows.
+        counts_visits: its hotness is in proportion to visits, so that it tells what a larger cache is worth.
 
     Source: GNNLab (EuroSys'22), section 6.1: a caching policy is a hotness metric.
 
@@ -30,6 +31,7 @@ class CachePolicy(ABC):
 
     window: int | None = None
     is_own: bool = False
+    counts_visits: bool = False
 
     @abstractmethod
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
@@ -103,6 +105,7 @@ class SubsetPolicy(CachePolicy):
         self.nodes = nodes
         self.window = policy.window
         self.is_own = policy.is_own
+        self.counts_visits = policy.counts_visits
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         ranked = checked_hotness(self.policy.hotness(workload, epoch), workload.graph.num_nodes)
@@ -138,6 +141,7 @@ class PartPolicy(CachePolicy):
         self.part = part
         self.phase = phase
         self.window = policy.window
+        self.counts_visits = policy.counts_visits
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         local = PartWorkload(workload, self.sampler, self.part, self.phase)

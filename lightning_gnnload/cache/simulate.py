@@ -119,7 +119,8 @@ def static_curves(
             continue
         began = time.perf_counter()
         try:
-            hotness = rule.rank(1, False).hotness(trace.workload, 1)
+            # Of epochs that are not measured: a run is longer, and nobody counts it all beforehand.
+            hotness = rule.rank(1, False).hotness(trace.workload, len(trace.epochs))
         except CacheConfigError as error:
             skipped(f"{name}: {error}")
             continue

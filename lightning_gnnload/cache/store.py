@@ -126,6 +126,7 @@ class DeferredStore(FeatureStore):
         behind: the store that the cache will stand in front of; it stays open.
         make: makes the cache; called at most once.
         name: says what it makes, for people.
+        waits: the store behind serves until :meth:`fill`, which makes the cache.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -135,8 +136,11 @@ class DeferredStore(FeatureStore):
         (TierReads(tier='memory', rows=1, num_bytes=8),)
     """
 
-    def __init__(self, behind: FeatureStore, make: Callable[[], FeatureStore], name: str) -> None:
+    def __init__(
+        self, behind: FeatureStore, make: Callable[[], FeatureStore], name: str, *, waits: bool = False
+    ) -> None:
         self.behind = behind
+        self._waits = waits
         self.name = name
         self._make = make
         self._opening = threading.Lock()
@@ -159,6 +163,16 @@ class DeferredStore(FeatureStore):
         if self._front is None:
             self._opened()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody gathers from the store behind until the cache is filled."""
+        return self._waits and self._front is not None
+
+    def fill(self) -> None:
+        """Makes the cache that is waited for, while others gather. Where none is, or not any more, it makes none."""
+        if self.is_waiting:
+            self._waits, self._front = False, self._make()
+
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads | None:
         with self._inside() as front:
             return front.gather(ids, out)
@@ -175,7 +189,7 @@ class DeferredStore(FeatureStore):
         with self._opening:
             # Who enters from here on gathers from the store behind, so that nobody new keeps the front open.
             front, self._front = self._front, self.behind
-            self._error = None
+            self._error, self._waits = None, False
         with self._leaving:
             self._leaving.wait_for(lambda: not self._num_inside)
         if front is not None and front is not self.behind:
@@ -187,7 +201,7 @@ class DeferredStore(FeatureStore):
                 raise self._error  # to try again would take as long again, once for each thread
             if self._front is None:
                 try:
-                    self._front = self._make()
+                    self._front = self.behind if self._waits else self._make()
                 except Exception as error:
                     self._error = error
                     raise

@@ -43,6 +43,7 @@ class Workload:
         links: what else is asked, where the rows are links.
         rows: what turns rows into what they ask for, where ``table`` and ``links`` do not say it.
         keep_rest: as :class:`.StepPlan` has it.
+        end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
 
     Raises:
         LoaderConfigError: the order needs other labels, or times.
@@ -66,6 +67,7 @@ class Workload:
         links: LinkSettings | None = None,
         rows: AsksRows | None = None,
         keep_rest: bool = False,
+        end_epoch: int | None = None,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -77,6 +79,7 @@ class Workload:
         self.drop_last = drop_last
         self.num_ranks = num_ranks
         self.keep_rest = keep_rest
+        self.end_epoch = end_epoch
         self.labels = labels
         self.table = table
         self.links = links
@@ -91,7 +94,7 @@ class Workload:
         """Returns the arguments that it was made with, by name, to make another one like it."""
         names = (
             *("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks"),
-            *("labels", "table", "links", "keep_rest"),
+            *("labels", "table", "links", "keep_rest", "end_epoch"),
         )
         return {name: getattr(self, name) for name in names} | {"rows": self._given_rows}
 

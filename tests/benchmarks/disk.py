@@ -30,6 +30,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "direct reads": {"features": "disk", "cache": None},
     "direct reads, presample cache of 10 %": {"features": "disk", "cache": "presample"},
     "direct reads, next-use cache of 10 %": {"features": "disk", "cache": "belady"},
+    "direct reads, presample cache of a quarter of free memory": {"features": "disk", "cache": "quarter"},
+    "direct reads, cache='auto'": {"features": "disk", "cache": "auto"},
     "mapped file": {"features": "mapped", "cache": None},
     "mapped file, presample cache of 10 %": {"features": "mapped", "cache": "presample"},
 }
@@ -44,7 +46,8 @@ class Sizes:
 
 
 FULL = Sizes(CitationsOnDisk(), batch_size=256, limit_bytes=4 << 30, limit_s=300)
-QUICK = Sizes(CitationsOnDisk(60_000, 128), batch_size=64, limit_bytes=1 << 30, limit_s=20)
+QUICK = Sizes(CitationsOnDisk(60_000, 128), batch_size=64, limit_bytes=2 << 30, limit_s=20)
+QUARTER = Sizes(CitationsOnDisk(1_500_000), batch_size=256, limit_bytes=5 << 29, limit_s=300)
 
 
 def measure(way: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
@@ -65,6 +68,7 @@ def measure(way: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
         )
         if done.returncode:
             raise BenchmarkError(f"ended with status {done.returncode}.\n{done.stderr[-2000:]}")
+        print(done.stderr, end="", file=sys.stderr)  # how large the cache is, and why
         return {**json.loads(done.stdout), "peak_bytes": limit.peak_bytes()}
 
 
@@ -109,10 +113,11 @@ def _bytes_a_step(found: dict[str, Any]) -> float:
 def main(arguments: list[str]) -> int:
     """Returns the exit status: 1 where some way failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.disk", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke test: a table of 30 MB in 1 GB; a minute")
+    parser.add_argument("--quick", action="store_true", help="a smoke test: a table of 30 MB in 2 GB; a minute")
+    parser.add_argument("--quarter", action="store_true", help="a table of 3 GB in 2.5 GB; three minutes")
     parser.add_argument("--ways", nargs="+", choices=tuple(WAYS), default=tuple(WAYS), help="all by default")
     options = parser.parse_args(arguments)
-    sizes = QUICK if options.quick else FULL
+    sizes = QUICK if options.quick else QUARTER if options.quarter else FULL
     progress, neighbours = Console(stderr=True), machine.Neighbours()
     results, failed = {}, 0
     try:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     Args:
         folder: of the graph.
         features: "disk" or "mapped".
-        cache: a policy's name; None for none.
+        cache: a policy's name; "auto" for what the first steps leave of the memory, "quarter" for a quarter of what was
+            free before them; None for none.
         ratio: of the rows cached.
         batch_size: seeds a step.
         limit_s: no more steps are begun after so many seconds.
@@ -31,9 +33,11 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     from lightning_gnnload import NeighborSampler, load_graph_data
     from lightning_gnnload.cache.belady import BeladyCache
     from lightning_gnnload.cache.cache import FeatureCache
+    from lightning_gnnload.cache.device.budget import allowance
     from lightning_gnnload.data.orders.seeds import Shuffled
     from lightning_gnnload.pipeline.slots import Slot
     from lightning_gnnload.pipeline.source import BatchSource
+    from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, MachineMemory
     from lightning_gnnload.sample.workload import Workload
     from tests.benchmarks.disk_graph import MARKS
 
@@ -44,6 +48,14 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     store = data.x
     if cache == "belady":
         store = BeladyCache(store, round(ratio * store.shape[0]), workload)
+    elif cache == "auto":  # as a fit does, but that there is no model
+        warm_up, slot = BatchSource(data, workload), Slot(1 << 20)
+        for request in islice(workload.requests(0), WARM_UP_STEPS):
+            warm_up.make(request, slot)
+        left = allowance([MachineMemory(data.graph).use()])
+        store = FeatureCache().open(store, workload, progress=True, left=left)
+    elif cache == "quarter":
+        store = FeatureCache().open(store, workload, progress=True)
     elif cache is not None:
         store = FeatureCache(cache, ratio=ratio).open(store, workload, progress=False)
     filled, began_epoch = _read_bytes(), time.monotonic()

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
+from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.data.memory import in_units, reserve_bytes
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device
@@ -23,13 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The memory of a device, and how much of it the asking process uses, in bytes.
+    """The memory of a device or of the machine, and how much of it the asking process uses, in bytes.
 
     Attributes:
-        device: its UUID, as ranks number devices differently.
+        device: its UUID, as ranks number devices differently; ``"memory"`` for the machine's.
         total: of the device.
         free: that no process has taken.
-        reserved: that torch has taken in this process, used or not.
+        reserved: that torch has taken in this process, used or not; of the machine's, what the process has.
         peak: most that it had taken at once. Not what tensors took: fragments cannot be given to others.
     """
 
@@ -87,25 +88,6 @@ def memory_of(device: Device) -> DeviceMemory:
 
     index = device.torch_device.index
     return TorchMemory(device.torch_device, CupyRuntime(index).identity(index))
-
-
-@dataclass(frozen=True)
-class Allowance:
-    """The memory of a device that a cache may take, and why no more.
-
-    Attributes:
-        num_bytes: of each device, for all ranks there together.
-        num_devices: that there are.
-        reason: why so much, in a few words.
-    """
-
-    num_bytes: int
-    num_devices: int
-    reason: str
-
-    def __str__(self) -> str:
-        each = "" if self.num_devices == 1 else f" on each of {self.num_devices} devices"
-        return f"{in_units(self.num_bytes)}{each}: {self.reason}"
 
 
 def allowance(uses: Sequence[MemoryUse]) -> Allowance:

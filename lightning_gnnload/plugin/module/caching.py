@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
+from lightning_gnnload.cache.opening import lies_in_memory
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import CacheConfigError, CacheDisagreementError, CacheShareError
+from lightning_gnnload.errors import (
+    CacheConfigError,
+    CacheDisagreementError,
+    CacheShareError,
+    CacheTooSmallError,
+    DeviceMemoryError,
+)
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.probe import CacheProbe, MachineMemory
 from lightning_gnnload.plugin.module.view import DataModuleView
 from lightning_gnnload.sample.workload import Workload
 
@@ -61,6 +71,9 @@ class ModuleCache:
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
         self._stores: dict[str, DeferredStore] = {}
+        self._waiting: dict[str, DeferredStore] = {}  # until a fit's first steps have shown how much memory they leave
+        self._left: dict[str, Allowance] = {}  # for each of these, once that is known
+        self._probing: CacheProbe | None = None
         self.phase = ""  # that they are filled for
 
     def stores(self, module: DataModuleView, phase: str) -> tuple[dict[str, FeatureStore], bool]:
@@ -81,15 +94,45 @@ class ModuleCache:
                 )
         # Asked of the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
-            is_fit = trainer is None or trainer.state.fn == TrainerFn.FITTING
-            self.phase = "train" if is_fit and module.has_seeds("train") else phase
+            self.phase = "train" if (trainer is None or is_fit(trainer)) and module.has_seeds("train") else phase
         for name, store in data.stores.items():
             levels = fitting(self.levels.get(name, ()), data, name)
             if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
                 self._stores[name] = self._deferred(name, store, module, trainer)
         return dict(self._stores), phase == self.phase
 
+    def begin_step(self, module: DataModuleView) -> None:
+        """Opens the caches that waited for it, before a training step."""
+        # What the device gathers is in no need of a cache here, and nobody asks for it.
+        if not any(store.is_waiting for store in self._waiting.values()):
+            return
+        assert module.trainer is not None, "nothing waits without a Trainer"
+        if self._probing is None:
+            self._probing = CacheProbe(
+                MachineMemory(module.graph_data.graph),
+                self._fill,
+                membership=GatherGroup.of(module.trainer).membership("memory"),
+                progress=False,  # the cache says it all
+                where="in memory",
+                advice="Lower batch_size, or give the cache a limit.",
+            )
+        self._probing.begin_step(module.trainer.global_step)
+
+    def _fill(self, allowed: Allowance, peers: PeerGroup | None) -> None:
+        waiting = {name: store for name, store in self._waiting.items() if store.is_waiting}
+        self._waiting = {}
+        sizes = {name: store.shape[0] * store.row_bytes for name, store in waiting.items()}
+        for name, store in waiting.items():
+            # By size, so that each table has room for the same share of its rows.
+            share = allowed.num_bytes * sizes[name] // max(sum(sizes.values()), 1)
+            self._left[name] = replace(allowed, num_bytes=share)
+            try:
+                store.fill()
+            except CacheTooSmallError as error:
+                raise DeviceMemoryError(str(error)) from error
+
     def close(self) -> None:
+        self._waiting, self._left, self._probing = {}, {}, None
         stores, self._stores = self._stores, {}
         for store in stores.values():
             store.close()
@@ -98,7 +141,13 @@ class ModuleCache:
         self, name: str, store: FeatureStore, module: DataModuleView, trainer: pl.Trainer | None
     ) -> DeferredStore:
         label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
-        deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label)
+        levels = self.levels.get(name, ())
+        # One level alone: none knows what the others would take.
+        waits = len(levels) == 1 and levels[0].is_unlimited and not levels[0].evicts and self.phase == "train"
+        waits = waits and not lies_in_memory(store) and _shows_its_need(trainer)
+        deferred = DeferredStore(store, lambda: self._open(name, deferred, module, trainer), label, waits=waits)
+        if waits:
+            self._waiting[name] = deferred
         return deferred
 
     def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
@@ -151,6 +200,7 @@ class ModuleCache:
             sharer_of=opening.sharer_of,
             epoch=opening.epoch,
             progress=opening.progress,
+            left=self._left.get(name),
         )
 
 
@@ -187,6 +237,19 @@ def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
     """Returns the Trainer while it runs; None where mini-batches are read by hand: other ranks may not read any, and
     are not waited for."""
     return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
+
+
+def is_fit(trainer: pl.Trainer | None) -> bool:
+    """Whether a Trainer is about to train, or does."""
+    return trainer is not None and trainer.state.fn == TrainerFn.FITTING
+
+
+def _shows_its_need(trainer: pl.Trainer | None) -> bool:
+    """Whether this rank trains and gathers for itself; and not in a rehearsal, which times what comes later."""
+    if not is_fit(trainer) or getattr(trainer.strategy, "is_rehearsal", False):  # type: ignore[union-attr]
+        return False
+    gather_group = GatherGroup.of(trainer)
+    return gather_group.is_here and gather_group.trainer is not None
 
 
 def _is_worth_sharing(store: FeatureStore) -> bool:

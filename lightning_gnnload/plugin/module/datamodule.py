@@ -310,6 +310,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
             self._sampling.begin_step(self.trainer.global_step)
+            self.caching.begin_step(self)
         if isinstance(batch, MiniBatch | TypedMiniBatch) and device.type == "cuda" and batch.device.type == "cpu":
             return self._copies.start(batch, device)
         if self.trainer is not None and converts_input(self.trainer.precision_plugin):
@@ -370,6 +371,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if data.edge_stores and getattr(sampler, "edge_ids", None) is False:
             sampler = copy(sampler)
             sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
+        max_epochs = getattr(self.trainer, "max_epochs", None) if training else None
         workload = Workload(
             data.graph,
             sampler,
@@ -383,6 +385,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             labels=data.y,
             table=table,
             links=self._links_of(phase, table),
+            end_epoch=max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload

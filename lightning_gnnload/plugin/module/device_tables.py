@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, fitting
-from lightning_gnnload.cache.device.budget import Allowance, DeviceMemory, MemoryUse, allowance, memory_of
+from lightning_gnnload.cache.device.budget import memory_of
 from lightning_gnnload.cache.device.features import LateFeatures
-from lightning_gnnload.cache.opening import print_line
-from lightning_gnnload.cache.peers import Membership, PeerGroup
-from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.module.caching import CacheArguments, CachedModule
+from lightning_gnnload.plugin.module.caching import CacheArguments, CachedModule, is_fit
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.probe import CacheProbe
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.cache.device.features import DeviceFeatures
     from lightning_gnnload.ops.cuda.device import Device
 
-WARM_UP_STEPS = 4
-"""Steps before memory is measured: the first one makes the optimizer's state, and mini-batches differ in size."""
 _log = logging.getLogger(__name__)
-
-OpenCache = Callable[[Allowance, PeerGroup | None], None]
-"""Opens the cache in so much of each device; the ranks that share it do so at once, and raise alike."""
 
 
 class DeviceTables:
@@ -82,7 +76,7 @@ class DeviceTables:
         if not opening.levels:
             return _on_device(opening, None, source.workload, device)
         [settings], workload = opening.levels, opening.workload or source.workload
-        if _waits(settings, module.trainer):
+        if settings.is_unlimited and not settings.evicts and is_fit(module.trainer):
             late = _Late(opening, settings, workload, LateFeatures(_on_device(opening, None, workload, device)))
             self._late.append(late)
             return late.features
@@ -121,74 +115,6 @@ class _Late:
     features: LateFeatures
 
 
-class CacheProbe:
-    """Opens a device's cache once the first steps of a fit have shown how much memory they leave. Rows are the same
-    with the cache or without. For the thread that trains.
-
-    All ranks that share the cache call :meth:`begin_step` before each step, and meet in the same one: there is no step
-    under way on any device meanwhile.
-
-    Args:
-        memory: of this rank's device.
-        open_cache: opens it. Raises DeviceMemoryError or CacheShareError.
-        membership: of those that this rank shares it with; None for a rank alone.
-        num_steps: optimizer steps to wait for.
-        required: what cannot be opened is an error; else a warning, and training goes on without.
-        progress: say how much it gets; for one rank of a machine.
-    """
-
-    def __init__(
-        self,
-        memory: DeviceMemory,
-        open_cache: OpenCache,
-        *,
-        membership: Membership | None = None,
-        num_steps: int = WARM_UP_STEPS,
-        required: bool = False,
-        progress: bool = True,
-    ) -> None:
-        self._memory, self._open_cache, self._membership = memory, open_cache, membership
-        self._num_steps, self._required, self._progress = num_steps, required, progress
-        self._first: int | None = None
-        self.is_over = False
-
-    def begin_step(self, num_updates: int) -> None:
-        """Opens the cache where the warm-up is over.
-
-        Args:
-            num_updates: optimizer steps so far, of this fit and those that it resumes; alike in all ranks.
-
-        Raises:
-            DeviceMemoryError, CacheShareError: it is required, and cannot be opened.
-        """
-        if self._first is None:
-            self._first = num_updates
-        if self.is_over or num_updates - self._first < self._num_steps:
-            return
-        # Before the attempt: what failed once is not tried again before each step.
-        self.is_over = True
-        try:
-            with nullcontext() if self._membership is None else self._membership.connect() as peers:
-                self._open(peers)
-        except (DeviceMemoryError, CacheShareError) as error:
-            if self._required:
-                raise
-            _log.warning("There is no cache of features on the devices: %s", error)
-
-    def _open(self, peers: PeerGroup | None) -> None:
-        use = self._memory.use()
-        # Who has come to the exchange has peaked, and holds still until all have told.
-        uses = [use] if peers is None else [MemoryUse.of(each.fields) for each in peers.all_gather(use.fields())]
-        allowed = allowance(uses)
-        if self._progress:
-            print_line(f"Feature cache on the devices: {allowed}")
-        if not allowed.num_bytes:
-            raise DeviceMemoryError(
-                f"training leaves no room ({allowed.reason}). Lower batch_size, or give FeatureCache(device='cpu')."
-            )
-        self._open_cache(allowed, peers)
-
-
 def _on_device(
     opening: CacheArguments,
     settings: FeatureCache | None,
@@ -220,10 +146,3 @@ def _why_not(levels: Sequence[FeatureCache]) -> str | None:
     if not levels:
         return None
     return "" if levels[0].device == "cpu" else levels[0].no_device_reason
-
-
-def _waits(settings: FeatureCache, trainer: pl.Trainer | None) -> bool:
-    """Whether the cache opens once it is known how much memory training takes."""
-    is_limited = settings.ratio is not None or settings.capacity_bytes is not None
-    is_fit = trainer is not None and trainer.state.fn == TrainerFn.FITTING
-    return is_fit and not is_limited and not settings.evicts

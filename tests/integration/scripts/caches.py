@@ -22,6 +22,7 @@ from lightning_gnnload import (
     CacheMonitor,
     FactoredStrategy,
     FeatureCache,
+    FeatureStore,
     GraphData,
     GraphDataModule,
     NeighborSampler,
@@ -53,6 +54,24 @@ BROKEN: dict[str, Any] = {
 """What ends a fit. In the second, no two ranks have the same features."""
 LOST, AFTER = "lost", "after"
 FATAL_STEP, FATAL_RANK = 7, "2"
+
+
+class Anywhere(FeatureStore):
+    """A user's own store, of which nobody can tell that it is in memory."""
+
+    def __init__(self, rows: torch.Tensor) -> None:
+        self.rows = rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.rows), self.rows.shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.rows.dtype
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+        out[:] = self.rows[ids]
 
 
 class Fatal(NeighborSampler):
@@ -104,6 +123,8 @@ def run(name: str, cache: Any, strategy: Any, num_devices: int) -> None:
     graph_data = rich_data()
     if name == "differing":
         graph_data.x.rows.add_(int(os.environ.get("LOCAL_RANK", 0)))  # type: ignore[union-attr]
+    if name == "auto":  # which gives a table in memory no cache
+        graph_data.put("x", Anywhere(graph_data.x.rows))  # type: ignore[union-attr]
     data = GraphDataModule(graph_data, kind([4, 3]), batch_size=16, seed=5, cache=cache)
     model, counting = Recorder(), Counting()
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.cache.budget import AUTO_SHARE, Table, budget, free_bytes
+from lightning_gnnload.cache.budget import AUTO_SHARE, Allowance, Table, budget, free_bytes, rows_worth_it
 from lightning_gnnload.errors import CacheTooSmallError
 
 GIB = 1 << 30
@@ -61,6 +61,32 @@ def test_nothing_asked_for_is_a_share_of_what_is_free() -> None:
     assert allowed.num_bytes <= GIB * AUTO_SHARE < allowed.num_bytes + 1024
     assert str(allowed) == "258237 rows, 256.0 MiB with their index: 25% of 1.0 GiB of free memory"
     assert "which is all rows" in str(budget(Table(100, 8), None, None, free=GIB))
+
+
+def test_nothing_asked_for_is_what_training_leaves_once_that_is_known() -> None:
+    left = Allowance(GIB // 2, 1, "measured")
+    allowed = budget(Table(10**6, 1024), None, None, free=GIB, left=left)
+    assert allowed.num_bytes <= GIB // 2 < allowed.num_bytes + 1024
+    assert allowed.reason == "training leaves 512.0 MiB (measured)"
+    # A limit holds, whatever is left.
+    assert budget(Table(1000, 100), 0.1, None, free=GIB, left=left).num_rows == 100
+
+
+@pytest.mark.parametrize(
+    ("visits", "others", "worth"),
+    [
+        ([9.0] * 100, 100.0, 100),  # a tenth more always saves a tenth of what is missed, and more
+        ([9.0] * 50 + [0.0] * 50, 0.0, 50),  # rows that nobody reads
+        ([9.0] * 50 + [0.09] * 50, 100.0, 50),  # 10 rows would save 0.9 of some 100 misses
+        ([9.0] * 50 + [0.11] * 50, 100.0, 100),  # 1.1 of some 106
+        ([0.001] * 100, 10.0**9, 0),  # a table without rows that are hot
+        ([], 10.0, 0),
+    ],
+)
+def test_rows_are_left_out_where_a_tenth_more_saves_less_than_a_hundredth(
+    visits: list[float], others: float, worth: int
+) -> None:
+    assert rows_worth_it(np.array(visits), sum(visits) + others) == worth
 
 
 @pytest.fixture

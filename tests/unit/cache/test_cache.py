@@ -11,8 +11,10 @@ import pytest
 import torch
 
 from lightning_gnnload import MemoryFeatureStore
+from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.rules import Degree
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
@@ -262,3 +264,17 @@ def test_a_policy_that_raises_is_named() -> None:
     data = toy_data()
     with pytest.raises(CacheConfigError, match="cannot rank the rows: ZeroDivisionError: of no use"):
         FeatureCache(Broken(), ratio=0.5).open(data.x, toy_workload(data), progress=False)
+
+
+@pytest.mark.parametrize(("left", "tier"), [(300 * 20, "memory"), (300 * 20 - 1, "cache"), (None, "cache")])
+def test_a_mapped_file_gets_no_cache_where_memory_has_room_for_all_of_it(
+    tmp_path: Path, left: int | None, tier: str
+) -> None:
+    np.save(tmp_path / "x.npy", np.ones((300, 5), np.float32))
+    table = MemoryFeatureStore(np.load(tmp_path / "x.npy", mmap_mode="r"))
+    allowed = None if left is None else Allowance(left, 1, "measured")
+    hot = Degree().hotness(toy_workload(), 0).argmax()
+    opened = FeatureCache("degree").open(table, toy_workload(), progress=False, left=allowed)
+    reads = opened.gather(torch.tensor([int(hot)]), torch.empty(1, 5))
+    assert reads is not None
+    assert [read.tier for read in reads if read.rows] == [tier]

@@ -120,3 +120,23 @@ def test_a_cache_that_cannot_be_made_is_tried_once() -> None:
     assert len(tried) == 1
     store.close()
     assert tiers(store) == ["memory"], "a rank may go on without it"
+
+
+def test_one_that_waits_serves_from_behind_until_it_is_filled() -> None:
+    front = Front()
+    store = DeferredStore(TABLE, lambda: front, "a cache", waits=True)
+    store.fill()  # nobody has asked for it yet, and may never do
+    store.open()
+    assert tiers(store) == ["memory"]
+    store.fill()
+    assert tiers(store) == ["cache"]
+    store.close()
+    assert front.closed
+
+
+def test_one_that_waits_is_not_made_once_it_is_closed() -> None:
+    store = DeferredStore(TABLE, lambda: pytest.fail("made"), "a cache", waits=True)
+    store.open()
+    store.close()
+    store.fill()
+    assert tiers(store) == ["memory"]

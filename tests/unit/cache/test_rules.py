@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_gnnload import Graph, GraphData
+from lightning_gnnload import Graph, GraphData, NeighborSampler
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.rules import (
     EVICTION_RULES,
@@ -23,7 +23,7 @@ from lightning_gnnload.cache.rules import (
 )
 from lightning_gnnload.cache.trace import smoothed, visit_counts
 from lightning_gnnload.errors import CacheConfigError
-from lightning_gnnload.sample.workload import PRESAMPLED_EPOCHS
+from lightning_gnnload.sample.workload import PRESAMPLED_EPOCHS, Workload
 from tests.unit.toy import toy_workload
 
 # Edges 1 -> 0, 2 -> 0, 2 -> 0, 0 -> 3, 2 -> 1: out-degrees 1, 1, 3, 0 and in-degrees 3, 1, 0, 1.
@@ -51,13 +51,36 @@ def test_random_follows_the_run_s_seed_alone() -> None:
     assert sorted(other.tolist()) == list(range(300))
 
 
-@pytest.mark.parametrize("num_epochs", [1, 3])
-def test_presampling_counts_epochs_that_training_does_not_use(num_epochs: int) -> None:
+@pytest.mark.parametrize("num_epochs", [None, 1, 3])
+def test_the_papers_presampling_counts_epochs_that_training_does_not_use(num_epochs: int | None) -> None:
     workload = toy_workload()
     found = PreSample(num_epochs, smooth=False, progress=False).hotness(workload, epoch=0)
-    expected = visit_counts(workload, PRESAMPLED_EPOCHS[:num_epochs], progress=False)
+    expected = visit_counts(workload, PRESAMPLED_EPOCHS[: num_epochs or 1], progress=False)
     assert found.tolist() == expected.tolist()
-    assert found.tolist() != visit_counts(workload, range(num_epochs), progress=False).tolist()
+    assert found.tolist() != visit_counts(workload, range(len(PRESAMPLED_EPOCHS[: num_epochs or 1]))).tolist()
+
+
+@pytest.mark.parametrize(
+    ("num_seeds", "settings", "num_epochs"),
+    [
+        (100, {}, 3),  # 2.7 visits a node in an epoch, and 6 are enough
+        (100, {"batch_size": 4}, 2),  # 3.4
+        (100, {"batch_size": 4, "sampler": NeighborSampler([10, 10])}, 1),
+        (20, {}, 8),  # 0.6; more would be many
+        (20, {"end_epoch": 8}, 3),  # the run has no more
+        (20, {"end_epoch": 2}, 1),  # it is over, and somebody asks all the same
+        (20, {"fixed_draws": True}, 1),  # all epochs are alike
+    ],
+    ids=repr,
+)
+def test_small_epochs_are_sampled_more_often(num_seeds: int, settings: dict[str, Any], num_epochs: int) -> None:
+    workload = toy_workload(**settings)
+    workload = Workload(**workload.settings() | {"seeds": workload.seeds[:num_seeds]})
+    counts = visit_counts(workload, range(5, 5 + num_epochs), progress=False)
+    num_batches = num_epochs * workload.plan(1).num_steps
+    expected = smoothed(counts, out_degrees(workload.graph), num_batches)
+    assert PreSample(progress=False).hotness(workload, epoch=5).tolist() == expected.tolist()
+    assert PreSample(num_epochs, progress=False).hotness(workload, epoch=5).tolist() == expected.tolist()
 
 
 def test_smoothing_moves_counts_to_their_class_as_far_as_luck_explains_them() -> None:
@@ -83,6 +106,22 @@ def test_smoothing_takes_counts_beyond_the_mini_batches() -> None:
 def test_smoothing_mixes_no_degrees() -> None:
     # Four classes an octave: 8 and 9 are one, 7 and 10 others, 0 is alone.
     assert smoothed(np.array([4, 8, 0, 0, 9]), np.array([8, 9, 7, 10, 0]), 100).tolist() == [6, 6, 0, 0, 9]
+
+
+def test_presampling_nears_the_optimum_where_an_epoch_visits_little() -> None:
+    # Few of the nodes train, and those that many gather from are none that have many neighbours.
+    rng = np.random.default_rng(0)
+    new = np.repeat(np.arange(1, 3000), 8)
+    graph = Graph.from_coo(src=new, dst=(new * rng.random(len(new)) ** 2).astype(np.int64), num_nodes=3000)
+    data = GraphData(graph, train=np.sort(rng.choice(3000, 60, replace=False)))
+    workload = toy_workload(data, sampler=NeighborSampler([5, 5]), batch_size=6)
+    visits = visit_counts(workload, range(10), progress=False)
+    most = np.sort(visits)[-300:].sum()
+    one, default = (
+        visits[hottest(PreSample(count, progress=False).hotness(workload, 0), 3000, 300)].sum() / most
+        for count in (1, None)
+    )
+    assert one < 0.85 < 0.95 < default
 
 
 def test_presampling_knows_better_when_it_smooths() -> None:

@@ -12,13 +12,25 @@ import torch
 from jsonargparse import ArgumentParser
 from pytorch_lightning import LightningModule
 
-from lightning_gnnload import FeatureCache, FeatureStore, Graph, GraphData, GraphDataModule, NeighborSampler, NodeTable
+from lightning_gnnload import (
+    CacheMonitor,
+    FeatureCache,
+    FeatureStore,
+    Graph,
+    GraphData,
+    GraphDataModule,
+    MemoryFeatureStore,
+    NeighborSampler,
+    NodeTable,
+)
+from lightning_gnnload.cache.device.budget import MemoryUse
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module import caching
 from lightning_gnnload.plugin.module.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, MachineMemory
 from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
@@ -189,8 +201,10 @@ class Opened:
         sharer_of: Any,
         epoch: int,
         progress: bool,
+        left: Any,
     ) -> FeatureStore:
         assert membership is sharer_of is None
+        assert left is None, "this table is in memory, so that nothing waits"
         self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")
@@ -249,6 +263,45 @@ def test_a_resumed_fit_begins_with_its_own_epoch(opened: Opened, tmp_path) -> No
     first.save_checkpoint(tmp_path / "after.ckpt")
     quiet_trainer(max_epochs=3).fit(model, module(FeatureCache()), ckpt_path=tmp_path / "after.ckpt")
     assert opened.phases == [(100, 2)]
+
+
+# How large it is, where nobody says.
+
+
+class Anywhere(MemoryFeatureStore):
+    """A table of which this package cannot tell that it is in memory, as it is of a class of a user's own."""
+
+
+def test_a_table_in_memory_gets_no_cache(capsys: pytest.CaptureFixture[str]) -> None:
+    data = module("auto")
+    loader = data.train_dataloader()
+    list(loader)
+    assert [read.tier for read in loader.stats.reads] == ["memory"]
+    data.teardown()
+    workload, table = data.workload("train"), data.graph_data.stores["x"]
+    assert FeatureCache("fifo").open(table, workload).gather(torch.tensor([1]), torch.empty(1, 5))[0].tier == "memory"
+    assert "none, as the table is in memory already" in capsys.readouterr().err
+
+
+def test_a_fits_cache_opens_when_its_first_steps_have_shown_their_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def use(self: MachineMemory) -> MemoryUse:
+        looks.append(trainer.global_step)
+        # Half of the table is left, with its index of 4 bytes a row.
+        return MemoryUse("memory", total=0, free=(1 << 30) + 300 * 4 + 150 * 20, reserved=7, peak=7)
+
+    monkeypatch.setattr(MachineMemory, "use", use)
+    toy = toy_data(val=range(40))
+    anywhere = GraphData(toy.graph, x=Anywhere(toy.x.rows), y=toy.y, train=toy.train, val=toy.val)
+    data, model, plain, trainer = module("auto", anywhere), Fits(), Fits(), quiet_trainer(max_epochs=2)
+    monitor = CacheMonitor()
+    trainer.callbacks.append(monitor)
+    trainer.fit(model, data)
+    quiet_trainer(max_epochs=2).fit(plain, module(None, toy_data(val=range(40))))
+    assert looks == [WARM_UP_STEPS]
+    assert model.seen == plain.seen
+    assert 0.5 < trainer.callback_metrics["cache/hit_rate"] < 1
 
 
 def test_copies_and_pickles_have_no_part_in_a_cache(opened: Opened) -> None:

@@ -1,0 +1,114 @@
+"""CacheProbe: opens caches when the first steps of a fit have shown how much memory they leave."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+from lightning_gnnload.cache.budget import Allowance
+from lightning_gnnload.cache.device.budget import DeviceMemory, MemoryUse, allowance
+from lightning_gnnload.cache.opening import print_line
+from lightning_gnnload.cache.peers import Membership, PeerGroup
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.memory import free_bytes
+from lightning_gnnload.data.pages import mapped_file
+from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+
+WARM_UP_STEPS = 4
+"""Steps before memory is measured: the first one makes the optimizer's state, and mini-batches differ in size."""
+_log = logging.getLogger(__name__)
+
+OpenCache = Callable[[Allowance, PeerGroup | None], None]
+"""Opens the cache in so much of each device; the ranks that share it do so at once, and raise alike."""
+
+
+class MachineMemory:
+    """The machine's memory, as the process that trains sees it. Its peak is what the process held at most, pages of
+    files included; and what a graph's files take is not free, as sampling reads them again and again.
+
+    Args:
+        graph: that is sampled.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        arrays = [array for name in graph.ARRAYS if (array := getattr(graph, name)) is not None]
+        self._mapped_bytes = sum(array.nbytes for array in arrays if mapped_file(array.ctypes.data) is not None)
+
+    def use(self) -> MemoryUse:
+        status = Path("/proc/self/status").read_text()
+        now, peak = (1024 * int(status.partition(f"{name}:")[2].split()[0]) for name in ("VmRSS", "VmHWM"))
+        free = free_bytes()
+        return MemoryUse("memory", total=free, free=max(free - self._mapped_bytes, 0), reserved=now, peak=peak)
+
+
+class CacheProbe:
+    """Opens a cache once the first steps of a fit have shown how much memory they leave. Rows are the same with the
+    cache or without. For the thread that trains.
+
+    All ranks that share the cache call :meth:`begin_step` before each step, and meet in the same one: there is no step
+    under way meanwhile.
+
+    Args:
+        memory: that the cache will lie in, of this rank's device or of the machine.
+        open_cache: opens it. Raises DeviceMemoryError or CacheShareError.
+        membership: of those that this rank shares it with; None for a rank alone.
+        num_steps: optimizer steps to wait for.
+        required: what cannot be opened is an error; else a warning, and training goes on without.
+        progress: say how much it gets; for one rank of a machine.
+        where: the cache will lie, in messages.
+        advice: for who gets none.
+    """
+
+    def __init__(
+        self,
+        memory: DeviceMemory,
+        open_cache: OpenCache,
+        *,
+        membership: Membership | None = None,
+        num_steps: int = WARM_UP_STEPS,
+        required: bool = False,
+        progress: bool = True,
+        where: str = "on the devices",
+        advice: str = "Lower batch_size, or give FeatureCache(device='cpu').",
+    ) -> None:
+        self._memory, self._open_cache, self._membership = memory, open_cache, membership
+        self._num_steps, self._required, self._progress = num_steps, required, progress
+        self._where, self._advice = where, advice
+        self._first: int | None = None
+        self.is_over = False
+
+    def begin_step(self, num_updates: int) -> None:
+        """Opens the cache where the warm-up is over.
+
+        Args:
+            num_updates: optimizer steps so far, of this fit and those that it resumes; alike in all ranks.
+
+        Raises:
+            DeviceMemoryError, CacheShareError: it is required, and cannot be opened.
+        """
+        if self._first is None:
+            self._first = num_updates
+        if self.is_over or num_updates - self._first < self._num_steps:
+            return
+        # Before the attempt: what failed once is not tried again before each step.
+        self.is_over = True
+        try:
+            with nullcontext() if self._membership is None else self._membership.connect() as peers:
+                self._open(peers)
+        except (DeviceMemoryError, CacheShareError) as error:
+            if self._required:
+                raise
+            _log.warning("There is no cache of features %s: %s", self._where, error)
+
+    def _open(self, peers: PeerGroup | None) -> None:
+        use = self._memory.use()
+        # Who has come to the exchange has peaked, and holds still until all have told.
+        uses = [use] if peers is None else [MemoryUse.of(each.fields) for each in peers.all_gather(use.fields())]
+        allowed = allowance(uses)
+        if self._progress:
+            print_line(f"Feature cache {self._where}: {allowed}")
+        if not allowed.num_bytes:
+            raise DeviceMemoryError(f"training leaves no room ({allowed.reason}). {self._advice}")
+        self._open_cache(allowed, peers)
