@@ -1,0 +1,55 @@
+// draw_rounds.h: items drawn from a line without replacement, in rounds.
+//
+// A round draws as many places as items are missing, all of them on what is left of the line when it
+// begins, and passes over whoever comes again within it. In law that is one draw after the other, each
+// by weight from what those before have left. But the places of a round are known before the items
+// there are, so that a line which lies in many places (layer_line/layer_line.h) is asked once a round.
+// The first round draws as the hop does, each later one under a key of its own.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "common/draw.h"
+#include "importance_tree/tree.h"
+#include "sample_layers/draw_factor.h"
+
+namespace lg {
+
+// No draw block but after 113 failed attempts: probability below 2^-113.
+constexpr uint32_t kRoundBlock = 0x726f756eu;  // "roun", in ASCII
+
+inline NodeDraws draws_of_round(const NodeDraws& draws, uint32_t round) {
+  if (round == 0) return draws;
+  const Words4 words = philox({round, 0, 0, kRoundBlock}, draws.key0, draws.key1);
+  return {words.x, words.y, draws.node_low, draws.node_high_hop, draws.step};
+}
+
+// Calls drawn(item, factor) `count` times, each with another item; the tree has more than `count` items
+// of positive importance, and loses those drawn. is_new(item): whether it is asked about for the
+// first time.
+template <class Tree, class IsNew, class Drawn>
+void draw_rounds(Tree& tree, int64_t count, const NodeDraws& draws, const IsNew& is_new,
+                 const Drawn& drawn) {
+  uint64_t left = total(tree);
+  int64_t num_drawn = 0;
+  std::vector<std::pair<int64_t, uint64_t>> taken;
+  for (uint32_t round = 0; num_drawn < count; ++round) {
+    const NodeDraws of_round = draws_of_round(draws, round);
+    const uint64_t length = left;
+    const int64_t num_places = count - num_drawn;
+    taken.clear();
+    for (int64_t j = 0; j < num_places; ++j) {
+      const int64_t item = item_at(tree, draw_below64(of_round, uint32_t(j), length));
+      if (!is_new(item)) continue;
+      const uint64_t importance = importance_of(tree, item);
+      drawn(item, draw_factor(left, importance, num_drawn++, count, /*replace=*/false));
+      taken.emplace_back(item, importance);
+      left -= importance;
+    }
+    for (const auto& [item, importance] : taken) take_off(tree, item, importance);
+  }
+}
+
+}  // namespace lg
