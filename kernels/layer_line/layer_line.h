@@ -45,7 +45,7 @@ struct LineItems {
 void find_on_line(const LineLists& lists, const LineUnits& units, const int64_t* places,
                   const LineItems& items);
 
-// Draws 0 to count - 1 of a round (sample_layers/draw_rounds.h) on a line, 1 <= length < 2^63.
+// Draws 0 to count - 1 of a round (sample_layers/draw_rounds.h) on what is left of a line, 1 <= length.
 void draw_places(const NodeDraws& draws, uint32_t round, int64_t length, int64_t count,
                  int64_t* places);
 

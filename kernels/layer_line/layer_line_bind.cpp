@@ -1,5 +1,6 @@
 #include "bind/bind.h"
 #include "layer_line/layer_line.h"
+#include "sample_layers/draw_rounds.h"
 
 namespace lg::bind {
 
@@ -29,6 +30,7 @@ LG_BIND(m) {
       "indptr"_a.noconvert(), "weights"_a.noconvert(), "rows"_a.noconvert(), "greatest"_a,
       "num_edges"_a, "places"_a.noconvert(), "numbers"_a.noconvert(), "begins"_a.noconvert(),
       "lengths"_a.noconvert(), "list_weights"_a.noconvert(), "wholes"_a.noconvert(), NoGil());
+  m.def("places_of_round", &places_of_round, "num_missing"_a);
   m.def(
       "draw_places",
       [](uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop, int64_t name, uint32_t round,

@@ -1,12 +1,14 @@
 // draw_rounds.h: items drawn from a line without replacement, in rounds.
 //
-// A round draws as many places as items are missing, all of them on what is left of the line when it
-// begins, and passes over whoever comes again within it. In law that is one draw after the other, each
-// by weight from what those before have left. But the places of a round are known before the items
-// there are, so that a line which lies in many places (layer_line/layer_line.h) is asked once a round.
-// The first round draws as the hop does, each later one under a key of its own.
+// A round draws places on what is left of the line when it begins, and passes over whoever comes again
+// within it. In law that is one draw after the other, each by weight from what those before have left.
+// But the places of a round are known before the items there are, so that a line which lies in many
+// places (layer_line/layer_line.h) is asked once a round. An eighth more places than items are missing
+// make up for repeats: most layers take one round. The first round draws as the hop does, each later
+// one under a key of its own.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -26,6 +28,11 @@ inline NodeDraws draws_of_round(const NodeDraws& draws, uint32_t round) {
   return {words.x, words.y, draws.node_low, draws.node_high_hop, draws.step};
 }
 
+// How many places a round has for so many missing items.
+inline int64_t places_of_round(int64_t num_missing) {
+  return std::min(num_missing + num_missing / 8 + 16, kMaxDraws64);
+}
+
 // Calls drawn(item, factor) `count` times, each with another item; the tree has more than `count` items
 // of positive importance, and loses those drawn. is_new(item): whether it is asked about for the
 // first time.
@@ -38,9 +45,9 @@ void draw_rounds(Tree& tree, int64_t count, const NodeDraws& draws, const IsNew&
   for (uint32_t round = 0; num_drawn < count; ++round) {
     const NodeDraws of_round = draws_of_round(draws, round);
     const uint64_t length = left;
-    const int64_t num_places = count - num_drawn;
+    const int64_t num_places = places_of_round(count - num_drawn);
     taken.clear();
-    for (int64_t j = 0; j < num_places; ++j) {
+    for (int64_t j = 0; j < num_places && num_drawn < count; ++j) {
       const int64_t item = item_at(tree, draw_below64(of_round, uint32_t(j), length));
       if (!is_new(item)) continue;
       const uint64_t importance = importance_of(tree, item);

@@ -168,12 +168,13 @@ def find_on_line(
     return items
 
 
-def draw_places(length: int, count: int, key: DrawKey, first_seed: int, draw_round: int = 0) -> np.ndarray:
-    """Draws places on the line of a layer: int64 ``[count]``, each exactly uniform in ``[0, length)``.
+def draw_places(length: int, num_missing: int, key: DrawKey, first_seed: int, draw_round: int = 0) -> np.ndarray:
+    """Draws the places of a round on the line of a layer: int64, each exactly uniform in ``[0, length)``.
 
     Args:
-        length: 1 to ``2**63 - 1``.
-        count: at most as many as a budget.
+        length: of what is left of the line, 1 to ``2**63 - 1``.
+        num_missing: edges still to be drawn, 1 to a budget; there are as many places, and some more, since edges that
+            come again are passed over.
         key: decides them, with the seed and the round; its ``hop`` is the layer's.
         first_seed: the name of the batch's first seed: its id in the whole graph.
         draw_round: counts the rounds of a layer (``kernels/sample_layers/draw_rounds.h``).
@@ -182,13 +183,14 @@ def draw_places(length: int, count: int, key: DrawKey, first_seed: int, draw_rou
         SamplerConfigError: one of them is out of range.
 
     Example:
-        >>> draw_places(1, 2, DrawKey(0, 0, 0), 7).tolist()
+        >>> draw_places(1, 2, DrawKey(0, 0, 0), 7)[:2].tolist()
         [0, 0]
     """
     check_kind("key", key, DrawKey)
-    length, count = _within("length", length, 1, 1 << 63), _within("count", count, 0, MAX_BUDGET + 1)
+    length = _within("length", length, 1, 1 << 63)
+    num_missing = _within("num_missing", num_missing, 1, MAX_BUDGET + 1)
     first_seed, draw_round = _within("first_seed", first_seed, 0, MAX_NODES), _within("round", draw_round, 0, 1 << 32)
-    places = np.empty(count, np.int64)
+    places = np.empty(kernels.places_of_round(num_missing), np.int64)
     kernels.draw_places(key.seed, key.epoch, key.step, key.hop, first_seed, draw_round, length, places)
     return places
 

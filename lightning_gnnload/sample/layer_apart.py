@@ -91,7 +91,10 @@ class LayerApart:
         num_draws, left = self.budget if num_positive else 0, int(lengths.sum())
         drawn, draw_round = np.empty(0, _DRAW), 0
         while len(drawn) < num_draws:
-            places = ops.draw_places(left, num_draws - len(drawn), self.key, self.first_seed, draw_round)
+            missing = num_draws - len(drawn)
+            places = ops.draw_places(left, missing, self.key, self.first_seed, draw_round)
+            if self.replace:
+                places = places[:missing]
             # On what is left of the line: what earlier rounds took of it is stepped over.
             taken = np.sort(drawn, order="begin")
             before = np.append(0, np.cumsum(taken["length"]))
@@ -100,9 +103,9 @@ class LayerApart:
             if self.replace:
                 found["factor"] = left / (float(num_draws) * found["length"])
             else:
-                found = found[np.sort(np.unique(found["begin"], return_index=True)[1])]
+                found = found[np.sort(np.unique(found["begin"], return_index=True)[1])[:missing]]
                 rest = left - (np.cumsum(found["length"]) - found["length"])
-                draws_to_come = num_draws - 1 - len(drawn) - np.arange(len(found))
+                draws_to_come = missing - 1 - np.arange(len(found))
                 found["factor"] = (rest / found["length"] + draws_to_come) / num_draws
                 left -= int(found["length"].sum())
             drawn, draw_round = np.append(drawn, found), draw_round + 1

@@ -245,7 +245,7 @@ SAMPLING: Ops = {
         ops.draw_places,
         lambda random: {
             "length": random.choice([1, 10**18]),
-            "count": random.choice([0, 3]),
+            "num_missing": random.choice([1, 3]),
             "key": ops.DrawKey(1, 2, 3, 1),
             "first_seed": 7,
             "draw_round": random.choice([0, 5]),

@@ -141,9 +141,8 @@ def test_a_layer_that_lies_apart_is_one_line(dtype: type) -> None:
 def test_later_rounds_draw_other_places() -> None:
     draws = oracle.NodeDraws(stream_keys(7, 1)[0], 2, 3, 9)
     for draw_round in range(3):
-        places = ops.draw_places(10**18, 5, KEY, 9, draw_round)
-        assert places.tolist() == [draws.of_round(draw_round).below64(j, 10**18) for j in range(5)]
-    assert ops.draw_places(1, 3, KEY, 9).tolist() == [0, 0, 0]
+        places = ops.draw_places(10**18, 10, KEY, 9, draw_round)
+        assert places.tolist() == [draws.of_round(draw_round).below64(j, 10**18) for j in range(10 + 1 + 16)]
 
 
 def test_the_hop_decides_as_well() -> None:

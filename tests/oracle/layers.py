@@ -80,9 +80,10 @@ def draw_items(
         draw_round = 0
         while len(factors) < budget and line:
             length, of_round = left, draws.of_round(draw_round)
-            for j in range(budget - len(factors)):
+            missing = budget - len(factors)
+            for j in range(missing + missing // 8 + 16):
                 item = item_at(line, of_round.below64(j, length))
-                if item not in factors:
+                if item not in factors and len(factors) < budget:
                     factors[item] = (float(left) / float(line[item]) + float(budget - 1 - len(factors))) / float(budget)
                     left -= line[item]
             line = {item: importance for item, importance in line.items() if item not in factors}

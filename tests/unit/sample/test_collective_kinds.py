@@ -81,7 +81,7 @@ def test_edges_drawn_by_weight_move_what_is_drawn(replace: bool) -> None:
     for batch, asked in over_parts(disjoint(graph, PARTS, 3), work):
         assert batch == content(sampler.sample(graph, SEEDS, 1, 2))
         assert asked.keys() == {"degrees", "lengths", "on_line"}
-        assert asked["on_line"] == 24 if replace else 24 < asked["on_line"] < 300
+        assert asked["on_line"] == 24 if replace else 2 * 29 < asked["on_line"] < 400
 
 
 @pytest.mark.parametrize("paradigm", ["push", "pull"])
