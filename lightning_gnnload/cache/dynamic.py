@@ -75,7 +75,8 @@ class DynamicCache(StoreWrapper):
         num_nodes = store.shape[0]
         check_slots(num_slots, store)
         super().__init__(store, tier)
-        memory, self._lock = (None, None) if slots is None else slots
+        memory = None if slots is None else slots.memory
+        self._lock = None if slots is None else slots.lock
         self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction, memory)
 
     @property

@@ -218,7 +218,7 @@ def degrees(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, 
     counts, edges = places_of(owned.graph, rows)
     told = {"degrees": narrow(counts)}
     if task.about["weighted"]:
-        weights = owned.graph.weight_drawn_by[edges]
+        weights = _weights(owned.graph)[edges]
         told["span"] = np.array([weights.min(initial=np.inf), weights.max(initial=0)])
     return told
 
@@ -227,7 +227,7 @@ def degrees(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, 
 def lengths(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Tells what lists weigh, as lengths on the line of a layer, and how many of their edges weigh anything."""
     units = ops.LineUnits(*task.about["units"])
-    found, num_positive = ops.measure_lists(owned.graph.indptr, owned.graph.weight_drawn_by, rows, units)
+    found, num_positive = ops.measure_lists(owned.graph.indptr, _weights(owned.graph), rows, units)
     return {"lengths": narrow(found), "num_positive": np.array([num_positive])}
 
 
@@ -240,7 +240,7 @@ def on_line(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, 
     """
     places = task.arrays["places"].astype(np.int64)
     units = ops.LineUnits(*task.about["units"])
-    found = ops.find_on_line(owned.graph.indptr, owned.graph.weight_drawn_by, rows, units, places)
+    found = ops.find_on_line(owned.graph.indptr, _weights(owned.graph), rows, units, places)
     return {
         "begins": narrow(found.begins),
         "lengths": narrow(found.lengths),
@@ -262,6 +262,12 @@ def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
     if len(bad := np.flatnonzero((places < 0) | (places >= lengths))):
         raise SamplerConfigError(f"places[{bad[0]}] is {places[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
     return _edges_at(owned, rows, places, task.about["edge_ids"])
+
+
+def _weights(graph: Graph) -> np.ndarray:
+    if (weights := graph.weight_drawn_by) is None:
+        raise SamplerConfigError("edges are to be drawn by weight, but this part has no edge_weight.")
+    return weights
 
 
 def _edges_at(owned: OwnedLists, rows: np.ndarray, places: np.ndarray, edge_ids: bool) -> dict[str, np.ndarray]:
