@@ -45,8 +45,8 @@ struct LineItems {
 void find_on_line(const LineLists& lists, const LineUnits& units, const int64_t* places,
                   const LineItems& items);
 
-// Draws 0 to count - 1 of a round (sample_layers/draw_rounds.h) on what is left of a line, 1 <= length.
-void draw_places(const NodeDraws& draws, uint32_t round, int64_t length, int64_t count,
+// Draws 0 to count - 1 of a wave (sample_layers/draw_waves.h) on what is left of a line, 1 <= length.
+void draw_places(const NodeDraws& draws, uint32_t wave, int64_t length, int64_t count,
                  int64_t* places);
 
 }  // namespace lg

@@ -1,6 +1,6 @@
 #include "bind/bind.h"
 #include "layer_line/layer_line.h"
-#include "sample_layers/draw_rounds.h"
+#include "sample_layers/draw_waves.h"
 
 namespace lg::bind {
 
@@ -30,15 +30,15 @@ LG_BIND(m) {
       "indptr"_a.noconvert(), "weights"_a.noconvert(), "rows"_a.noconvert(), "greatest"_a,
       "num_edges"_a, "places"_a.noconvert(), "numbers"_a.noconvert(), "begins"_a.noconvert(),
       "lengths"_a.noconvert(), "list_weights"_a.noconvert(), "wholes"_a.noconvert(), NoGil());
-  m.def("places_of_round", &places_of_round, "num_missing"_a);
+  m.def("places_of_wave", &places_of_wave, "num_missing"_a);
   m.def(
       "draw_places",
-      [](uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop, int64_t name, uint32_t round,
+      [](uint64_t seed, uint32_t epoch, uint32_t step, uint32_t hop, int64_t name, uint32_t wave,
          int64_t length, Array<int64_t> places) {
         const NodeDraws draws = node_draws(stream_key(seed, epoch), step, hop, name);
-        draw_places(draws, round, length, int64_t(places.size()), places.data());
+        draw_places(draws, wave, length, int64_t(places.size()), places.data());
       },
-      "seed"_a, "epoch"_a, "step"_a, "hop"_a, "name"_a, "round"_a, "length"_a,
+      "seed"_a, "epoch"_a, "step"_a, "hop"_a, "name"_a, "wave"_a, "length"_a,
       "places"_a.noconvert(), NoGil());
 }
 

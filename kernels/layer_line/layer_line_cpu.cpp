@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "sample_layers/draw_rounds.h"
+#include "sample_layers/draw_waves.h"
 
 namespace lg {
 namespace {
@@ -60,11 +60,11 @@ void find_on_line(const LineLists& lists, const LineUnits& units, const int64_t*
   }
 }
 
-void draw_places(const NodeDraws& draws, uint32_t round, int64_t length, int64_t count,
+void draw_places(const NodeDraws& draws, uint32_t wave, int64_t length, int64_t count,
                  int64_t* places) {
-  const NodeDraws of_round = draws_of_round(draws, round);
+  const NodeDraws of_wave = draws_of_wave(draws, wave);
   for (int64_t j = 0; j < count; ++j) {
-    places[j] = int64_t(draw_below64(of_round, uint32_t(j), uint64_t(length)));
+    places[j] = int64_t(draw_below64(of_wave, uint32_t(j), uint64_t(length)));
   }
 }
 

@@ -11,7 +11,7 @@
 #include "importance_tree/tree.h"
 #include "sample_layers/draw_edges.h"
 #include "sample_layers/draw_items.h"
-#include "sample_layers/draw_rounds.h"
+#include "sample_layers/draw_waves.h"
 #include "sample_layers/layer.h"
 #include "sample_layers/rows.h"
 #include "sample_layers/sample_layers.h"
@@ -101,7 +101,7 @@ class TakeEdges {
     } else {
       NodeList seen{reserve(scratch_.drawn.numbers, count + 1), 0};
       scratch_.drawn.table.clear(seen);  // of what the call before drew
-      draw_rounds(
+      draw_waves(
           tree, count, draws,
           [&](int64_t item) {
             const int64_t num_seen = seen.count;

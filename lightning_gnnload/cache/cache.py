@@ -96,7 +96,7 @@ class FeatureCache:
         if self.device == "cuda" and (reason := self.no_device_reason) is not None:
             raise CacheConfigError(f"device='cuda', but {reason}. Give 'auto' or 'cpu', or another policy.")
         rule = rule_of(self.policy)
-        if self.evicts and self.share == "partitioned" and not (rule is not None and rule.is_shareable):
+        if self.share == "partitioned" and rule is not None and rule.admit is not None and not rule.is_shareable:
             raise CacheConfigError(
                 f"share='partitioned', but with policy={self.policy!r} each rank looks ahead for itself. Give 'auto' "
                 f"or 'replicated', or another policy."

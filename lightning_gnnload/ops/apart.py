@@ -168,16 +168,16 @@ def find_on_line(
     return items
 
 
-def draw_places(length: int, num_missing: int, key: DrawKey, first_seed: int, draw_round: int = 0) -> np.ndarray:
-    """Draws the places of a round on the line of a layer: int64, each exactly uniform in ``[0, length)``.
+def draw_places(length: int, num_missing: int, key: DrawKey, first_seed: int, wave: int = 0) -> np.ndarray:
+    """Draws the places of a wave on the line of a layer: int64, each exactly uniform in ``[0, length)``.
 
     Args:
         length: of what is left of the line, 1 to ``2**63 - 1``.
         num_missing: edges still to be drawn, 1 to a budget; there are as many places, and some more, since edges that
             come again are passed over.
-        key: decides them, with the seed and the round; its ``hop`` is the layer's.
+        key: decides them, with the seed and the wave; its ``hop`` is the layer's.
         first_seed: the name of the batch's first seed: its id in the whole graph.
-        draw_round: counts the rounds of a layer (``kernels/sample_layers/draw_rounds.h``).
+        wave: counts the waves of a layer (``kernels/sample_layers/draw_waves.h``).
 
     Raises:
         SamplerConfigError: one of them is out of range.
@@ -189,9 +189,9 @@ def draw_places(length: int, num_missing: int, key: DrawKey, first_seed: int, dr
     check_kind("key", key, DrawKey)
     length = _within("length", length, 1, 1 << 63)
     num_missing = _within("num_missing", num_missing, 1, MAX_BUDGET + 1)
-    first_seed, draw_round = _within("first_seed", first_seed, 0, MAX_NODES), _within("round", draw_round, 0, 1 << 32)
-    places = np.empty(kernels.places_of_round(num_missing), np.int64)
-    kernels.draw_places(key.seed, key.epoch, key.step, key.hop, first_seed, draw_round, length, places)
+    first_seed, wave = _within("first_seed", first_seed, 0, MAX_NODES), _within("wave", wave, 0, 1 << 32)
+    places = np.empty(kernels.places_of_wave(num_missing), np.int64)
+    kernels.draw_places(key.seed, key.epoch, key.step, key.hop, first_seed, wave, length, places)
     return places
 
 

@@ -81,21 +81,21 @@ class LayerApart:
         return HopEdges(counts, neighbors, edge_ids if self.edge_ids else None, weights)
 
     def _draw_by_weight(self, units: LineUnits) -> HopEdges | None:
-        """Draws places on the line of all edges; without replacement in rounds, as
-        ``kernels/sample_layers/draw_rounds.h`` has them."""
+        """Draws places on the line of all edges; without replacement in waves, as
+        ``kernels/sample_layers/draw_waves.h`` has them."""
         answers = self.group.ask("lengths", self.frontier, {"units": units})
         lengths = self._of_lists("lengths", answers)
         num_positive = sum(int(answer.numbers("num_positive", MOST, 1)[0]) for answer in answers)
         if not self.replace and self.budget >= num_positive:
             return None
         num_draws, left = self.budget if num_positive else 0, int(lengths.sum())
-        drawn, draw_round = np.empty(0, _DRAW), 0
+        drawn, wave = np.empty(0, _DRAW), 0
         while len(drawn) < num_draws:
             missing = num_draws - len(drawn)
-            places = ops.draw_places(left, missing, self.key, self.first_seed, draw_round)
+            places = ops.draw_places(left, missing, self.key, self.first_seed, wave)
             if self.replace:
                 places = places[:missing]
-            # On what is left of the line: what earlier rounds took of it is stepped over.
+            # On what is left of the line: what earlier waves took of it is stepped over.
             taken = np.sort(drawn, order="begin")
             before = np.append(0, np.cumsum(taken["length"]))
             places += before[np.searchsorted(taken["begin"] - before[:-1], places, side="right")]
@@ -108,7 +108,7 @@ class LayerApart:
                 draws_to_come = missing - 1 - np.arange(len(found))
                 found["factor"] = (rest / found["length"] + draws_to_come) / num_draws
                 left -= int(found["length"].sum())
-            drawn, draw_round = np.append(drawn, found), draw_round + 1
+            drawn, wave = np.append(drawn, found), wave + 1
         # An edge that was drawn twice is one edge of twice the factor. bincount adds up one after the other.
         _, firsts, which = np.unique(drawn["begin"], return_index=True, return_inverse=True)
         edges = drawn[firsts]

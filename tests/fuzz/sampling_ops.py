@@ -248,7 +248,7 @@ SAMPLING: Ops = {
             "num_missing": random.choice([1, 3]),
             "key": ops.DrawKey(1, 2, 3, 1),
             "first_seed": 7,
-            "draw_round": random.choice([0, 5]),
+            "wave": random.choice([0, 5]),
         },
     ),
     "measure_lists": (graph_first(ops.measure_lists), _line),

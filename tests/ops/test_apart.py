@@ -138,11 +138,11 @@ def test_a_layer_that_lies_apart_is_one_line(dtype: type) -> None:
         assert list(zip(*(column.tolist() for column in found), strict=True)) == [wanted[at] for at in order]
 
 
-def test_later_rounds_draw_other_places() -> None:
+def test_later_waves_draw_other_places() -> None:
     draws = oracle.NodeDraws(stream_keys(7, 1)[0], 2, 3, 9)
-    for draw_round in range(3):
-        places = ops.draw_places(10**18, 10, KEY, 9, draw_round)
-        assert places.tolist() == [draws.of_round(draw_round).below64(j, 10**18) for j in range(10 + 1 + 16)]
+    for wave in range(3):
+        places = ops.draw_places(10**18, 10, KEY, 9, wave)
+        assert places.tolist() == [draws.of_wave(wave).below64(j, 10**18) for j in range(10 + 1 + 16)]
 
 
 def test_the_hop_decides_as_well() -> None:

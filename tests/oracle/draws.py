@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gnnload.ops.dispatch import DrawKey
 from lightning_gnnload.ops.philox import philox, stream_keys, uint32
 
-ROUND_TAG = 0x726F756E  # "roun", in ASCII
+WAVE_TAG = 0x77617665  # "wave", in ASCII
 
 
 class NodeDraws:
@@ -50,12 +50,12 @@ class NodeDraws:
                 return product >> 64
             attempt += 1
 
-    def of_round(self, draw_round: int) -> NodeDraws:
-        """The draws of a round: of the first one these, of each later one those under a key of its own."""
-        if draw_round == 0:
+    def of_wave(self, wave: int) -> NodeDraws:
+        """The draws of a wave: of the first one these, of each later one those under a key of its own."""
+        if wave == 0:
             return self
         other = copy(self)
-        other._key = philox(uint32(draw_round, 0, 0, ROUND_TAG), self._key)[:2]
+        other._key = philox(uint32(wave, 0, 0, WAVE_TAG), self._key)[:2]
         return other
 
 

@@ -67,27 +67,27 @@ def list_weights(edges: Sequence[int], weights: np.ndarray | None) -> list[int]:
 
 
 def draw_items(
-    line: Mapping[int, int], budget: int, replace: bool, draws: NodeDraws, in_rounds: bool = False
+    line: Mapping[int, int], budget: int, replace: bool, draws: NodeDraws, in_waves: bool = False
 ) -> dict[int, float]:
     """The factor of each item that is drawn from a line of items, given their importances: without replacement, items
-    are taken off the line at once, or after each round of draws."""
+    are taken off the line at once, or after each wave of draws."""
     line = {item: importance for item, importance in line.items() if importance > 0}
     if takes_all(budget, len(line), replace):
         return dict.fromkeys(line, 1.0)
     factors: dict[int, float] = {}
     left = sum(line.values())
-    if in_rounds and not replace:
-        draw_round = 0
+    if in_waves and not replace:
+        wave = 0
         while len(factors) < budget and line:
-            length, of_round = left, draws.of_round(draw_round)
+            length, of_wave = left, draws.of_wave(wave)
             missing = budget - len(factors)
             for j in range(missing + missing // 8 + 16):
-                item = item_at(line, of_round.below64(j, length))
+                item = item_at(line, of_wave.below64(j, length))
                 if item not in factors and len(factors) < budget:
                     factors[item] = (float(left) / float(line[item]) + float(budget - 1 - len(factors))) / float(budget)
                     left -= line[item]
             line = {item: importance for item, importance in line.items() if item not in factors}
-            draw_round += 1
+            wave += 1
         return factors
     for j in range(budget if line else 0):
         item = item_at(line, draws.below64(j, left))
@@ -114,7 +114,7 @@ def draw_edges(
     """The factor of each edge that is drawn from these: by weight, or uniformly where they have none."""
     if weights is not None:
         counts = dict(zip(edges, list_weights(edges, weights), strict=True))
-        return draw_items(counts, budget, replace, draws, in_rounds=True)
+        return draw_items(counts, budget, replace, draws, in_waves=True)
     if takes_all(budget, len(edges), replace):
         return dict.fromkeys(edges, 1.0)
     factors: dict[int, float] = {}

@@ -1,10 +1,10 @@
-// draw_rounds.h: items drawn from a line without replacement, in rounds.
+// draw_waves.h: items drawn from a line without replacement, in waves.
 //
-// A round draws places on what is left of the line when it begins, and passes over whoever comes again
+// A wave draws places on what is left of the line when it begins, and passes over whoever comes again
 // within it. In law that is one draw after the other, each by weight from what those before have left.
-// But the places of a round are known before the items there are, so that a line which lies in many
-// places (layer_line/layer_line.h) is asked once a round. An eighth more places than items are missing
-// make up for repeats: most layers take one round. The first round draws as the hop does, each later
+// But the places of a wave are known before the items there are, so that a line which lies in many
+// places (layer_line/layer_line.h) is asked once a wave. An eighth more places than items are missing
+// make up for repeats: most layers take one wave. The first wave draws as the hop does, each later
 // one under a key of its own.
 #pragma once
 
@@ -19,17 +19,17 @@
 
 namespace lg {
 
-// No draw block but after 113 failed attempts: probability below 2^-113.
-constexpr uint32_t kRoundBlock = 0x726f756eu;  // "roun", in ASCII
+// No draw block but after 119 failed attempts: probability below 2^-119.
+constexpr uint32_t kWaveBlock = 0x77617665u;  // "wave", in ASCII
 
-inline NodeDraws draws_of_round(const NodeDraws& draws, uint32_t round) {
-  if (round == 0) return draws;
-  const Words4 words = philox({round, 0, 0, kRoundBlock}, draws.key0, draws.key1);
+inline NodeDraws draws_of_wave(const NodeDraws& draws, uint32_t wave) {
+  if (wave == 0) return draws;
+  const Words4 words = philox({wave, 0, 0, kWaveBlock}, draws.key0, draws.key1);
   return {words.x, words.y, draws.node_low, draws.node_high_hop, draws.step};
 }
 
-// How many places a round has for so many missing items.
-inline int64_t places_of_round(int64_t num_missing) {
+// How many places a wave has for so many missing items.
+inline int64_t places_of_wave(int64_t num_missing) {
   return std::min(num_missing + num_missing / 8 + 16, kMaxDraws64);
 }
 
@@ -37,18 +37,18 @@ inline int64_t places_of_round(int64_t num_missing) {
 // of positive importance, and loses those drawn. is_new(item): whether it is asked about for the
 // first time.
 template <class Tree, class IsNew, class Drawn>
-void draw_rounds(Tree& tree, int64_t count, const NodeDraws& draws, const IsNew& is_new,
-                 const Drawn& drawn) {
+void draw_waves(Tree& tree, int64_t count, const NodeDraws& draws, const IsNew& is_new,
+                const Drawn& drawn) {
   uint64_t left = total(tree);
   int64_t num_drawn = 0;
   std::vector<std::pair<int64_t, uint64_t>> taken;
-  for (uint32_t round = 0; num_drawn < count; ++round) {
-    const NodeDraws of_round = draws_of_round(draws, round);
+  for (uint32_t wave = 0; num_drawn < count; ++wave) {
+    const NodeDraws of_wave = draws_of_wave(draws, wave);
     const uint64_t length = left;
-    const int64_t num_places = places_of_round(count - num_drawn);
+    const int64_t num_places = places_of_wave(count - num_drawn);
     taken.clear();
     for (int64_t j = 0; j < num_places && num_drawn < count; ++j) {
-      const int64_t item = item_at(tree, draw_below64(of_round, uint32_t(j), length));
+      const int64_t item = item_at(tree, draw_below64(of_wave, uint32_t(j), length));
       if (!is_new(item)) continue;
       const uint64_t importance = importance_of(tree, item);
       drawn(item, draw_factor(left, importance, num_drawn++, count, /*replace=*/false));
