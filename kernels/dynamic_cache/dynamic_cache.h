@@ -15,6 +15,10 @@
 // admissions are 33 %, and in front of a disk next to nothing. So the lock is one: shards by node id
 // would each go over the whole batch.
 //
+// Processes may share a cache, in memory that all of them have mapped, under a lock of theirs: held by all
+// who read, or by one who admits. One that dies while it admits leaves a torn cache, from which nothing
+// is read, and which who admits next empties.
+//
 // Ids and positions are checked before anything is read, written or counted: SeedError.
 #pragma once
 
@@ -25,6 +29,7 @@
 
 #include "common/huge_array.h"
 #include "dynamic_cache/evictor.h"
+#include "dynamic_cache/table_block.h"
 
 namespace lg {
 
@@ -36,10 +41,21 @@ struct CacheRequest {
   int64_t num_out;
 };
 
+struct CacheShape {
+  int64_t num_nodes;
+  int64_t num_slots;  // at most 2**28 (gather_tiered.h)
+  int64_t row_bytes;
+  const Eviction& eviction;
+
+  // That a cache of this shape takes: a block for all processes.
+  int64_t block_bytes() const;
+};
+
 class DynamicCache {
  public:
-  // num_slots: at most 2**28 (gather_tiered.h). Memory comes as slots are filled.
-  DynamicCache(int64_t num_nodes, int64_t num_slots, int64_t row_bytes, const Eviction& eviction);
+  // memory: block_bytes(), zero before the first process has them, at a multiple of 64; nullptr: its
+  // own, which comes as slots are filled.
+  explicit DynamicCache(const CacheShape& shape, uint8_t* memory = nullptr);
 
   // missed_ids, missed_positions: [count] each, of which the first are written, in the batch's order.
   // Returns the number of hits.
@@ -52,20 +68,32 @@ class DynamicCache {
   // 1 where the node has a row here.
   void contains(const int64_t* ids, int64_t count, uint8_t* has);
 
-  // Of rows and tables, when all slots are filled.
-  int64_t num_bytes() const;
+  // Of rows and tables, when all slots are filled: what the block has beside them is a few lines.
+  int64_t num_bytes() const { return block_.num_bytes(); }
 
  private:
+  friend CacheShape;
   std::shared_lock<std::shared_mutex> to_read();
   std::unique_lock<std::shared_mutex> to_admit();
+
+  // Of the block: whether it is as an admission leaves it, and not zero or torn.
+  struct State {
+    int64_t is_whole;
+  };
+  bool is_whole() const;
+  void begin_admission();
+  void end_admission();
 
   const int64_t num_nodes_, num_slots_, row_bytes_;
   // Whoever waits for the rows holds the turn, so that readers who come and go cannot keep an
   // admission out.
   std::mutex turn_;
   std::shared_mutex rows_in_use_;
+  HugeArray<uint8_t> own_;
+  TableBlock block_;
+  State* state_;
+  uint8_t* rows_;
   Evictor evictor_;
-  HugeArray<uint8_t> rows_;
   std::vector<int64_t> slots_, positions_;  // of an admission
 };
 

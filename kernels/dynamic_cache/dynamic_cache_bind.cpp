@@ -19,10 +19,13 @@ LG_BIND(m) {
       .def(
           "__init__",
           [](DynamicCache* self, int64_t num_nodes, int64_t num_slots, int64_t row_bytes,
-             size_t eviction) {
-            new (self) DynamicCache(num_nodes, num_slots, row_bytes, kEvictions[eviction]);
+             size_t eviction, std::optional<Bytes> memory) {
+            const CacheShape shape{num_nodes, num_slots, row_bytes, kEvictions[eviction]};
+            new (self) DynamicCache(shape, data(memory));
           },
-          "num_nodes"_a, "num_slots"_a, "row_bytes"_a, "eviction"_a)
+          // The memory lives as long as the cache.
+          "num_nodes"_a, "num_slots"_a, "row_bytes"_a, "eviction"_a, "memory"_a.noconvert().none(),
+          nb::keep_alive<1, 6>())
       .def(
           "read",
           [](DynamicCache& self, Ids ids, std::optional<Ids> positions, Bytes out, int64_t num_out,
@@ -49,6 +52,12 @@ LG_BIND(m) {
           },
           "ids"_a.noconvert(), "has"_a.noconvert(), NoGil())
       .def_prop_ro("num_bytes", &DynamicCache::num_bytes);
+  m.def(
+      "cache_block_bytes",
+      [](int64_t num_nodes, int64_t num_slots, int64_t row_bytes, size_t eviction) {
+        return CacheShape{num_nodes, num_slots, row_bytes, kEvictions[eviction]}.block_bytes();
+      },
+      "num_nodes"_a, "num_slots"_a, "row_bytes"_a, "eviction"_a);
   m.def("evictions", [] {
     nb::list rules;
     for (const Eviction& each : kEvictions) {

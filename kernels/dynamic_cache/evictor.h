@@ -11,13 +11,14 @@
 //            the main queue at once, where up to three visits spare a node as often. Yang et al.,
 //            "FIFO queues are all you need for cache eviction" (SOSP'23), section 4.
 //
-// Nothing here is locked: visit() may run beside itself, admit() alone.
+// Its tables lie in a block of memory. Nothing here is locked: visit() may run beside itself, admit()
+// and clear() alone.
 #pragma once
 
 #include <cstdint>
 
-#include "common/huge_array.h"
 #include "dynamic_cache/slot_queue.h"
+#include "dynamic_cache/table_block.h"
 
 namespace lg {
 
@@ -40,23 +41,27 @@ inline constexpr Eviction kEvictions[] = {
 
 class Evictor {
  public:
-  Evictor(int64_t num_nodes, int64_t num_slots, const Eviction& eviction);
+  // clear() must come before anything else.
+  Evictor(TableBlock& block, int64_t num_nodes, int64_t num_slots, const Eviction& eviction);
+
+  // No node has a slot.
+  void clear();
 
   // int32 [num_nodes]: each node's slot; negative: it has none.
-  const int32_t* slot_of() const { return slot_of_.data(); }
+  const int32_t* slot_of() const { return slot_of_; }
 
-  // The node that has a slot; one that was never given has node 0.
-  int64_t node_of(int64_t slot) const { return node_of_[size_t(slot)]; }
+  // The node that has a slot, which was given.
+  int64_t node_of(int64_t slot) const { return node_of_[slot]; }
 
   bool counts_visits() const { return most_visits_ > 0; }
 
   // Counts a visit, if the node has a slot: whether it has.
   bool visit(int64_t node) {
-    const int32_t slot = slot_of_[size_t(node)];
+    const int32_t slot = slot_of_[node];
     if (slot < 0) return false;
     if (most_visits_ == 0) return true;
     // Threads that visit a slot at once may count one visit for two: never more than there can be.
-    uint8_t* visits = visits_.data() + slot;
+    uint8_t* visits = visits_ + slot;
     const uint8_t counted = __atomic_load_n(visits, __ATOMIC_RELAXED);
     if (counted < most_visits_) __atomic_store_n(visits, counted + 1, __ATOMIC_RELAXED);
     return true;
@@ -65,12 +70,13 @@ class Evictor {
   // Gives the node, which has none, a slot.
   int32_t admit(int64_t node);
 
-  void prefetch(int64_t node) const { __builtin_prefetch(slot_of_.data() + node); }
-
-  // Of all tables.
-  int64_t num_bytes() const;
+  void prefetch(int64_t node) const { __builtin_prefetch(slot_of_ + node); }
 
  private:
+  struct State {
+    int64_t num_given, next_remembered;
+  };
+
   int32_t free_slot();
   int32_t evict_from_main();
   void prefetch_evicted() const;
@@ -80,15 +86,14 @@ class Evictor {
   int64_t small_slots_;  // of the small queue; 0: there is none
   int64_t main_slots_;
   uint8_t most_visits_;  // that are counted of a node
-  int64_t num_given_ = 0;
 
+  State* state_;
   // Below -1: the node is remembered at -2 - slot_of[node] of remembered_.
-  HugeArray<int32_t> slot_of_;
-  HugeArray<int64_t> node_of_;
-  HugeArray<uint8_t> visits_;
+  int32_t* slot_of_;
+  int64_t* node_of_;
+  uint8_t* visits_;
   SlotQueue small_, main_;
-  HugeArray<int64_t> remembered_;  // a ring; -1: nobody yet
-  int64_t next_remembered_ = 0;
+  int64_t* remembered_;  // a ring; -1: nobody yet
 };
 
 }  // namespace lg

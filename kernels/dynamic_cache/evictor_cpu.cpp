@@ -14,43 +14,49 @@ int64_t Eviction::slot_bytes() const {
   return int64_t(sizeof(int64_t) + sizeof(int32_t)) + (most_visits > 0) + small;
 }
 
-Evictor::Evictor(int64_t num_nodes, int64_t num_slots, const Eviction& eviction)
+Evictor::Evictor(TableBlock& block, int64_t num_nodes, int64_t num_slots, const Eviction& eviction)
     : num_nodes_(num_nodes),
       num_slots_(num_slots),
       small_slots_(eviction.has_small_queue ? std::max<int64_t>(num_slots / 10, 1) : 0),
       main_slots_(num_slots - small_slots_),
       most_visits_(eviction.most_visits),
-      slot_of_(size_t(num_nodes)),
-      node_of_(size_t(num_slots)),
-      visits_(size_t(most_visits_ > 0 ? num_slots : 0)),
-      small_(small_slots_ > 0 ? num_slots : 0),
-      main_(num_slots),
-      remembered_(size_t(small_slots_ > 0 ? main_slots_ : 0)) {
-  std::fill_n(slot_of_.data(), num_nodes, kNone);
-  if (small_slots_ > 0) std::fill_n(remembered_.data(), main_slots_, int64_t(-1));
+      state_(block.state<State>()),
+      slot_of_(block.table<int32_t>(num_nodes)),
+      node_of_(block.table<int64_t>(num_slots)),
+      visits_(block.table<uint8_t>(most_visits_ > 0 ? num_slots : 0)),
+      small_(block, small_slots_ > 0 ? num_slots : 0),
+      main_(block, num_slots),
+      remembered_(block.table<int64_t>(small_slots_ > 0 ? main_slots_ : 0)) {}
+
+void Evictor::clear() {
+  *state_ = {};
+  small_.clear();
+  main_.clear();
+  std::fill_n(slot_of_, num_nodes_, kNone);
+  if (small_slots_ > 0) std::fill_n(remembered_, main_slots_, int64_t(-1));
 }
 
 int32_t Evictor::admit(int64_t node) {
   // Decided first: making room may push the node's own memory out.
-  const bool known = slot_of_[size_t(node)] < kNone;
+  const bool known = slot_of_[node] < kNone;
   const int32_t slot = free_slot();
-  slot_of_[size_t(node)] = slot;
-  node_of_[size_t(slot)] = node;
-  if (most_visits_ > 0) visits_[size_t(slot)] = 0;
+  slot_of_[node] = slot;
+  node_of_[slot] = node;
+  if (most_visits_ > 0) visits_[slot] = 0;
   (small_slots_ > 0 && !known ? small_ : main_).push(slot);
   return slot;
 }
 
 int32_t Evictor::free_slot() {
-  if (num_given_ < num_slots_) return int32_t(num_given_++);
+  if (state_->num_given < num_slots_) return int32_t(state_->num_given++);
   prefetch_evicted();
   while (small_.size() > 0 && main_.size() <= main_slots_) {
     const int32_t slot = small_.pop();
-    if (visits_[size_t(slot)] < 2) {
-      remember(node_of_[size_t(slot)]);
+    if (visits_[slot] < 2) {
+      remember(node_of_[slot]);
       return slot;
     }
-    visits_[size_t(slot)] = 0;
+    visits_[slot] = 0;
     main_.push(slot);
   }
   return evict_from_main();
@@ -59,25 +65,26 @@ int32_t Evictor::free_slot() {
 int32_t Evictor::evict_from_main() {
   for (;;) {
     const int32_t slot = main_.pop();
-    if (most_visits_ == 0 || visits_[size_t(slot)] == 0) {
-      slot_of_[size_t(node_of_[size_t(slot)])] = kNone;
+    if (most_visits_ == 0 || visits_[slot] == 0) {
+      slot_of_[node_of_[slot]] = kNone;
       return slot;
     }
-    --visits_[size_t(slot)];
+    --visits_[slot];
     main_.push(slot);
   }
 }
 
 void Evictor::remember(int64_t node) {
-  slot_of_[size_t(node)] = kNone;
+  slot_of_[node] = kNone;
   if (main_slots_ == 0) return;
-  const int32_t mark = int32_t(-2 - next_remembered_);
-  int64_t& place = remembered_[size_t(next_remembered_)];
+  const int32_t mark = int32_t(-2 - state_->next_remembered);
+  int64_t& place = remembered_[state_->next_remembered];
   // Who was remembered here may have come again since, and may even be remembered elsewhere by now.
-  if (place >= 0 && slot_of_[size_t(place)] == mark) slot_of_[size_t(place)] = kNone;
+  if (place >= 0 && slot_of_[place] == mark) slot_of_[place] = kNone;
   place = node;
-  slot_of_[size_t(node)] = mark;
-  next_remembered_ = next_remembered_ + 1 < main_slots_ ? next_remembered_ + 1 : 0;
+  slot_of_[node] = mark;
+  state_->next_remembered =
+      state_->next_remembered + 1 < main_slots_ ? state_->next_remembered + 1 : 0;
 }
 
 // Who goes some admissions later: its tables are far apart, and each leads to the next.
@@ -86,20 +93,14 @@ void Evictor::prefetch_evicted() const {
   for (const SlotQueue* queue : {&small_, &main_}) {
     if (queue->size() <= 2 * kAhead) continue;
     const int32_t slot = queue->peek(2 * kAhead);
-    __builtin_prefetch(&node_of_[size_t(slot)]);
-    if (most_visits_ > 0) __builtin_prefetch(&visits_[size_t(slot)]);
-    prefetch(node_of_[size_t(queue->peek(kAhead))]);
+    __builtin_prefetch(&node_of_[slot]);
+    if (most_visits_ > 0) __builtin_prefetch(&visits_[slot]);
+    prefetch(node_of_[queue->peek(kAhead)]);
   }
-  const int64_t forgotten = next_remembered_ + kAhead;
+  const int64_t forgotten = state_->next_remembered + kAhead;
   if (small_slots_ == 0 || forgotten >= main_slots_) return;
-  const int64_t node = remembered_[size_t(forgotten)];
+  const int64_t node = remembered_[forgotten];
   if (node >= 0) prefetch(node);
-}
-
-int64_t Evictor::num_bytes() const {
-  const int64_t ring = small_slots_ > 0 ? main_slots_ : 0;
-  return num_nodes_ * int64_t(sizeof(int32_t)) + (num_slots_ + ring) * int64_t(sizeof(int64_t)) +
-         (most_visits_ > 0 ? num_slots_ : 0) + small_.num_bytes() + main_.num_bytes();
 }
 
 }  // namespace lg

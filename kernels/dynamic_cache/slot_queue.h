@@ -3,26 +3,27 @@
 
 #include <cstdint>
 
-#include "common/huge_array.h"
+#include "dynamic_cache/table_block.h"
 
 namespace lg {
 
 class SlotQueue {
  public:
-  explicit SlotQueue(int64_t capacity) : slots_(size_t(capacity)), capacity_(capacity) {}
+  SlotQueue(TableBlock& block, int64_t capacity)
+      : slots_(block.table<int32_t>(capacity)), state_(block.state<State>()), capacity_(capacity) {}
 
-  int64_t size() const { return size_; }
-  int64_t num_bytes() const { return capacity_ * int64_t(sizeof(int32_t)); }
+  void clear() { *state_ = {}; }
+  int64_t size() const { return state_->size; }
 
   void push(int32_t slot) {
-    slots_[place(size_)] = slot;
-    ++size_;
+    slots_[place(state_->size)] = slot;
+    ++state_->size;
   }
 
   int32_t pop() {
-    const int32_t slot = slots_[size_t(oldest_)];
-    oldest_ = int64_t(place(1));
-    --size_;
+    const int32_t slot = slots_[state_->oldest];
+    state_->oldest = place(1);
+    --state_->size;
     return slot;
   }
 
@@ -30,14 +31,18 @@ class SlotQueue {
   int32_t peek(int64_t later) const { return slots_[place(later)]; }
 
  private:
-  size_t place(int64_t later) const {
-    const int64_t place = oldest_ + later;
-    return size_t(place < capacity_ ? place : place - capacity_);
+  struct State {
+    int64_t oldest, size;
+  };
+
+  int64_t place(int64_t later) const {
+    const int64_t place = state_->oldest + later;
+    return place < capacity_ ? place : place - capacity_;
   }
 
-  HugeArray<int32_t> slots_;
+  int32_t* slots_;
+  State* state_;
   int64_t capacity_;
-  int64_t oldest_ = 0, size_ = 0;
 };
 
 }  // namespace lg

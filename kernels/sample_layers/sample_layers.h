@@ -9,12 +9,12 @@
 //
 // Items stand in a line, each as long as its importance (importance_tree/importance.h). Draw j is a
 // place on what is left of the line, draw_below64(draws, j, length), and draws the item there; without
-// replacement the item is then taken off. In line are
+// replacement the item is then taken off: at once, or, in kDsp, once a wave (draw_waves.h). In line are
 //   kLadies   known nodes by local id, then others by first occurrence in the adjacency lists
 //   kFastGcn  all nodes by id
 //   kDsp      if the graph has weights: the layer's edges in order, by these (whole_weights.h)
-// Without weights, or where those of a layer are equal, kDsp draws uniformly: without replacement by
-// Floyd's algorithm, draw j over the first E - n + j + 1 of E.
+// Without weights, or where those of a layer are equal, which then count as none, kDsp draws uniformly:
+// without replacement by Floyd's algorithm, draw j over the first E - n + j + 1 of E.
 // A layer draws as the first of the batch's seeds: so batches of one step, which share no seed, draw
 // independently.
 //

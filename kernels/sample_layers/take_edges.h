@@ -11,6 +11,7 @@
 #include "importance_tree/tree.h"
 #include "sample_layers/draw_edges.h"
 #include "sample_layers/draw_items.h"
+#include "sample_layers/draw_waves.h"
 #include "sample_layers/layer.h"
 #include "sample_layers/rows.h"
 #include "sample_layers/sample_layers.h"
@@ -37,7 +38,9 @@ class TakeEdges {
     const int64_t budget = request_.budgets[hop];
     const auto check = [&](int64_t edges) { batch_.check_num_edges(rows.num_edges() + edges); };
     int64_t count;
-    if (weigh(layer)) {
+    // Edges of equal weight are drawn, and count, as if they had none.
+    const bool weighted = weigh(layer);
+    if (weighted) {
       count = draw_by_weight(layer.num_edges(), budget, draws, check);
     } else {
       const DrawnLayer drawn = draw_layer_edges(layer.num_edges(), budget, request_.replace, draws,
@@ -46,7 +49,7 @@ class TakeEdges {
       std::fill_n(reserve(scratch_.factors, count), count, drawn.factor);
     }
     read_sources(layer, count);
-    keep_edges(layer, count, rows);
+    keep_edges(layer, weighted ? request_.weights : EdgeWeights{}, count, rows);
   }
 
  private:
@@ -92,8 +95,20 @@ class TakeEdges {
     check_count(count);
     auto& by_item = scratch_.by_item;
     by_item.clear();
-    draw_items(tree, count, request_.replace, draws,
-               [&](int64_t item, double factor) { by_item.emplace_back(item, factor); });
+    const auto take = [&](int64_t item, double factor) { by_item.emplace_back(item, factor); };
+    if (request_.replace) {
+      draw_items(tree, count, /*replace=*/true, draws, take);
+    } else {
+      NodeList seen{reserve(scratch_.drawn.numbers, count + 1), 0};
+      scratch_.drawn.table.clear(seen);  // of what the call before drew
+      draw_waves(
+          tree, count, draws,
+          [&](int64_t item) {
+            const int64_t num_seen = seen.count;
+            return scratch_.drawn.table.insert(item, seen) == num_seen;
+          },
+          take);
+    }
     std::sort(by_item.begin(), by_item.end());
     int64_t* numbers = reserve(scratch_.drawn.numbers, count);
     double* factors = reserve(scratch_.factors, count);
@@ -122,7 +137,8 @@ class TakeEdges {
   }
 
   // An edge that was drawn twice is one edge of twice the factor.
-  void keep_edges(const Layer<Index>& layer, int64_t count, Rows& rows) {
+  void keep_edges(const Layer<Index>& layer, const EdgeWeights& weights, int64_t count,
+                  Rows& rows) {
     batch_.reserve_nodes(count);
     const int64_t* positions = scratch_.positions.data();
     const int64_t* sources = scratch_.sources.data();
@@ -134,7 +150,7 @@ class TakeEdges {
         rows.end_row(double(degree));
         continue;
       }
-      const ListWeights list(request_.weights, start, degree);
+      const ListWeights list(weights, start, degree);
       while (is_here()) {
         const int64_t position = positions[i], source = sources[i];
         double sum = 0;

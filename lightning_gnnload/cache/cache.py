@@ -41,8 +41,9 @@ class FeatureCache:
             holds; where neither is, what the first steps of a fit leave of the memory, as far as rows are worth it, and
             none where the table is in memory already; before that is known, a quarter of the free memory.
         share: by the ranks of a machine that gather: ``"partitioned"``: each row once; ``"replicated"``: each rank
-            has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike, but for policies that
-            evict, and where each rank trains on a part of the graph (PaGraph): there each has its own.
+            has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike. But with ``"belady"``,
+            with what evicts on devices, and by a ranking where each rank trains on a part of the graph (PaGraph), each
+            has its own.
         window: epochs that ``"clairvoyant"`` looks ahead.
         device: where the rows lie: ``"cpu"``: in the machine's memory; ``"cuda"``: in that of the device that trains,
             where limits are for all devices of the machine together, and without any the cache takes what training
@@ -96,10 +97,11 @@ class FeatureCache:
             raise CacheConfigError(f"device={self.device!r}: give 'auto', 'cpu' or 'cuda'.")
         if self.device == "cuda" and (reason := self.no_device_reason) is not None:
             raise CacheConfigError(f"device='cuda', but {reason}. Give 'auto' or 'cpu', or another policy.")
-        if self.evicts and self.share == "partitioned":
+        rule = rule_of(self.policy)
+        if self.share == "partitioned" and rule is not None and rule.admit is not None and not rule.is_shareable:
             raise CacheConfigError(
-                f"share='partitioned' needs rows that stay for a while, but policy={self.policy!r} admits and evicts "
-                f"with every batch: each rank has its own. Give 'auto' or 'replicated', or another policy."
+                f"share='partitioned', but with policy={self.policy!r} each rank looks ahead for itself. Give 'auto' "
+                f"or 'replicated', or another policy."
             )
 
     def open(
@@ -165,7 +167,7 @@ class FeatureCache:
             return place.without()
         if policy is None:
             assert rule is not None, "what evicts has a name"
-            return place.evicting(rule, workload, num_rows, tier)
+            return place.evicting(rule, workload, num_rows, tier, together=together)
         assert hot is not None, "a policy ranks"
         return place.ranked(hot, policy, workload, together=together, epoch=epoch, progress=progress, tier=tier)
 
@@ -189,8 +191,11 @@ class FeatureCache:
         if place.leads:
             count = 1 if peers is None else peers.membership.count
             table = Table(store.shape[0], store.row_bytes, place.slot_bytes(rule, policy), copies=count)
-            is_shareable = peers is not None and policy is not None and not policy.is_own
-            share = self.share if is_shareable else "replicated"
+            if policy is None:
+                is_shareable = place.evicts_together and rule is not None and rule.is_shareable
+            else:
+                is_shareable = not policy.is_own
+            share = self.share if peers is not None and is_shareable else "replicated"
             allowed, together = place.budget(table, self.ratio, self.capacity_bytes, share, room)
             how = "partitioned over" if together else "replicated in"
             said = f"{allowed}; {how} {count} ranks" if count > 1 else str(allowed)
@@ -205,6 +210,8 @@ class FeatureCache:
         """Why a device cannot hold it; None where it can."""
         rule = rule_of(self.policy)
         if rule is not None and rule.admit is not None:
+            if self.share == "partitioned":
+                return "ranks share what evicts in the machine's memory alone"
             if rule.device_slot_bytes is not None:
                 return None
             others = ", ".join(repr(other.name) for other in RULES.values() if other.device_slot_bytes)

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import NamedTuple
+
+import numpy as np
 import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.store import StoreWrapper, check_slots
 from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 
 
+class SharedSlots(NamedTuple):
+    """The memory of a cache that several processes share.
+
+    Attributes:
+        memory: uint8, of :meth:`.ops.DynamicCache.block_bytes`, in the shape of the cache; zero at first.
+        lock: of all who map it; closed with the cache.
+    """
+
+    memory: np.ndarray
+    lock: SharedLock
+
+
 class DynamicCache(StoreWrapper):
-    """A cache that admits every row it misses, and evicts another row for it. Threads gather at once.
+    """A cache that admits every row it misses, and evicts another row for it. Threads gather at once, and so do
+    processes that share its slots.
 
     It needs no look ahead and no ranking, and follows a workload that changes. It pays where batches that are near in
     time ask for the same rows (:class:`.ProximityOrder`): under a shuffled order, FIFO hits less than a static cache of
@@ -26,12 +44,15 @@ class DynamicCache(StoreWrapper):
         eviction: which row goes, one of :data:`.ops.EVICTIONS`: ``"fifo"``: the one that came first;
             ``kernels/dynamic_cache/evictor.h`` has the others.
         tier: what :class:`.TierReads` calls it.
+        slots: that all ranks of a machine fill and read; None: its own. Wherever a rank is killed, the others go on:
+            if it was admitting, with an empty cache.
 
     Raises:
         CacheTooSmallError: no slot.
         CacheConfigError: an unknown eviction, more slots than rows, or more memory than the machine gives.
 
-    Source: BGL (NSDI'23), section 3.2; CLOCK and S3-FIFO as :class:`.ops.DynamicCache` says.
+    Source: BGL (NSDI'23), section 3.2, where each row is cached once for all devices of a machine, too, in the shard
+        that its node's id names; CLOCK and S3-FIFO as :class:`.ops.DynamicCache` says.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -43,11 +64,20 @@ class DynamicCache(StoreWrapper):
         [('cache', 1), ('memory', 1)] [[4.0, 5.0], [2.0, 3.0]]
     """
 
-    def __init__(self, store: FeatureStore, num_slots: int, eviction: str = "fifo", tier: str = "cache") -> None:
+    def __init__(
+        self,
+        store: FeatureStore,
+        num_slots: int,
+        eviction: str = "fifo",
+        tier: str = "cache",
+        slots: SharedSlots | None = None,
+    ) -> None:
         num_nodes = store.shape[0]
         check_slots(num_slots, store)
         super().__init__(store, tier)
-        self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction)
+        memory = None if slots is None else slots.memory
+        self._lock = None if slots is None else slots.lock
+        self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction, memory)
 
     @property
     def num_bytes(self) -> int:
@@ -57,11 +87,19 @@ class DynamicCache(StoreWrapper):
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         rows, missed = bytes_of(out), self._missed(len(ids))
         places = None if positions is None else positions.numpy()
-        num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], places)
+        # The cache itself has a lock between threads.
+        with nullcontext() if self._lock is None else self._lock.reading():
+            num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], places)
         missed = missed[:, : len(ids) - num_hits]
         behind = self._ask_behind(missed, out)
-        self._cache.admit(missed[0], rows, missed[1])
+        if num_hits < len(ids):
+            with nullcontext() if self._lock is None else self._lock.writing():
+                self._cache.admit(missed[0], rows, missed[1])
         return self._hits(num_hits), *behind
+
+    def close(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
 
     def __repr__(self) -> str:
         cache = self._cache

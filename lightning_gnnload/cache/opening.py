@@ -10,15 +10,18 @@ from typing import Generic, TypeVar
 import numpy as np
 import torch
 
+from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import Allowance, Budget, Table, budget, rows_worth_it
+from lightning_gnnload.cache.dynamic import SharedSlots
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
 from lightning_gnnload.cache.rules import Rule
-from lightning_gnnload.cache.static import SharerOf, StaticCache, hold_alone, hold_together
+from lightning_gnnload.cache.static import SharerOf, StaticCache, exchange_files, hold_alone, hold_together
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
@@ -42,10 +45,12 @@ class Place(ABC, Generic[T]):
     Attributes:
         where: in messages.
         is_thrifty: memory that a cache leaves serves others, so that rows have to be worth theirs.
+        evicts_together: ranks can have one cache that evicts together.
     """
 
     where = ""
     is_thrifty = False
+    evicts_together = False
 
     def __init__(self, store: FeatureStore, peers: PeerGroup | None, sharer_of: SharerOf | None = None) -> None:
         self.store, self.peers, self.sharer_of = store, peers, sharer_of
@@ -117,8 +122,8 @@ class Place(ABC, Generic[T]):
         """Opens the store without a cache."""
 
     @abstractmethod
-    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> T:
-        """Opens an empty cache of one rank's own, which admits and evicts rows."""
+    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool) -> T:
+        """Opens an empty cache, which admits and evicts rows: of all ranks ``together``, or of one rank's own."""
 
     @abstractmethod
     def ranked(
@@ -148,6 +153,7 @@ class HostPlace(Place[FeatureStore]):
     """
 
     is_thrifty = True
+    evicts_together = True
 
     def __init__(
         self,
@@ -193,9 +199,15 @@ class HostPlace(Place[FeatureStore]):
     def without(self) -> FeatureStore:
         return CacheLevels(self.store, ())
 
-    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> FeatureStore:
+    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool) -> FeatureStore:
         assert rule.admit is not None, "a rule that ranks opens no cache"
-        return rule.admit(self.store, num_rows, workload, tier)
+        slots = None
+        if self.peers is not None and together:
+            num_bytes = ops.DynamicCache.block_bytes(self.store.shape[0], num_rows, self.store.row_bytes, rule.name)
+            file = MemoryFile.create("cache", num_bytes, open_to_all=True) if self.leads else None
+            (file,) = exchange_files(self.peers, file, [num_bytes], open_to_all=True)
+            slots = SharedSlots(file.array, _lock_of(self.peers))
+        return rule.admit(self.store, num_rows, workload, tier, slots)
 
     def ranked(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.belady import BeladyCache
-from lightning_gnnload.cache.dynamic import DynamicCache
+from lightning_gnnload.cache.dynamic import DynamicCache, SharedSlots
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.trace import smoothed, visit_counts
@@ -189,7 +189,8 @@ class Rule:
         color: of its curve in the figure of ``gnnload cache``.
         rank: the policy that ranks rows before a window of epochs begins, of the window and whether it shows a bar.
         admit: an empty cache that admits and evicts rows while batches are gathered, of the store behind, the rows
-            that there is room for, the mini-batches to come, and the tier's name.
+            that there is room for, the mini-batches to come, the tier's name, and slots that ranks share, or None.
+        is_shareable: what ``admit`` makes can lie in slots that ranks share.
         looks_ahead: it samples every mini-batch once more, before it is made.
         is_advised: ``gnnload cache`` may recommend it.
         slot_bytes: at most what a row that ``admit`` caches takes beside itself.
@@ -199,7 +200,8 @@ class Rule:
     name: str
     color: str
     rank: Callable[[int, bool], CachePolicy] | None = None
-    admit: Callable[[FeatureStore, int, Workload, str], FeatureStore] | None = None
+    admit: Callable[[FeatureStore, int, Workload, str, SharedSlots | None], FeatureStore] | None = None
+    is_shareable: bool = False
     looks_ahead: bool = False
     is_advised: bool = True
     slot_bytes: int = 0
@@ -216,13 +218,17 @@ def _native(name: str, color: str, device_slot_bytes: int | None = None) -> Rule
     return Rule(
         name,
         color,
-        admit=lambda store, num_slots, workload, tier: DynamicCache(store, num_slots, name, tier),
+        admit=lambda store, num_slots, workload, tier, slots: DynamicCache(store, num_slots, name, tier, slots),
+        is_shareable=True,
         slot_bytes=ops.SLOT_BYTES[name],
         device_slot_bytes=device_slot_bytes,
     )
 
 
-def _belady(store: FeatureStore, num_slots: int, workload: Workload, tier: str) -> FeatureStore:
+def _belady(
+    store: FeatureStore, num_slots: int, workload: Workload, tier: str, slots: SharedSlots | None
+) -> FeatureStore:
+    assert slots is None, "each rank looks ahead for itself"
     return BeladyCache(store, num_slots, workload, tier=tier)
 
 

@@ -258,19 +258,19 @@ def hold_together(
         located = table.array.view(np.int32)
         located.fill(-1)
         located[hot] = places
-    (table,) = _exchange_files(peers, table, [store.shape[0] * 4], open_to_all=renewed)
+    (table,) = exchange_files(peers, table, [store.shape[0] * 4], open_to_all=renewed)
     shard = None
     if own < num_shards:
         shard = MemoryFile.create("cache", len(mine) * store.row_bytes)
         fill(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
     sizes = np.bincount(shard_of, minlength=num_shards).tolist()
     # Exchanged when it is filled: who has mapped a shard finds its rows there.
-    shards = _exchange_files(peers, shard, [size * store.row_bytes for size in sizes])
+    shards = exchange_files(peers, shard, [size * store.row_bytes for size in sizes])
     rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
     return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
 
 
-def _exchange_files(
+def exchange_files(
     peers: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
 ) -> list[MemoryFile]:
     """Returns the files that the first peers have made, of so many bytes each; this peer's own is the object given.

@@ -2,7 +2,12 @@
 
 from .alias import AliasTable as AliasTable
 from .alias import build_alias as build_alias
+from .apart import LineItems as LineItems
+from .apart import LineUnits as LineUnits
 from .apart import draw_layer as draw_layer
+from .apart import draw_places as draw_places
+from .apart import find_on_line as find_on_line
+from .apart import measure_lists as measure_lists
 from .arena import add_hop as add_hop
 from .blocks import MAX_LINKED_BLOCKS as MAX_LINKED_BLOCKS
 from .blocks import deal_nodes as deal_nodes

@@ -31,6 +31,9 @@ class DynamicCache:
         num_slots: rows that have room, 1 to ``2**28``.
         row_bytes: of one row; 0 for a simulation.
         eviction: who goes: one of :data:`EVICTIONS`, which ``kernels/dynamic_cache/evictor.h`` explains.
+        memory: uint8, of :meth:`block_bytes`, writable and at a multiple of 64: what several processes have mapped, all
+            zero before the first of them has it. All who read hold a lock of theirs together, who admits alone; who is
+            killed while it admits leaves an empty cache. None: private memory.
 
     Raises:
         CacheConfigError: settings that cannot work, or more memory than the machine gives.
@@ -43,25 +46,36 @@ class DynamicCache:
         [0, 1, 1, 1]
     """
 
-    def __init__(self, num_nodes: int, num_slots: int, row_bytes: int, eviction: str) -> None:
-        num_nodes, num_slots, row_bytes = (
-            _in_range(name, value, least, most)
-            for name, value, least, most in (
-                ("num_nodes", num_nodes, 0, MAX_NODES),
-                ("num_slots", num_slots, 1, 1 << SLOT_BITS),
-                ("row_bytes", row_bytes, 0, MAX_ROW_BYTES),
-            )
-        )
-        if not isinstance(eviction, str) or eviction not in EVICTIONS:
-            raise CacheConfigError(f"eviction={eviction!r} is not known; give one of {', '.join(EVICTIONS)}.")
-        self.num_nodes, self.num_slots, self.row_bytes, self.eviction = num_nodes, num_slots, row_bytes, eviction
+    def __init__(
+        self, num_nodes: int, num_slots: int, row_bytes: int, eviction: str, memory: np.ndarray | None = None
+    ) -> None:
+        shape = _checked_shape(num_nodes, num_slots, row_bytes, eviction)
+        self.num_nodes, self.num_slots, self.row_bytes, rule = shape
+        self.eviction = EVICTIONS[rule]
+        if memory is not None:
+            check_array("memory", memory, (np.uint8,), 1, CacheConfigError, writable=True)
+            needed = kernels.cache_block_bytes(*shape)
+            if len(memory) != needed or memory.ctypes.data % 64:
+                raise CacheConfigError(
+                    f"memory has {len(memory)} bytes at {memory.ctypes.data:#x}, but {needed} bytes are needed, at a "
+                    f"multiple of 64."
+                )
         try:
-            self._native = kernels.DynamicCache(num_nodes, num_slots, row_bytes, EVICTIONS.index(eviction))
+            self._native = kernels.DynamicCache(*shape, memory)
         except MemoryError as error:
             raise CacheConfigError(
                 f"a cache of {num_slots} rows of {row_bytes} bytes, {num_slots * row_bytes / 2**30:.1f} GiB, is more "
                 "than this machine gives. Use a smaller ratio or capacity_bytes."
             ) from error
+
+    @staticmethod
+    def block_bytes(num_nodes: int, num_slots: int, row_bytes: int, eviction: str) -> int:
+        """Returns the bytes of memory that processes share as one cache of these settings.
+
+        Raises:
+            CacheConfigError: settings that cannot work.
+        """
+        return kernels.cache_block_bytes(*_checked_shape(num_nodes, num_slots, row_bytes, eviction))
 
     def read(
         self,
@@ -150,6 +164,18 @@ class DynamicCache:
             )
         check_positions(positions, ids, out)
         check_apart("out", out, "ids", ids)
+
+
+def _checked_shape(num_nodes: int, num_slots: int, row_bytes: int, eviction: str) -> tuple[int, int, int, int]:
+    """Returns the settings of a cache as its kernel takes them, the eviction by its place."""
+    if not isinstance(eviction, str) or eviction not in EVICTIONS:
+        raise CacheConfigError(f"eviction={eviction!r} is not known; give one of {', '.join(EVICTIONS)}.")
+    return (
+        _in_range("num_nodes", num_nodes, 0, MAX_NODES),
+        _in_range("num_slots", num_slots, 1, 1 << SLOT_BITS),
+        _in_range("row_bytes", row_bytes, 0, MAX_ROW_BYTES),
+        EVICTIONS.index(eviction),
+    )
 
 
 def _in_range(name: str, value: int, least: int, most: int) -> int:

@@ -1,11 +1,10 @@
 """LayerSampler: layer-wise sampling, a budget for each hop instead of a fanout for each node.
 
-Over lists that lie with several ranks: where edges are drawn uniformly, their lists' lengths are enough to draw by: the
-owners are asked for these, and then for the edges that were drawn. Where edges are drawn by weight, or nodes by their
-importance to a layer, all its lists count, and are pulled. (Owners could send sums of importances instead. But nodes
-stand in line by where they first occur in the lists, so each would send a node, its sum and its first place, in 16
-bytes: more than the lists, of 4 bytes an edge, unless a node is in four of a layer's lists. In power-law graphs it is
-in one to three.)
+Over lists that lie with several ranks, edges are drawn without moving them (:mod:`.layer_apart`). Where nodes are
+drawn by their importance to a layer, all its lists count, and are pulled. (Owners could send sums of importances
+instead. But nodes stand in line by where they first occur in the lists, so each would send a node, its sum and its
+first place, in 16 bytes: more than the lists, of 4 bytes an edge, unless a node is in four of a layer's lists. In
+power-law graphs it is in one to three.)
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.group.messages import MOST, narrow
-from lightning_gnnload.sample.hops import HopDrawer, lay_hops, list_columns, pull_lists
+from lightning_gnnload.sample.hops import lay_hops, list_columns, pull_lists
+from lightning_gnnload.sample.layer_apart import LayerApart
 from lightning_gnnload.sample.lists import HopEdges, draw_hop
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ class LayerSampler(Sampler):
               this is for small graphs and large budgets.
             - ``"dsp"``: edges into the destinations, by weight or else uniformly; these alone are kept. A hub takes
               its share of the budget. Reads no more than it draws, so it costs little; by weight, all weights of a
-              layer.
+              layer. With ``edge_weight = w[indices]``, a node ``u`` is drawn by its own weight ``w[u]``.
         replace: draw with replacement; what is drawn repeatedly is there once, and weighs more.
         normalize: scale each destination's weights to add up to 1, as LADIES does. None: with ``"ladies"`` only.
         keep_known: also keep all edges from nodes that are in the batch anyway, at their exact weight, and draw for
@@ -78,8 +77,8 @@ class LayerSampler(Sampler):
             that exclude each other; on sampling, a layer of more than 2**31 edges.
 
     Source: LADIES (NeurIPS'19), algorithm 1; FastGCN (ICLR'18), section 3, as in PaGraph (TPDS'21), section 5.8; DSP
-        (PPoPP'23), section 4.2, unbiased, whose two-stage draw is the same in law. Without replacement the weights
-        are Raj's (JASA 51, 1956), where the papers keep those of draws with replacement, which are then biased.
+        (PPoPP'23), section 4.2, whose two-stage draw is the same in law, biased and not. Without replacement the
+        weights are Raj's (JASA 51, 1956), where the papers keep those of draws with replacement, which are then biased.
 
     Example:
         >>> graph = Graph.from_coo(src=[1, 2, 3, 2, 3], dst=[0, 0, 0, 1, 1])
@@ -173,46 +172,33 @@ class LayerSampler(Sampler):
                 "FastGCN's is for graphs that are small enough to be sampled whole."
             )
         columns = list_columns(self, group)
-        if self.method == "dsp" and paradigm == "push" and "edge_weight" not in columns:
-            return lay_hops(self, group, self._draws_edges(group))
+        names = np.asarray(group.partition.node_ids)
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            budget = self.budgets[hop]
+            if self.method == "dsp" and paradigm == "push" and budget > 0 and len(nodes) > first:
+                # Draws are named by the first seed's id in the whole graph, as they are without parts.
+                layer = LayerApart(
+                    group,
+                    nodes[first:],
+                    budget,
+                    key,
+                    int(names[nodes[0]]),
+                    replace=self.replace,
+                    normalize=self.normalize,
+                    edge_ids=self.edge_ids,
+                    weighted="edge_weight" in columns,
+                )
+                if (drawn := layer.draw()) is not None:
+                    return drawn
             graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
             # A copy, as several threads may lay batches by this sampler at once.
             one = copy(self)
-            one.budgets, one.expand, one._num_drawn = [self.budgets[hop]], "all", first
-            drawn = draw_hop(one, graph, np.arange(len(nodes)), key)
-            return HopEdges(**{**drawn.arrays(), "counts": drawn.counts[first:], "neighbors": new_ids[drawn.neighbors]})
+            one.budgets, one.expand, one._num_drawn = [budget], "all", first
+            edges = draw_hop(one, graph, np.arange(len(nodes)), key)
+            return HopEdges(**{**edges.arrays(), "counts": edges.counts[first:], "neighbors": new_ids[edges.neighbors]})
 
         return lay_hops(self, group, draw)
-
-    def _draws_edges(self, group: SamplingGroup) -> HopDrawer:
-        """Returns the drawer of hops that needs only the lengths of lists, and the edges that it drew from them."""
-        node_ids = np.asarray(group.partition.node_ids)
-        limits = {"neighbors": len(node_ids), "edge_ids": MOST}
-
-        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
-            frontier = nodes[first:]
-            degrees = np.empty(len(frontier), np.int64)
-            for answer in group.ask("degrees", frontier):
-                degrees[answer.places] = answer.numbers("degrees", MOST, len(answer.places))
-            counts, places, weights = ops.draw_layer(
-                degrees,
-                self.budgets[hop],
-                key,
-                # Draws are named by the first seed's id in the whole graph, as they are without parts.
-                int(node_ids[nodes[0]]) if len(nodes) else 0,
-                replace=self.replace,
-                normalize=self.normalize,
-            )
-            settings = {"edge_ids": self.edge_ids}
-            found = {name: np.empty(len(places), np.int64) for name in ("neighbors", *["edge_ids"] * self.edge_ids)}
-            for answer in group.ask("edges", np.repeat(frontier, counts), settings, {"places": narrow(places)}):
-                for name, values in found.items():
-                    values[answer.places] = answer.numbers(name, limits[name], len(answer.places))
-            return HopEdges(counts, found["neighbors"], found.get("edge_ids"), weights)
-
-        return draw
 
     def __repr__(self) -> str:
         settings = "".join(

@@ -214,9 +214,40 @@ def zero_nodes(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[st
 
 @operation
 def degrees(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Tells the lengths of lists."""
+    """Tells the lengths of lists, and, if asked, how far all their weights span."""
     indptr = owned.graph.indptr
-    return {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
+    told = {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
+    if task.about["weighted"]:
+        weights = _weights(owned.graph)[places_of(owned.graph, rows)[1]]
+        told["span"] = np.array([weights.min(initial=np.inf), weights.max(initial=0)])
+    return told
+
+
+@operation
+def lengths(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Tells what lists weigh, as lengths on the line of a layer, and how many of their edges weigh anything."""
+    units = ops.LineUnits(*task.about["units"])
+    found, num_positive = ops.measure_lists(owned.graph.indptr, _weights(owned.graph), rows, units)
+    return {"lengths": narrow(found), "num_positive": np.array([num_positive])}
+
+
+@operation
+def on_line(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Finds edges by their places on the line of a layer.
+
+    Raises:
+        SamplerConfigError: a place beyond its list.
+    """
+    places = task.arrays["places"].astype(np.int64)
+    units = ops.LineUnits(*task.about["units"])
+    found = ops.find_on_line(owned.graph.indptr, _weights(owned.graph), rows, units, places)
+    return {
+        "begins": narrow(found.begins),
+        "lengths": narrow(found.lengths),
+        "weights": found.weights,
+        "wholes": found.wholes,
+        **_edges_at(owned, rows, found.numbers, task.about["edge_ids"]),
+    }
 
 
 @operation
@@ -226,13 +257,23 @@ def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
     Raises:
         SamplerConfigError: a place beyond its list.
     """
-    graph = owned.graph
     places = task.arrays["places"].astype(np.int64)
-    begins = graph.indptr[rows]
-    if len(bad := np.flatnonzero((places < 0) | (places >= graph.indptr[rows + 1] - begins))):
+    lengths = owned.graph.indptr[rows + 1] - owned.graph.indptr[rows]
+    if len(bad := np.flatnonzero((places < 0) | (places >= lengths))):
         raise SamplerConfigError(f"places[{bad[0]}] is {places[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
-    found = {"neighbors": narrow(owned.new_ids[graph.indices[begins + places]], owned.num_nodes)}
-    if task.about["edge_ids"] and graph.origin is not None:
+    return _edges_at(owned, rows, places, task.about["edge_ids"])
+
+
+def _weights(graph: Graph) -> np.ndarray:
+    if (weights := graph.weight_drawn_by) is None:
+        raise SamplerConfigError("edges are to be drawn by weight, but this part has no edge_weight.")
+    return weights
+
+
+def _edges_at(owned: OwnedLists, rows: np.ndarray, places: np.ndarray, edge_ids: bool) -> dict[str, np.ndarray]:
+    graph = owned.graph
+    found = {"neighbors": narrow(owned.new_ids[graph.indices[graph.indptr[rows] + places]], owned.num_nodes)}
+    if edge_ids and graph.origin is not None:
         found["edge_ids"] = narrow(graph.origin.edge_starts[rows] + places)
     return found
 

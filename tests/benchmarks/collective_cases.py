@@ -33,6 +33,7 @@ SAMPLERS: dict[str, Sampler] = {
     "weighted [15, 10, 5]": WeightedNeighborSampler([15, 10, 5]),
     "walks, 3 x (4 walks of 3 steps, 5 nodes)": RandomWalkSampler(weighted=False),
     "layer-wise dsp, [1024, 1024, 1024]": LayerSampler([1024] * 3, "dsp", weighted=False),
+    "layer-wise dsp by weight, [1024, 1024, 1024]": LayerSampler([1024] * 3, "dsp"),
     "layer-wise ladies, [512, 512]": LayerSampler([512] * 2, "ladies", weighted=False),
 }
 PARADIGMS: tuple[Paradigm, ...] = ("push", "pull")

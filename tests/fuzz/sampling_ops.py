@@ -114,6 +114,11 @@ def _links(random: Random) -> Arguments:
     return {"lists": graph.typed_lists, "indices": graph.indices, "edge_type": 0}
 
 
+def _line(random: Random) -> Arguments:
+    weights = WEIGHTS.astype(random.choice([np.float32, np.float64]))
+    return {"indptr": INDPTR, "weights": weights, "rows": np.array([0, 0, 1]), "units": ops.LineUnits(1e30, 6)}
+
+
 def _negatives(random: Random) -> Arguments:
     return _links(random) | {
         "sources": range(2),
@@ -236,6 +241,18 @@ SAMPLING: Ops = {
             "normalize": random.random() < 0.5,
         },
     ),
+    "draw_places": (
+        ops.draw_places,
+        lambda random: {
+            "length": random.choice([1, 10**18]),
+            "num_missing": random.choice([1, 3]),
+            "key": ops.DrawKey(1, 2, 3, 1),
+            "first_seed": 7,
+            "wave": random.choice([0, 5]),
+        },
+    ),
+    "measure_lists": (graph_first(ops.measure_lists), _line),
+    "find_on_line": (graph_first(ops.find_on_line), lambda random: _line(random) | {"places": np.array([0, 2**50, 7])}),
     "importance_tree": (
         graph_first(ops.importance_tree),
         lambda random: graph(random) | {"weights": random.choice([None, WEIGHTS])},

@@ -38,7 +38,7 @@ def test_every_op_is_a_target() -> None:
     others |= {"EdgeTypeIndex", "InducedEdges", "as_integer", "check_visits", "instruction_sets", "use_instruction_set"}
     others |= {"MAX_SHARDS", "SLOT_BITS", "SLOT_BYTES", "EVICTIONS", "MOST_IN_FLIGHT", "watch_map", "unwatch_map"}
     others |= {"MAX_IDS", "NULL", "UNKNOWN", "FoundRows", "NO_TIME", "Bucket", "Records", "SpillLists"}
-    others |= {"ENDS", "GOES_ON", "RESTARTS", "STUCK"}
+    others |= {"LineItems", "LineUnits", "ENDS", "GOES_ON", "RESTARTS", "STUCK"}
     others |= {"DealtSeeds", "MAX_CLOSED_PARTS", "MAX_LINKED_BLOCKS"}
     others |= {"CORRUPT", "Corrupt", "num_corrupt_dst", "MAX_EDGE_TYPES", "MAX_NODES", "WalkRuns"}
     others |= {"EdgeList", "NodesOfType", "Runs", "SplitEdgeList", "SplitEdges", "SplitNodes"}

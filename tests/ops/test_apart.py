@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import ops
-from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Walks
+from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
+from lightning_gnnload.ops import DrawKey, LineUnits, Walks
+from lightning_gnnload.ops.philox import stream_keys
 from tests import oracle
+from tests.oracle.layers import whole_weights
 
 from .graphs import random_graph, random_weights, sampled
 
@@ -108,6 +110,41 @@ def test_layers_equal_those_of_the_whole_graph(budget: int, replace: bool, norma
     np.testing.assert_array_equal(batch.hops[0].edge_weights, weights)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_layer_that_lies_apart_is_one_line(dtype: type) -> None:
+    indptr, indices = random_graph(NUM_NODES, 900, seed=1)
+    weights = random_weights(len(indices), dtype)
+    rows = np.random.default_rng(3).permutation(NUM_NODES)[:60]
+    edges = [range(indptr[row], indptr[row + 1]) for row in rows]
+    layer = [float(weights[edge]) for each in edges for edge in each]
+    units, line = LineUnits(max(layer), len(layer)), iter(whole_weights(layer))
+    lengths, num_positive = ops.measure_lists(indptr, weights, rows, units)
+    assert num_positive == sum(weight > 0 for weight in layer)
+    assert units.num_edges > 100
+    asked: list[tuple[int, int]] = []
+    wanted = []
+    for row, each, length in zip(rows.tolist(), edges, lengths.tolist(), strict=True):
+        begin, of_list = 0, whole_weights([float(weights[edge]) for edge in each])
+        for number in range(len(each)):
+            end = begin + next(line)
+            places = [begin, end - 1] if end > begin else []
+            asked += [(row, place) for place in places]
+            wanted += [(number, begin, end - begin, float(of_list[number]), float(sum(of_list)))] * len(places)
+            begin = end
+        assert begin == length
+    for order in (np.arange(len(asked)), np.random.default_rng(4).permutation(len(asked))):  # lists in one pass, or not
+        rows_asked, places = np.array(asked).T[:, order]
+        found = ops.find_on_line(indptr, weights, rows_asked.copy(), units, places.copy())
+        assert list(zip(*(column.tolist() for column in found), strict=True)) == [wanted[at] for at in order]
+
+
+def test_later_waves_draw_other_places() -> None:
+    draws = oracle.NodeDraws(stream_keys(7, 1)[0], 2, 3, 9)
+    for wave in range(3):
+        places = ops.draw_places(10**18, 10, KEY, 9, wave)
+        assert places.tolist() == [draws.of_wave(wave).below64(j, 10**18) for j in range(10 + 1 + 16)]
+
+
 def test_the_hop_decides_as_well() -> None:
     degrees = np.full(50, 9)
     drawn = [ops.draw_layer(degrees, 20, DrawKey(7, 1, 2, hop), 3)[1].tolist() for hop in (0, 1)]
@@ -140,6 +177,20 @@ def test_the_hop_decides_as_well() -> None:
         (lambda one: ops.draw_layer(one, 0, KEY, 0), SamplerConfigError, "budget"),
         (lambda one: ops.draw_layer(one + 2**32 - 1, -1, KEY, 0), SamplerConfigError, "int32"),
         (lambda one: ops.draw_layer(one, 1, KEY, -1), SamplerConfigError, "first_seed"),
+        (lambda one: ops.draw_places(0, 1, KEY, 0), SamplerConfigError, "length is 0"),
+        (lambda one: ops.measure_lists(one, np.ones(1), one, LineUnits(1, 1)), GraphFormatError, "weights has 1"),
+        (lambda one: ops.measure_lists(one, np.ones(0), one + 1, LineUnits(1, 1)), SeedError, "rows span"),
+        (lambda one: ops.measure_lists(one, np.ones(0), one, LineUnits(np.inf, 1)), SamplerConfigError, "greatest"),
+        (
+            lambda one: ops.measure_lists(np.arange(2), np.array([np.nan]), one[:1], LineUnits(1, 1)),
+            GraphFormatError,
+            "edge_weight holds",
+        ),
+        (
+            lambda one: ops.find_on_line(np.arange(2), np.ones(1), one[:1], LineUnits(1, 1), one[:1] + 2**62),
+            SamplerConfigError,
+            r"places\[0\] is 4611686018427387904, beyond",
+        ),
     ],
 )
 def test_what_does_not_fit(call, error, message: str) -> None:

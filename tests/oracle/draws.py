@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
 from lightning_gnnload.ops.dispatch import DrawKey
 from lightning_gnnload.ops.philox import philox, stream_keys, uint32
+
+WAVE_TAG = 0x77617665  # "wave", in ASCII
 
 
 class NodeDraws:
@@ -46,6 +49,14 @@ class NodeDraws:
             if product % 2**64 >= 2**64 % bound:
                 return product >> 64
             attempt += 1
+
+    def of_wave(self, wave: int) -> NodeDraws:
+        """The draws of a wave: of the first one these, of each later one those under a key of its own."""
+        if wave == 0:
+            return self
+        other = copy(self)
+        other._key = philox(uint32(wave, 0, 0, WAVE_TAG), self._key)[:2]
+        return other
 
 
 class BatchDraws:

@@ -66,13 +66,29 @@ def list_weights(edges: Sequence[int], weights: np.ndarray | None) -> list[int]:
     return [1] * len(edges) if weights is None else whole_weights([float(weights[edge]) for edge in edges])
 
 
-def draw_items(line: Mapping[int, int], budget: int, replace: bool, draws: NodeDraws) -> dict[int, float]:
-    """The factor of each item that is drawn from a line of items, given their importances."""
+def draw_items(
+    line: Mapping[int, int], budget: int, replace: bool, draws: NodeDraws, in_waves: bool = False
+) -> dict[int, float]:
+    """The factor of each item that is drawn from a line of items, given their importances: without replacement, items
+    are taken off the line at once, or after each wave of draws."""
     line = {item: importance for item, importance in line.items() if importance > 0}
     if takes_all(budget, len(line), replace):
         return dict.fromkeys(line, 1.0)
     factors: dict[int, float] = {}
     left = sum(line.values())
+    if in_waves and not replace:
+        wave = 0
+        while len(factors) < budget and line:
+            length, of_wave = left, draws.of_wave(wave)
+            missing = budget - len(factors)
+            for j in range(missing + missing // 8 + 16):
+                item = item_at(line, of_wave.below64(j, length))
+                if item not in factors and len(factors) < budget:
+                    factors[item] = (float(left) / float(line[item]) + float(budget - 1 - len(factors))) / float(budget)
+                    left -= line[item]
+            line = {item: importance for item, importance in line.items() if item not in factors}
+            wave += 1
+        return factors
     for j in range(budget if line else 0):
         item = item_at(line, draws.below64(j, left))
         if replace:
@@ -95,9 +111,10 @@ def item_at(line: Mapping[int, int], place: int) -> int:
 def draw_edges(
     edges: Sequence[int], budget: int, replace: bool, draws: NodeDraws, weights: np.ndarray | None = None
 ) -> dict[int, float]:
-    """The factor of each edge that is drawn from these: by weight, or uniformly where they have none or equal ones."""
-    if weights is not None and (len(set(weights[edges])) > 1 or not any(weights[edges])):
-        return draw_items(dict(zip(edges, list_weights(edges, weights), strict=True)), budget, replace, draws)
+    """The factor of each edge that is drawn from these: by weight, or uniformly where they have none."""
+    if weights is not None:
+        counts = dict(zip(edges, list_weights(edges, weights), strict=True))
+        return draw_items(counts, budget, replace, draws, in_waves=True)
     if takes_all(budget, len(edges), replace):
         return dict.fromkeys(edges, 1.0)
     factors: dict[int, float] = {}
@@ -151,9 +168,12 @@ def sample_layers(
             num_expanded = 0
         known = list(local)
         rows = [range(int(indptr[node]), int(indptr[node + 1])) for node in known[num_expanded:]]
-        draws = NodeDraws(draw_key, key.step, key.hop + hop, first_seed)
+        draws, counted_by = NodeDraws(draw_key, key.step, key.hop + hop, first_seed), weights
         if method == "dsp":
-            of_edge = draw_edges([edge for row in rows for edge in row], budget, replace, draws, weights)
+            edges = [edge for row in rows for edge in row]
+            if weights is not None and len(set(weights[edges])) == 1 and all(weights[edges] > 0):
+                counted_by = None  # edges of one weight count as if they had none
+            of_edge = draw_edges(edges, budget, replace, draws, counted_by)
         else:
             if method == "ladies":
                 line = dict.fromkeys(known, 0)
@@ -171,7 +191,7 @@ def sample_layers(
                 of_node.update(dict.fromkeys(known, 1.0))
             of_edge = {edge: of_node[node] for row in rows for edge in row if (node := int(indices[edge])) in of_node}
         for row in rows:
-            counts = list_weights(row, weights)
+            counts = list_weights(row, counted_by)
             counted = zip(row, counts, strict=True)
             kept = {edge: of_edge[edge] * float(count) for edge, count in counted if count and edge in of_edge}
             divisor = add_up(kept.values()) if normalize else float(sum(counts))

@@ -1,5 +1,5 @@
 // Kernels for lists that lie apart: hops whose neighbours somebody else chose, walks that are taken
-// step by step, visits that are ranked afterwards, and layers that are drawn by their degrees.
+// step by step, visits that are ranked afterwards, and layers that are drawn by their degrees or weights.
 #include <map>
 
 #include "collective/add_hop.h"
@@ -8,6 +8,7 @@
 #include "draw_layer/draw_layer.h"
 #include "fuzz/graphs.h"
 #include "fuzz/sampling.h"
+#include "layer_line/layer_line.h"
 #include "random_walk/random_walk.h"
 
 namespace lg::fuzz {
@@ -172,6 +173,45 @@ LG_FUZZ_TARGET(draw_layer) {
       expect(e == edges.indptr[size_t(i)] || edges.ids[size_t(e) - 1] < edges.ids[size_t(e)],
              "places do not ascend at edge ", e);
     }
+  }
+}
+
+// Each place of a list is found on the edge that has it, whatever others say of the layer's weights.
+LG_FUZZ_TARGET(layer_line) {
+  const Graph<int32_t> graph = random_graph<int32_t>(choose);
+  if (graph.num_nodes() == 0) return;
+  Exact<double> weights(graph.indices.size());
+  for (int64_t e = 0; e < weights.size(); ++e) weights[e] = std::abs(random_weight<double>(choose));
+  Exact<int64_t> rows(choose.size(20)), lengths(rows.size());
+  for (int64_t i = 0; i < rows.size(); ++i) rows[i] = choose.size(graph.num_nodes() - 1);
+  double greatest = std::abs(random_weight<double>(choose));
+  int64_t num_edges = choose.size(1000);
+  const bool sound = choose.flag();
+  if (sound) {
+    for (int64_t e = 0; e < weights.size(); ++e) greatest = std::max(greatest, weights[e]);
+    num_edges = std::max(num_edges, weights.size());
+  }
+  const LineUnits units{greatest, num_edges};
+  LineLists lists{graph.indptr.data(), {nullptr, weights.data()}, rows.data(), rows.size()};
+  measure_lists(lists, units, lengths.data());
+  Exact<int64_t> places(rows.size());
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    if (sound && lengths[i] == 0) return;
+    places[i] = sound ? int64_t(choose.wide() % uint64_t(lengths[i])) : int64_t(choose.wide() >> 1);
+  }
+  Exact<int64_t> numbers(rows.size()), begins(rows.size()), own(rows.size());
+  Exact<double> parts(rows.size()), wholes(rows.size());
+  const Outcome outcome = outcome_of([&] {
+    find_on_line(lists, units, places.data(),
+                 {numbers.data(), begins.data(), own.data(), parts.data(), wholes.data()});
+  });
+  if (!sound) return;
+  expect(outcome == Outcome::kDone, "places of lists are refused: ", outcome);
+  for (int64_t i = 0; i < rows.size(); ++i) {
+    const int64_t degree = graph.indptr[rows[i] + 1] - graph.indptr[rows[i]];
+    expect(in_range(numbers[i], degree), "edge ", numbers[i], " of ", degree);
+    expect(begins[i] <= places[i] && places[i] < begins[i] + own[i], "place ", places[i]);
+    expect(parts[i] > 0 && parts[i] <= wholes[i], "a part of ", parts[i], " in ", wholes[i]);
   }
 }
 

@@ -90,8 +90,8 @@ LG_FUZZ_TARGET(dynamic_cache) {
   const int64_t row_bytes =
       choose.flag() ? choose.one_of<int64_t>({0, 1, 4, 8, 64}) : choose.size(200);
   const Eviction& eviction = kEvictions[choose.below(int64_t(std::size(kEvictions)))];
-  DynamicCache cache(num_nodes, num_slots, row_bytes, eviction);
-  DynamicCache simulated(num_nodes, num_slots, 0, eviction);
+  DynamicCache cache({num_nodes, num_slots, row_bytes, eviction});
+  DynamicCache simulated({num_nodes, num_slots, 0, eviction});
   for (int64_t batches = choose.size(12); batches > 0; --batches) {
     request_batch(choose, cache, num_nodes, num_slots, row_bytes);
     Exact<int64_t> ids(num_nodes == 0 ? 0 : choose.size(60));

@@ -108,7 +108,7 @@ class DevicePlace(Place[DeviceFeatures]):
         location = device.empty(store.shape[0], torch.int32).fill_(-1)
         return StaticFeatures(device, store, location, Shards())
 
-    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str) -> DeviceFeatures:
+    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool) -> DeviceFeatures:
         return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
 
     def ranked(

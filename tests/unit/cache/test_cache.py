@@ -165,7 +165,8 @@ def test_room_for_no_row_is_an_error(settings: dict) -> None:
         ({"policy": "clairvoyant", "window": 0}, "window"),
         ({"policy": "presample", "window": 3}, "window=3 is for policy='clairvoyant'"),
         ({"policy": "fifo", "window": 3}, "window=3 is for policy='clairvoyant'"),
-        ({"policy": "fifo", "share": "partitioned"}, "each rank has its own"),
+        ({"policy": "belady", "share": "partitioned"}, "each rank looks ahead for itself"),
+        ({"policy": "fifo", "share": "partitioned", "device": "cuda"}, "machine.s memory alone"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(settings: dict, message: str) -> None:

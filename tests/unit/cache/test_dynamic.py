@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
-from contextlib import closing
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -11,16 +15,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload import DiskFeatureStore, FeatureStore, MemoryFeatureStore, save_features
-from lightning_gnnload.cache.dynamic import DynamicCache
+from lightning_gnnload import DiskFeatureStore, FeatureStore, MemoryFeatureStore, ops, save_features
+from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.dynamic import DynamicCache, SharedSlots
+from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import Reads, TierReads, bytes_of
+from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
 from lightning_gnnload.ops import EVICTIONS
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from tests.oracle import CACHE_MODELS
-from tests.unit.toy import content, toy_data, toy_source
+from tests.unit.cache.ranks import together
+from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
 NUM_NODES, WIDTH = 60, 5
 
@@ -189,3 +197,92 @@ def test_two_levels_in_front_of_a_disk(tmp_path):
             assert torch.equal(out, rows_of()[ids])
     assert rows["disk"] == NUM_NODES
     assert rows["cache"] == 3 * 5
+
+
+def opened_together(count: int, policy: str, table: torch.Tensor, ratio: float) -> list[DynamicCache]:
+    settings = FeatureCache(policy, ratio=ratio, share="partitioned")
+    workload = toy_workload(toy_data(len(table)))
+    return together(
+        count,
+        lambda member: settings.open(MemoryFeatureStore(table), workload, membership=member, progress=False),
+    )
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_ranks_fill_one_cache_that_all_hit(eviction):
+    table = torch.arange(300.0).repeat_interleave(4).view(300, 4)
+    caches, model, rng = opened_together(3, eviction, table, 0.2), CACHE_MODELS[eviction](60), np.random.default_rng(0)
+    for turn in range(60):
+        ids, out = torch.from_numpy((300 * rng.random(40) ** 3).astype(np.int64)), torch.empty(40, 4)
+        hits = model.visit(ids.tolist())  # of all ranks' batches, as if one had gathered them
+        reads = caches[turn % 3].gather(ids, out)
+        assert torch.equal(out, table[ids])
+        assert reads[0].rows == sum(node in hits for node in ids.tolist())
+    for cache in caches:
+        assert set(np.flatnonzero(cache._cache.contains(np.arange(300))).tolist()) == model.nodes
+        cache.close()
+
+
+WIDE = torch.arange(400).repeat_interleave(256).view(400, 256)
+
+
+@contextmanager
+def sharing_processes(count: int, eviction: str) -> Iterator[list[tuple[DynamicCache, np.ndarray]]]:
+    """A cache for each of some processes, which are forked in here, and the memory that they share."""
+    store = MemoryFeatureStore(WIDE)
+    file = MemoryFile.create("test", ops.DynamicCache.block_bytes(400, 40, store.row_bytes, eviction), open_to_all=True)
+    locks = [SharedLock.create()]
+    locks += [SharedLock(os.dup(locks[0].fd)) for _ in range(count - 1)]
+    yield [(DynamicCache(store, 40, eviction, slots=SharedSlots(file.array, lock)), file.array) for lock in locks]
+    for lock in locks:
+        lock.close()
+    file.close()
+
+
+def gather_wide(cache: DynamicCache, seed: int, num_batches: int) -> bool:
+    """Gathers at random; whether all rows were right."""
+    rng, out = np.random.default_rng(seed), torch.empty(100, 256, dtype=torch.int64)
+    for _ in range(num_batches):
+        ids = torch.from_numpy((400 * rng.random(100) ** 3).astype(np.int64))
+        cache.gather(ids, out)
+        if not torch.equal(out, WIDE[ids]):
+            return False
+    return True
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_processes_at_once(eviction):
+    """A slot that changed while another process read it would give a wrong row."""
+    with sharing_processes(3, eviction) as ((mine, _), *others):
+        children = []
+        for seed, (cache, _) in enumerate(others):
+            if (child := os.fork()) == 0:
+                os._exit(0 if gather_wide(cache, seed, 150) else 1)
+            children.append(child)
+        assert gather_wide(mine, 9, 150)
+        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+
+
+@pytest.mark.parametrize("eviction", EVICTIONS)
+def test_killed_amid_an_admission_it_locks_nobody_out_and_leaves_no_wrong_row(eviction):
+    with sharing_processes(2, eviction) as ((mine, _), (theirs, memory)):
+
+        def kill_myself(*_: object) -> None:
+            memory[:] = 255  # rows and tables alike
+            memory[:8] = 0  # as an admission begins: kernels/dynamic_cache/dynamic_cache.h
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        if (child := os.fork()) == 0:
+            gather_wide(theirs, 0, 3)
+            theirs._cache.admit = kill_myself  # called with the lock held
+            gather_wide(theirs, 1, 1)
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+        assert gather_wide(mine, 2, 5)
+        assert mine.gather(torch.arange(10), torch.empty(10, 256, dtype=torch.int64))[0].rows > 0
+        for turn in range(4):
+            if (child := os.fork()) == 0:
+                gather_wide(theirs, turn, 10**6)
+            time.sleep(0.02 + 0.005 * turn)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            assert gather_wide(mine, turn, 20)

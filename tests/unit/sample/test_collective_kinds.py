@@ -67,6 +67,23 @@ def test_batches_by_weight_equal_the_whole_graphs(sampler: Sampler, paradigm: st
     assert_equal_batches(sampler, WEIGHTED, PARTS, SEEDS, paradigm)
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_edges_drawn_by_weight_move_what_is_drawn(replace: bool) -> None:
+    # Weights over 20 orders of magnitude: most draws of a round hit what is drawn already, so there are many rounds.
+    weights = 10.0 ** np.random.default_rng(1).integers(-10, 10, GRAPH.num_edges)
+    graph = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_weight=weights)
+    sampler = LayerSampler([12, 12], "dsp", replace=replace, edge_ids=True)
+
+    def work(colleagues: SamplingGroup) -> tuple[Any, dict[str, int]]:
+        batch = content(CollectiveSampler(sampler, colleagues).sample(None, SEEDS, 1, 2))
+        return batch, {name: traffic.num_nodes for name, traffic in colleagues.traffic.items()}
+
+    for batch, asked in over_parts(disjoint(graph, PARTS, 3), work):
+        assert batch == content(sampler.sample(graph, SEEDS, 1, 2))
+        assert asked.keys() == {"degrees", "lengths", "on_line"}
+        assert asked["on_line"] == 24 if replace else 2 * 29 < asked["on_line"] < 400
+
+
 @pytest.mark.parametrize("paradigm", ["push", "pull"])
 @pytest.mark.parametrize("sampler", LAYERS + WALKS + SCOPES, ids=str)
 def test_batches_equal_the_whole_graphs(sampler: Sampler, paradigm: str) -> None:
