@@ -81,16 +81,14 @@ def _examine(options: argparse.Namespace, workload: Workload, console: Console) 
     what = f"{workload.graph!r}, {workload.sampler!r}, steps of {workload.batch_size * options.trainers} seeds"
     cache = f"{options.policy} cache of {100 * options.ratio:.3g} % of the rows"
     _say(console, shuffled, near, tried[1 + numbers.index(chosen)] if chosen else shuffled if choice else None, cache)
-    if choice is not None:
-        console.print(f"order='proximity': {choice}", markup=False, highlight=False, soft_wrap=True)
-    else:
-        console.print("order='proximity' chooses by integer labels [N] of nodes, which are not there; give a number.")
+    told = choice or "it chooses by integer labels [N] of nodes, which are not there; give a number."
+    console.print(f"order='proximity': {told}", markup=False, highlight=False, soft_wrap=True)
     written = {"what": what, "ratio": options.ratio, "policy": options.policy, "steps": steps, "chosen": chosen}
     written |= {"orders": [asdict(each) for each in tried], "choice": None if choice is None else asdict(choice)}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "order.json").write_text(json.dumps(written, indent=1) + "\n")
     draw_orders(shuffled, near, chosen, f"{what}; a {cache}.", options.out / "order.png")
-    console.print(f"Written: {options.out / 'order.json'}, {options.out / 'order.png'}", markup=False)
+    console.print(f"Written: {options.out / 'order.json'}, {options.out / 'order.png'}", markup=False, soft_wrap=True)
     return 0
 
 
