@@ -54,6 +54,7 @@ from .data.userids import UserIds as UserIds
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
 from .ingest.dataset import Tables as Tables
+from .ingest.edge_list_file import EdgeListFile as EdgeListFile
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE
