@@ -28,6 +28,7 @@ from .data.datasets import GraphBolt as GraphBolt
 from .data.datasets import GraphFolder as GraphFolder
 from .data.datasets import LinkSplit as LinkSplit
 from .data.datasets import Purchases as Purchases
+from .data.datasets import Reddit as Reddit
 from .data.datasets import RelBench as RelBench
 from .data.datasets import Synthetic as Synthetic
 from .data.features import FeatureStore as FeatureStore

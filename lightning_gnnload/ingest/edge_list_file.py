@@ -39,7 +39,7 @@ class EdgeListFile(StoredDataset):
     bounded, whatever the number of edges, which go through a file beside the folder. The graph is built again when the
     settings have changed, or the size or time of the file.
 
-    Such graphs have no features and labels. For measurements, random ones can be made up, as GNNLab and DSP do.
+    Such graphs have no features and labels. For measurements, random ones can be made up, as GNNLab does.
 
     Args:
         path: of the file.
@@ -58,11 +58,11 @@ class EdgeListFile(StoredDataset):
         MissingExtraError: on ``prepare``: duckdb or pyarrow is not installed.
 
     Source: SNAP (snap.stanford.edu/data), for the format; GNNLab (EuroSys'22), section 7.1, for random features and
-    labels, and one node in a hundred to train on.
+    labels.
 
     Example:
-        >>> EdgeListFile("com-friendster.ungraph.txt.gz", "graphs", undirected=True).folder.as_posix()
-        'graphs/com-friendster.ungraph-0f3e8d9ef7a7'
+        >>> EdgeListFile("com-friendster.ungraph.txt.gz", "graphs", undirected=True)
+        EdgeListFile('com-friendster.ungraph.txt.gz')
     """
 
     path: str | Path
@@ -102,7 +102,7 @@ class EdgeListFile(StoredDataset):
     @property
     def _described(self) -> dict[str, Any]:
         chosen = {name: value for name, value in asdict(self).items() if name not in ("path", "root", "memory")}
-        return {"dataset": "edge list", "recipe": 1, "path": str(self.path), **chosen}
+        return {"dataset": "edge list", "recipe": 1, "path": str(Path(self.path).absolute()), **chosen}
 
     @property
     def folder(self) -> Path:
