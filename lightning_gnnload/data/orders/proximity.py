@@ -90,7 +90,7 @@ class ProximityOrder(SeedOrder):
         return self.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drops the bound order: other processes get the settings, and make sequences themselves if they need them."""
+        """Drops the bound order: other processes get the settings, and search themselves if they need to."""
         return {**self.__dict__, "_bound": None}
 
 

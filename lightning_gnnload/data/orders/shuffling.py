@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeGuard
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ def count(sequences: int) -> str:
     return f"{sequences} sequence{'s' * (sequences > 1)}"
 
 
-def are_classes(labels: torch.Tensor | None) -> bool:
+def are_classes(labels: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
     """Tells whether labels can be chosen by: integers ``[N]``."""
     return labels is not None and labels.ndim == 1 and not (labels.is_floating_point() or labels.is_complex())
 

@@ -10,6 +10,7 @@ from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -94,17 +95,22 @@ def _examine(options: argparse.Namespace, workload: Workload, console: Console) 
 
 def _choice(workload: Workload) -> Choice | None:
     """Chooses as ``order="proximity"`` does; None where it cannot."""
-    if workload.table is not None or workload.labels is None or not are_classes(workload.labels):
+    if (labels := _classes(workload)) is None:
         return None
     with progress("Choosing", None):
         return choose_sequences(
             workload.graph,
             breadth_first_ring(workload.graph, workload.seeds, workload.seed),
             workload.seeds,
-            workload.labels,
+            labels,
             seed=workload.seed,
             global_batch_size=workload.batch_size * workload.num_ranks,
         )
+
+
+def _classes(workload: Workload) -> torch.Tensor | None:
+    """Returns the labels of nodes, if seeds are nodes, and the labels integers ``[N]``."""
+    return workload.labels if workload.table is None and are_classes(workload.labels) else None
 
 
 def _tried(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:
@@ -118,16 +124,11 @@ def _tried(workload: Workload, sequences: int | None, steps: int, options: argpa
         options.ratio,
         options.policy,
     )
-    if workload.table is not None or workload.labels is None or not are_classes(workload.labels):
+    if (labels := _classes(workload)) is None:
         return Tried(sequences, counted, None)
     size = workload.batch_size * workload.num_ranks
-    distance = mean_distance(
-        order.bind(workload.graph, workload.labels, size),
-        workload.seeds,
-        workload.labels,
-        seed=workload.seed,
-        global_batch_size=size,
-    )
+    order = order.bind(workload.graph, labels, size)
+    distance = mean_distance(order, workload.seeds, labels, seed=workload.seed, global_batch_size=size)
     return Tried(sequences, counted, distance)
 
 
