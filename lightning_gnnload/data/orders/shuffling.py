@@ -21,6 +21,9 @@ MOST_EXCESS = 0.03
 """The excess of :func:`label_distance` over a shuffle's that is allowed; docs/guides/order.md has what it costs."""
 LEAST_SAVED = 0.05
 """The share of a cache's misses that an order has to save, or seeds are shuffled."""
+LEAST_JUDGED = 1024
+"""Labels are compared over so many seeds at least, or a 32nd of an epoch: where small steps follow each other with
+nearly the same labels, a model learns less, mixed as the labels of each step may be."""
 _JUDGED_EPOCHS = range(4)  # one epoch's cuts can be lucky
 
 
@@ -46,9 +49,7 @@ class Choice:
         return self.sequences if self.saved >= LEAST_SAVED else None
 
     def __str__(self) -> str:
-        mixed = (
-            f"labels of a mini-batch lie {self.distance:.2g} from those of all seeds, a shuffle's {self.shuffled:.2g}"
-        )
+        mixed = f"labels of a step lie {self.distance:.2g} from those of all seeds, a shuffle's {self.shuffled:.2g}"
         if self.sequences is None:
             return f"no number of sequences mixes labels nearly as a shuffle does: the {mixed}. Seeds are shuffled."
         cache = f"a cache of {CACHE_RATIO:.0%} of the rows misses {max(self.saved, 0):.0%} fewer than under a shuffle"
@@ -102,7 +103,7 @@ def label_distance(labels: np.ndarray, global_batch_size: int) -> float:
 def mean_distance(
     order: SeedOrder, seeds: np.ndarray, labels: torch.Tensor, *, seed: int, global_batch_size: int
 ) -> float:
-    """Returns :func:`label_distance`, mean over the first epochs.
+    """Returns :func:`label_distance` over steps, or :data:`LEAST_JUDGED` seeds, mean over the first epochs.
 
     Args:
         order: bound to its graph.
@@ -112,7 +113,8 @@ def mean_distance(
         global_batch_size: seeds of a step.
     """
     ordered = (order.order(seeds, seed=seed, epoch=epoch) for epoch in _JUDGED_EPOCHS)
-    distances = [label_distance(labels[tensor_view(ids)].numpy(), global_batch_size) for ids in ordered]
+    size = max(global_batch_size, min(LEAST_JUDGED, len(seeds) // 32))
+    distances = [label_distance(labels[tensor_view(ids)].numpy(), size) for ids in ordered]
     return sum(distances) / len(distances)
 
 
