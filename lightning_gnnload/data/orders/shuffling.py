@@ -23,7 +23,7 @@ LEAST_SAVED = 0.05
 """The share of a cache's misses that an order has to save, or seeds are shuffled."""
 LEAST_JUDGED = 1024
 """Labels are compared over so many seeds at least, or a 32nd of an epoch: where small steps follow each other with
-nearly the same labels, a model learns less, mixed as the labels of each step may be."""
+nearly the same labels, a model learns less, however mixed those of each step are."""
 _JUDGED_EPOCHS = range(4)  # one epoch's cuts can be lucky
 
 
