@@ -28,6 +28,7 @@ from .data.datasets import GraphBolt as GraphBolt
 from .data.datasets import GraphFolder as GraphFolder
 from .data.datasets import LinkSplit as LinkSplit
 from .data.datasets import Purchases as Purchases
+from .data.datasets import Reddit as Reddit
 from .data.datasets import RelBench as RelBench
 from .data.datasets import Synthetic as Synthetic
 from .data.features import FeatureStore as FeatureStore
@@ -54,6 +55,7 @@ from .data.userids import UserIds as UserIds
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
 from .ingest.dataset import Tables as Tables
+from .ingest.edge_list_file import EdgeListFile as EdgeListFile
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE

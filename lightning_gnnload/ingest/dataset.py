@@ -69,7 +69,7 @@ class Tables(StoredDataset):
     @property
     def settings(self) -> dict[str, Any]:
         """A digest of the description, and of the sizes and times of the files that it names."""
-        described = repr(self.spec), sorted(map(_state, _files(self.spec, self.home)))
+        described = repr(self.spec), sorted(map(file_state, _files(self.spec, self.home)))
         return {"built_from": "tables", "state": hashlib.sha256(json.dumps(described).encode()).hexdigest()}
 
     def write(self, settings: dict[str, Any]) -> None:
@@ -93,7 +93,8 @@ def _files(spec: GraphSpec, home: Path) -> Iterator[str]:
                 yield from (file for path in paths for file in matching_files(str(path), home))
 
 
-def _state(file: str) -> tuple[str, int, int]:
+def file_state(file: str) -> tuple[str, int, int]:
+    """Returns a file's path, size and time of the last change in nanoseconds; -1 where it is not there."""
     try:
         found = os.stat(file)
     except OSError:

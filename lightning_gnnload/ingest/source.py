@@ -108,12 +108,13 @@ class Source:
     """A table to read: files of Parquet, CSV or Arrow, what an SQL query gives, or a table in memory.
 
     Its rows have an order, which all readings share: that of files by name, of rows in them. What a query gives is
-    kept aside once, as a join gives other orders each time.
+    kept aside once, as a join gives other orders each time; but not where it starts with ``from``, which is for what
+    gives the same order each time, as ``from read_csv(...)`` does.
 
     Args:
         con: of :func:`connect`.
-        table: a path, a glob, a list of them, a text that starts with ``select`` or ``with``, or a table of pandas,
-            polars or pyarrow.
+        table: a path, a glob, a list of them, a text that starts with ``select``, ``with`` or ``from``, or a table of
+            pandas, polars or pyarrow.
         where: it stands in graph.yaml, for errors: ``"nodes.user"``.
         home: the folder that paths count from.
         keys: columns that hold ids. CSV says no types, so that they are read as text there: ``007`` stays so.
@@ -313,6 +314,8 @@ class Source:
 
     def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
         if is_query(table):
+            if re.match(r"\s*from\b", table, re.IGNORECASE):
+                return f"({table.strip().rstrip(';')})"
             self.con.execute(f"create temp {'view' if peek else 'table'} {self._name} as {table.strip().rstrip(';')}")
             return self._name
         if not isinstance(table, (str, Path, list, tuple)):
@@ -412,7 +415,7 @@ class Source:
 
 def is_query(table: Any) -> bool:
     """Returns whether a table is what an SQL query gives."""
-    return isinstance(table, str) and re.match(r"\s*(select|with)\b", table, re.IGNORECASE) is not None
+    return isinstance(table, str) and re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE) is not None
 
 
 def matching_files(path: str, home: Path) -> list[str]:

@@ -74,7 +74,6 @@ from .neighbors import fanout_table as fanout_table
 from .neighbors import sample_neighbors as sample_neighbors
 from .neighbors import sample_typed_neighbors as sample_typed_neighbors
 from .orders import breadth_first as breadth_first
-from .orders import round_robin as round_robin
 from .parts import MAX_CLOSED_PARTS as MAX_CLOSED_PARTS
 from .parts import spread_parts as spread_parts
 from .quantized import gather_quantized as gather_quantized

@@ -1,6 +1,6 @@
-"""Orders of seeds by proximity: breadth-first sequences, and one order of several.
+"""Breadth-first orders of seeds.
 
-Shapes: N graph nodes, E edges, S seeds, K sequences.
+Shapes: N graph nodes, E edges, S seeds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphFormatError, SeedError
-from .checks import as_integer, check_array, check_graph, check_kind
+from .checks import as_integer, check_array, check_graph
 from .dispatch import kernels
 
 # Positions among the seeds are int32.
@@ -77,37 +77,3 @@ def _check_same_size(indptr: np.ndarray, indices: np.ndarray, reversed_indptr: A
             f"has {len(indptr) - 1} and {len(indices)}: both must be the same graph."
         )
     check_graph(reversed_indptr, reversed_indices)
-
-
-def round_robin(sequences: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
-    """Merges several sequences into one order: each in turn gives its next seed that none has given.
-
-    Args:
-        sequences: K >= 1 permutations of the positions 0 to S - 1, int32 ``[S]`` each.
-        starts: int64 ``[K]``, where each sequence begins; after its end it goes on at 0.
-
-    Returns:
-        int32 ``[S]``, each position once; the i-th is of sequence ``i % K``.
-
-    Raises:
-        SeedError: a sequence that is no permutation, or a start outside it.
-
-    Example:
-        >>> forth, back = np.arange(6, dtype=np.int32), np.arange(6, dtype=np.int32)[::-1].copy()
-        >>> round_robin([forth, back], np.array([1, 0])).tolist()
-        [1, 5, 2, 4, 3, 0]
-    """
-    check_array("starts", starts, (np.int64,), 1, SeedError)
-    check_kind("sequences", sequences, list)
-    if not sequences or len(sequences) != len(starts):
-        raise SeedError(f"there are {len(sequences)} sequences and {len(starts)} starts: give one or more, of each.")
-    for number, sequence in enumerate(sequences):
-        check_array(f"sequences[{number}]", sequence, (np.int32,), 1, SeedError)
-        if len(sequence) != len(sequences[0]):
-            raise SeedError(
-                f"sequences[{number}] has {len(sequence)} seeds, but sequences[0] has {len(sequences[0])}: each must "
-                "hold every seed once."
-            )
-    order = np.empty(len(sequences[0]), np.int32)
-    kernels.round_robin(sequences, starts, order)
-    return order

@@ -11,7 +11,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import Shuffled
-from lightning_gnnload.data.orders.sequences import breadth_first_sequences
+from lightning_gnnload.data.orders.sequences import breadth_first_ring
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.ops.dealing import MOST_PARTS, MOST_WEIGHT
 from lightning_gnnload.partition.balance import share_sizes
@@ -136,5 +136,5 @@ class SelfReliant(Partitioner):
             degrees = graph.indptr[seeds + 1] - graph.indptr[seeds]
             return seeds[np.argsort(-degrees, kind="stable")]
         if self.stream == "proximity" and len(seeds):
-            return seeds[next(breadth_first_sequences(graph, seeds, seed))]
+            return seeds[breadth_first_ring(graph, seeds, seed)]
         return seeds

@@ -60,9 +60,9 @@ def graphs(num_nodes: int) -> dict[str, StoredDataset]:
 
 
 def orders(sequences: Sequence[int]) -> dict[str, SeedOrder]:
-    """By title, shuffled first."""
+    """By title, shuffled first, then the default one by proximity."""
     near = {f"proximity-aware, {count(each, 'sequence')}": ProximityOrder(sequences=each) for each in sequences}
-    return {"shuffled": Shuffled(), **near}
+    return {"shuffled": Shuffled(), "proximity-aware": ProximityOrder(), **near}
 
 
 class Trace:

@@ -240,10 +240,6 @@ DATA: Ops = {
             graph(random) | {"position": np.array([1, -1, 0, -1], np.int32), "roots": np.array([3, 0]), "num_seeds": 2}
         ),
     ),
-    "round_robin": (
-        ops.round_robin,
-        lambda random: {"sequences": [np.array([0, 2, 1], np.int32)] * 2, "starts": np.array([2, 0])},
-    ),
     "spread_parts": (
         graph_first(ops.spread_parts),
         lambda random: (

@@ -1,12 +1,12 @@
-"""Breadth-first sequences of seeds, and one order of several."""
+"""Breadth-first orders of seeds."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from lightning_gnnload.errors import GnnLoadError, GraphFormatError, SeedError
-from lightning_gnnload.ops import breadth_first, coo_to_csc, round_robin
+from lightning_gnnload.errors import GraphFormatError, SeedError
+from lightning_gnnload.ops import breadth_first, coo_to_csc
 from tests import oracle
 
 
@@ -81,33 +81,3 @@ def test_wrong_arguments_of_a_search():
         breadth_first(indptr, indices, position, roots, 2, indptr)
     with pytest.raises(GraphFormatError, match=r"indptr\[-1\] is 1"):
         breadth_first(indptr, indices, position, roots, 2, np.array([0, 0, 1]), indices)
-
-
-def test_taking_turns_equals_the_oracle():
-    rng = np.random.default_rng(1)
-    for num_seeds in (1, 2, 7, 300):
-        for num_sequences in (1, 2, 5, 400):
-            sequences = [rng.permutation(num_seeds).astype(np.int32) for _ in range(num_sequences)]
-            starts = rng.integers(0, num_seeds, num_sequences)
-            order = round_robin(sequences, starts)
-            np.testing.assert_array_equal(order, oracle.round_robin(sequences, starts))
-            assert sorted(order) == list(range(num_seeds))
-
-
-def test_wrong_arguments_of_turns():
-    sequence = np.arange(3, dtype=np.int32)
-    for start in (-1, 3, 2**40):
-        with pytest.raises(SeedError, match=rf"starts\[0\] is {start}, but there are 3 seeds"):
-            round_robin([sequence], np.array([start]))
-    for bad in (-1, 3, 2**31 - 1):
-        with pytest.raises(SeedError, match=f"holds position {bad}, but there are 3 seeds"):
-            round_robin([sequence, np.array([0, 1, bad], np.int32)], np.array([0, 2]))
-    with pytest.raises(SeedError, match="does not hold every seed"):
-        round_robin([np.array([1, 1, 2], np.int32)], np.array([0]))
-    with pytest.raises(SeedError, match="0 sequences and 0 starts"):
-        round_robin([], np.array([], np.int64))
-    with pytest.raises(SeedError, match=r"sequences\[1\] has 2 seeds, but sequences\[0\] has 3"):
-        round_robin([sequence, sequence[:2]], np.array([0, 0]))
-    with pytest.raises(GnnLoadError, match="not contiguous"):
-        round_robin([sequence[::-1]], np.array([0]))
-    assert round_robin([sequence[:0]], np.array([5])).size == 0

@@ -14,7 +14,7 @@ from .labor import sample_labor, source_draw
 from .layers import LayerHop, importance_tree, sample_layers
 from .negatives import Edge, draw_negatives, is_known
 from .neighbors import Hop, add_hop, expand_hops, sample_neighbors, sample_positions
-from .orders import breadth_first, round_robin
+from .orders import breadth_first
 from .parts import spread_parts
 from .shadow import induced_edges, sample_shadow
 from .tables import coo_to_csc, dequantized, gather_rows, gather_tiered, is_csc, random_keys
@@ -60,7 +60,6 @@ __all__ = [
     "random_walk",
     "rank_visits",
     "read_rows",
-    "round_robin",
     "sample_hgt",
     "sample_labor",
     "sample_layers",

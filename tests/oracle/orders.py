@@ -1,4 +1,4 @@
-"""Oracle of orders by proximity."""
+"""Oracle of breadth-first orders."""
 
 from __future__ import annotations
 
@@ -39,20 +39,3 @@ def breadth_first(
                         queue.append(neighbor)
     order, tree = np.array(found[:num_seeds], np.int32).reshape(-1, 2).T
     return order, tree
-
-
-def round_robin(sequences: list[np.ndarray], starts: np.ndarray) -> np.ndarray:
-    """int32 ``[S]``; see :func:`.orders.round_robin`."""
-    turns = [
-        deque(np.roll(sequence, -start).tolist()) for sequence, start in zip(sequences, starts.tolist(), strict=True)
-    ]
-    order: list[int] = []
-    taken: set[int] = set()
-    while len(order) < len(sequences[0]):
-        turn = turns[len(order) % len(turns)]
-        position = turn.popleft()
-        while position in taken:
-            position = turn.popleft()
-        taken.add(position)
-        order.append(position)
-    return np.array(order, np.int32)

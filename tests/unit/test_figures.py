@@ -21,6 +21,8 @@ from lightning_gnnload.conform.draw import sampler_draw
 from lightning_gnnload.conform.figure import draw_figure
 from lightning_gnnload.conform.subjects import Subject
 from lightning_gnnload.data.drawing import name_lines, new_figure, save, tidy
+from lightning_gnnload.data.orders.figure import Tried, draw_orders
+from lightning_gnnload.data.orders.reads import Reads
 from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.monitor.report import TimeReport, draw
@@ -83,7 +85,17 @@ def inclusion(file: Path) -> None:
     draw_figure([Subject(name, draw=sampler_draw(NeighborSampler), law="uniform") for name in names], file, 1000)
 
 
-DRAWN = (curves, quality, report, timeline, inclusion)
+def orders(file: Path) -> None:
+    """Of a cache whose hits hardly differ, and labels that end where a shuffle's lie."""
+    shuffled = Tried(None, Reads(100, 10_000, 9000), 0.08)
+    numbers = (*(2**power for power in range(10)), 300)
+    tried = [
+        Tried(number, Reads(100, 9000, 4000 + 10 * number), 0.08 + 0.5 / number**0.7) for number in sorted(numbers)
+    ]
+    draw_orders(shuffled, tried, 300, GRAPH, file)
+
+
+DRAWN = (curves, quality, report, timeline, inclusion, orders)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from lightning_gnnload.data.datasets.graphbolt import GraphBolt
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
 from lightning_gnnload.data.datasets.ogb import OGB
 from lightning_gnnload.data.datasets.purchases import Purchases
+from lightning_gnnload.data.datasets.reddit import Reddit
 from lightning_gnnload.data.datasets.relbench import RelBench
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 
@@ -20,6 +21,7 @@ __all__ = [
     "GraphFolder",
     "LinkSplit",
     "Purchases",
+    "Reddit",
     "RelBench",
     "Synthetic",
 ]

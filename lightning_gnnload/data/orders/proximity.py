@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.orders.seeds import SeedOrder
-from lightning_gnnload.data.orders.sequences import breadth_first_sequences, epoch_order
-from lightning_gnnload.data.orders.shuffling import choose_sequences
+from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.orders.sequences import RingOrder, breadth_first_ring
+from lightning_gnnload.data.orders.shuffling import are_classes, choose_sequences
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError
 
-_LONG = 2**32  # edges to follow, some seconds
+_MANY_EDGES = 2**28  # to search takes some seconds
 
 
 class ProximityOrder(SeedOrder):
-    """Keeps neighbours together: the order interleaves breadth-first sequences, rotated anew in each epoch.
+    """Keeps neighbours together: takes turns between sequences of a breadth-first search, which each epoch cuts anew.
 
     Nearby mini-batches then need the same rows again, which a cache that evicts (FIFO) has kept. The price is that
     the labels of a mini-batch are less mixed than a shuffle's, the less the fewer sequences there are.
 
-    The sequences are made once, at the first mini-batch, and take 4 bytes for each seed and sequence. The order is a
-    pure function of (graph, labels, seeds, seed, epoch, global batch size); with ``sequences`` given, labels and
-    batch size do not matter. So the seeds of a step are the same for any number of trainers at one global batch size.
+    The breadth-first search is made once, at the first mini-batch, and takes 4 bytes a seed. The order is a pure
+    function of (graph, labels, seeds, seed, epoch, global batch size); with ``sequences`` given, labels and batch size
+    do not matter. So the seeds of a step are the same for any number of trainers at one global batch size.
 
     Args:
-        sequences: how many; None takes the smallest number whose shuffling error is within BGL's bound
-            ``sqrt(b M) / n`` (:func:`.shuffling_bound`), which needs integer labels ``[N]``, and says so on stderr.
-        max_sequences: where ``sequences`` is None, the most to take. If these are not enough, they are taken
-            nevertheless, and the line says so.
+        sequences: how many; None takes the fewest that mix labels nearly as a shuffle does, or shuffles where that
+            saves few reads (:func:`.choose_sequences`), and says so on stderr. It needs integer labels ``[N]``.
+            ``gnnload order`` shows what each number would do.
 
     Raises:
         LoaderConfigError: a number that is not positive.
@@ -53,22 +48,18 @@ class ProximityOrder(SeedOrder):
         [[3, 4, 1, 0, 2, 5], [5, 3, 4, 1, 0, 2]]
     """
 
-    def __init__(self, sequences: int | None = None, *, max_sequences: int = 512) -> None:
-        for name, number in (("sequences", sequences), ("max_sequences", max_sequences)):
-            is_number = isinstance(number, int) and not isinstance(number, bool) and number >= 1
-            if not is_number and not (name == "sequences" and number is None):
-                raise LoaderConfigError(f"ProximityOrder: {name}={number!r}: a whole number of at least 1 is needed.")
+    def __init__(self, sequences: int | None = None) -> None:
+        if sequences is not None and (not isinstance(sequences, int) or isinstance(sequences, bool) or sequences < 1):
+            raise LoaderConfigError(f"ProximityOrder: sequences={sequences!r}: a whole number of at least 1 is needed.")
         self.sequences = sequences
-        self.max_sequences = max_sequences
         self._bound: _BoundProximityOrder | None = None
 
     @property
     def name(self) -> str:
-        most = "" if self.sequences is not None else f", max_sequences={self.max_sequences}"
-        return f"ProximityOrder(sequences={self.sequences}{most})"
+        return f"ProximityOrder(sequences={self.sequences})"
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
-        """Returns the order over this graph; for the same graph the same object, with the sequences that it has made.
+        """Returns the order over this graph; for the same graph the same object, with what it has searched.
 
         Raises:
             LoaderConfigError: ``sequences`` is None, and there are no integer labels ``[N]``.
@@ -99,17 +90,17 @@ class ProximityOrder(SeedOrder):
         return self.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drops the bound order: other processes get the settings, and make sequences themselves if they need them."""
+        """Drops the bound order: other processes get the settings, and search themselves if they need to."""
         return {**self.__dict__, "_bound": None}
 
 
 @dataclass(frozen=True)
 class _Made:
-    """Holds the sequences that were made, and the seeds and the random seed that they are for."""
+    """Holds how seeds are ordered, for these seeds and this random seed."""
 
     seeds: np.ndarray
     seed: int
-    sequences: list[np.ndarray]
+    order: SeedOrder
 
     def is_for(self, seeds: np.ndarray, seed: int) -> bool:
         # The identity spares comparing all seeds in every epoch.
@@ -117,12 +108,12 @@ class _Made:
 
 
 class _BoundProximityOrder(SeedOrder):
-    """A ProximityOrder that knows the graph. Thread-safe: one thread makes the sequences, others wait."""
+    """A ProximityOrder that knows the graph. Thread-safe: one thread searches, others wait."""
 
     def __init__(
         self, settings: ProximityOrder, graph: Graph, labels: torch.Tensor | None, global_batch_size: int
     ) -> None:
-        if settings.sequences is None and not _are_classes(labels):
+        if settings.sequences is None and not are_classes(labels):
             given = "none" if labels is None else f"{labels.dtype} {list(labels.shape)}"
             raise LoaderConfigError(
                 f"order='proximity' chooses the number of sequences by integer labels [N], but the labels are "
@@ -151,29 +142,23 @@ class _BoundProximityOrder(SeedOrder):
             return seeds
         with self._making:
             if self._made is None or not self._made.is_for(seeds, seed):
-                self._made = _Made(seeds, seed, self._make(seeds, seed))
-            sequences = self._made.sequences
-        return seeds[epoch_order(sequences, seed, epoch)]
+                self._made = self._make(seeds, seed)
+            made = self._made
+        return made.order.order(seeds, seed=seed, epoch=epoch)
 
-    def _make(self, seeds: np.ndarray, seed: int) -> list[np.ndarray]:
-        given = self.settings.sequences
-        most = given or self.settings.max_sequences
-        endless = breadth_first_sequences(self.graph, seeds, seed)
-        if most * self.graph.num_edges > _LONG:
-            endless = _watched(endless, most)
-        with closing(endless):  # what it holds (a reversed copy of the graph, a bar) goes now, not at collection
-            if given is not None:
-                return list(islice(endless, given))
+    def _make(self, seeds: np.ndarray, seed: int) -> _Made:
+        with progress("Ordering seeds by proximity", None, shown=self.graph.num_edges > _MANY_EDGES):
+            ring = breadth_first_ring(self.graph, seeds, seed)
+            if (given := self.settings.sequences) is not None:
+                return _Made(seeds, seed, RingOrder(ring, given))
             assert self.labels is not None
-            _, classes = np.unique(self.labels[tensor_view(seeds)].numpy(), return_inverse=True)
-            made, choice = choose_sequences(
-                endless, seeds, classes, seed=seed, global_batch_size=self.global_batch_size, most=most
+            choice = choose_sequences(
+                self.graph, ring, seeds, self.labels, seed=seed, global_batch_size=self.global_batch_size
             )
         from rich.console import Console
 
-        advice = "" if choice.is_within_bound else " Accuracy may suffer: compare it with order='shuffle'."
-        Console(stderr=True).print(f"ProximityOrder: {choice}{advice}", highlight=False, soft_wrap=True)
-        return made
+        Console(stderr=True).print(f"ProximityOrder: {choice}", highlight=False, soft_wrap=True)
+        return _Made(seeds, seed, Shuffled() if choice.worth is None else RingOrder(ring, choice.worth))
 
 
 class _RowProximityOrder(SeedOrder):
@@ -192,14 +177,3 @@ class _RowProximityOrder(SeedOrder):
         place = np.empty(len(ordered), np.int64)
         place[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
         return seeds[np.argsort(place[self.node_of[seeds]], kind="stable")]
-
-
-def _watched(sequences: Iterator[np.ndarray], most: int) -> Generator[np.ndarray]:
-    with progress("Breadth-first sequences", most) as advance:
-        for sequence in sequences:
-            advance(1)
-            yield sequence
-
-
-def _are_classes(labels: torch.Tensor | None) -> bool:
-    return labels is not None and labels.ndim == 1 and not (labels.is_floating_point() or labels.is_complex())

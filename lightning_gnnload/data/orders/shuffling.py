@@ -1,123 +1,162 @@
-"""How far an order of seeds is from a shuffle, by the labels of its mini-batches; how many sequences come near."""
+"""How many sequences an order by proximity takes: the fewest that mix labels nearly as a shuffle does, if that pays."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeGuard
 
 import numpy as np
+import torch
 
-from lightning_gnnload import ops
-from lightning_gnnload.data.orders.sequences import epoch_order
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.reads import CACHE_RATIO, enough_batches, neighborhoods, reads
+from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.data.orders.sequences import RingOrder
 
-_JUDGED_EPOCHS = range(8)  # one epoch's rotation can be lucky
+MOST_SEQUENCES = 4096
+MOST_EXCESS = 0.03
+"""The excess of :func:`label_distance` over a shuffle's that is allowed; docs/guides/order.md has what it costs."""
+LEAST_SAVED = 0.05
+"""The share of a cache's misses that an order has to save, or seeds are shuffled."""
+LEAST_JUDGED = 1024
+"""Labels are compared over so many seeds at least, or a 32nd of an epoch: where small steps follow each other with
+nearly the same labels, a model learns less, however mixed those of each step are."""
+_JUDGED_EPOCHS = range(4)  # one epoch's cuts can be lucky
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Holds a chosen number of sequences and the reason for it.
+    """Holds how seeds are ordered, and the reason for it.
 
     Attributes:
-        sequences: how many are merged.
-        error: the shuffling error of their order.
-        bound: the error that would do.
+        sequences: the fewest that mix labels well enough; None where no number does.
         distance: :func:`label_distance` of their order.
+        shuffled: of a shuffle.
+        saved: the share of a cache's misses under a shuffle that the order does not miss.
     """
 
-    sequences: int
-    error: float
-    bound: float
+    sequences: int | None
     distance: float
+    shuffled: float
+    saved: float
 
     @property
-    def is_within_bound(self) -> bool:
-        return self.error <= self.bound
+    def worth(self) -> int | None:
+        """The number of sequences to take; None to shuffle."""
+        return self.sequences if self.saved >= LEAST_SAVED else None
 
     def __str__(self) -> str:
-        verdict = "within" if self.is_within_bound else "the most allowed, and above"
+        mixed = f"labels of a step lie {self.distance:.2g} from those of all seeds, a shuffle's {self.shuffled:.2g}"
+        if self.sequences is None:
+            return f"no number of sequences mixes labels nearly as a shuffle does: the {mixed}. Seeds are shuffled."
+        cache = f"a cache of {CACHE_RATIO:.0%} of the rows misses {max(self.saved, 0):.0%} fewer than under a shuffle"
+        with_these = f"with {count(self.sequences)}, {cache}"
+        if self.worth is not None:
+            return f"{with_these}, and the {mixed}."
         return (
-            f"{self.sequences} breadth-first sequences have a shuffling error of {self.error:.2g}, {verdict} the bound "
-            f"sqrt(b M) / n = {self.bound:.2g}: the labels of a mini-batch lie {self.distance:.2g} from those of all "
-            f"seeds, a shuffle's {self.distance - self.error:.2g}."
+            f"{with_these}, and {LEAST_SAVED:.0%} are asked for: neighbours have too little in common. Seeds are "
+            "shuffled."
         )
 
 
-def shuffling_bound(num_seeds: int, global_batch_size: int) -> float:
-    """Returns the shuffling error up to which SGD converges as it does on shuffled seeds, ``sqrt(b M) / n``.
-
-    Source: Meng et al., "Convergence analysis of distributed stochastic gradient descent with shuffling"
-    (Neurocomputing 337, 2019), theorem 3.15, as BGL (NSDI'23), section 3.2.2, applies it.
-    """
-    return math.sqrt(global_batch_size) / num_seeds
+def count(sequences: int) -> str:
+    """Writes a number of sequences."""
+    return f"{sequences} sequence{'s' * (sequences > 1)}"
 
 
-def label_distance(classes: np.ndarray, global_batch_size: int) -> float:
+def are_classes(labels: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
+    """Tells whether labels can be chosen by: integers ``[N]``."""
+    return labels is not None and labels.ndim == 1 and not (labels.is_floating_point() or labels.is_complex())
+
+
+def label_distance(labels: np.ndarray, global_batch_size: int) -> float:
     """Returns the total variation distance between a mini-batch's labels and all seeds', mean over the mini-batches.
 
     Args:
-        classes: of the seeds in their order, integers ``[S]`` from 0 on.
+        labels: of the seeds in their order, integers ``[S]``.
         global_batch_size: seeds of a step. What is left of the epoch after its full steps does not count.
 
     Returns:
-        0 where every mini-batch has the labels of the whole, towards 1 where each has rare ones of its own.
+        0 where every mini-batch has the labels of the whole, towards 1 where each has rare ones of its own. The same
+        on every machine: only the last operation is one of floats.
+
+    Source: BGL (NSDI'23), section 3.2.2, which calls it the shuffling error.
 
     Example:
-        >>> label_distance(np.array([0, 1, 1, 0, 0, 1]), 2), label_distance(np.array([0, 0, 1, 1]), 2)
+        >>> label_distance(np.array([0, 7, 7, 0, 0, 7]), 2), label_distance(np.array([0, 0, 7, 7]), 2)
         (0.0, 0.5)
     """
-    num_steps = max(len(classes) // global_batch_size, 1)
-    size = min(global_batch_size, len(classes))
-    in_steps = classes[: num_steps * size]
-    share = np.bincount(classes) / len(classes)
+    num_steps = max(len(labels) // global_batch_size, 1)
+    size = min(global_batch_size, len(labels))
+    values, classes, times_in_all = np.unique(labels, return_inverse=True, return_counts=True)
     # Of each step, only the labels that it has: there may be many classes. Two distributions' distance is also the
     # sum of what the one has more than the other.
-    found, times = np.unique(np.repeat(np.arange(num_steps), size) * len(share) + in_steps, return_counts=True)
-    excess = times / size - share[found % len(share)]
-    return float(excess[excess > 0].sum() / num_steps)
+    steps_of = np.repeat(np.arange(num_steps), size)
+    found, times = np.unique(steps_of * len(values) + classes[: num_steps * size], return_counts=True)
+    excess = times * len(labels) - times_in_all[found % len(values)] * size
+    return int(excess[excess > 0].sum()) / (num_steps * size * len(labels))
+
+
+def mean_distance(
+    order: SeedOrder, seeds: np.ndarray, labels: torch.Tensor, *, seed: int, global_batch_size: int
+) -> float:
+    """Returns :func:`label_distance` over steps, or :data:`LEAST_JUDGED` seeds, mean over the first epochs.
+
+    Args:
+        order: bound to its graph.
+        seeds: int64 ``[S]``, node ids.
+        labels: of all nodes, integers ``[N]``.
+        seed: random seed of the run.
+        global_batch_size: seeds of a step.
+    """
+    ordered = (order.order(seeds, seed=seed, epoch=epoch) for epoch in _JUDGED_EPOCHS)
+    size = max(global_batch_size, min(LEAST_JUDGED, len(seeds) // 32))
+    distances = [label_distance(labels[tensor_view(ids)].numpy(), size) for ids in ordered]
+    return sum(distances) / len(distances)
 
 
 def choose_sequences(
-    sequences: Iterator[np.ndarray],
-    seeds: np.ndarray,
-    classes: np.ndarray,
-    *,
-    seed: int,
-    global_batch_size: int,
-    most: int,
-) -> tuple[list[np.ndarray], Choice]:
-    """Makes the fewest sequences whose order's shuffling error is within :func:`shuffling_bound`; ``most`` if none is.
+    graph: Graph, ring: np.ndarray, seeds: np.ndarray, labels: torch.Tensor, *, seed: int, global_batch_size: int
+) -> Choice:
+    """Chooses the number of sequences by labels, and tells by reads whether they are worth it.
 
-    The shuffling error is how much further an order's mini-batches lie from all seeds than a shuffle's do, by
-    :func:`label_distance`, over the first epochs of either. BGL does not say how it takes what a shuffle has into
-    account: even the labels of a perfectly random mini-batch differ from those of the whole, and by far more than
-    the bound.
+    The more sequences, the better are labels mixed and the fewer neighbours are shared; so the fewest that mix well
+    enough are the best ones. Well enough is within :data:`MOST_EXCESS` of a shuffle: even the labels of a perfectly
+    random mini-batch differ from those of the whole, and by far more than BGL's bound, ``sqrt(b M) / n``.
 
     Args:
-        sequences: as many as are asked for are taken of it.
+        graph: N nodes.
+        ring: int32 ``[S]``, of :func:`.breadth_first_ring`.
         seeds: int64 ``[S]``, node ids.
-        classes: their labels, integers ``[S]`` from 0 on.
+        labels: of all nodes, integers ``[N]``.
         seed: random seed of the run.
         global_batch_size: seeds of a step.
-        most: at most so many.
 
     Source: BGL (NSDI'23), section 3.2.2.
     """
-    made: list[np.ndarray] = []
 
-    def distance(order: Callable[[int], np.ndarray]) -> float:
-        return float(np.mean([label_distance(classes[order(epoch)], global_batch_size) for epoch in _JUDGED_EPOCHS]))
+    def distance(order: SeedOrder) -> float:
+        return mean_distance(order, seeds, labels, seed=seed, global_batch_size=global_batch_size)
 
-    def error(number: int) -> float:
-        made.extend(islice(sequences, max(number - len(made), 0)))
-        return max(distance(lambda epoch: epoch_order(made[:number], seed, epoch)) - shuffled, 0.0)
+    def batches(order: SeedOrder) -> Iterator[np.ndarray]:
+        return neighborhoods(graph, order.order(seeds, seed=seed, epoch=0), global_batch_size, seed)
 
-    # In the order that Shuffled makes of the same seed, so that the comparison is with what training would do.
-    shuffled = distance(lambda epoch: np.argsort(ops.random_keys(seed, epoch, seeds)))
-    bound = shuffling_bound(len(seeds), global_batch_size)
-    number, reached = smallest_within(bound, error, most)
-    return made[:number], Choice(number, reached, bound, reached + shuffled)
+    shuffled = distance(Shuffled())
+    number, reached = smallest_within(
+        shuffled + MOST_EXCESS, lambda tried: distance(RingOrder(ring, tried)), min(MOST_SEQUENCES, len(seeds))
+    )
+    if reached > shuffled + MOST_EXCESS:
+        return Choice(None, reached, shuffled, 0.0)
+    most = enough_batches(len(next(batches(Shuffled()))), graph.num_nodes)
+    steps = min(most, max(len(seeds) // global_batch_size, 1))
+    missed, missed_shuffled = (
+        reads(islice(batches(order), steps), steps // 2, graph.num_nodes).missed
+        for order in (RingOrder(ring, number), Shuffled())
+    )
+    return Choice(number, reached, shuffled, 1 - missed / max(missed_shuffled, 1))
 
 
 def smallest_within(bound: float, error: Callable[[int], float], most: int) -> tuple[int, float]:

@@ -21,6 +21,7 @@ _COMMANDS = {
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
     "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
+    "order": ("order", "compare orders of seeds: what they save, and how labels mix"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
     "verify": ("verify", "read a folder of data or parts, and compare it with its checksums"),
     "doctor": ("doctor", "say what this machine offers, and whether its GPUs can be used"),

@@ -8,8 +8,8 @@ import torch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
-from lightning_gnnload.data.orders.sequences import breadth_first_sequences, epoch_order
-from lightning_gnnload.data.orders.shuffling import label_distance, shuffling_bound, smallest_within
+from lightning_gnnload.data.orders.sequences import breadth_first_ring, epoch_order
+from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, label_distance, mean_distance, smallest_within
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CheckpointError, LoaderConfigError, SeedError
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
@@ -28,19 +28,18 @@ def ring(num_nodes: int) -> Graph:
     return undirected(np.stack([ids, np.roll(ids, 1)]), num_nodes)
 
 
-def sequences(graph: Graph, seeds: np.ndarray, number: int, seed: int = 0) -> list[np.ndarray]:
-    endless = breadth_first_sequences(graph, seeds, seed)
-    return [next(endless) for _ in range(number)]
+def rings(graph: Graph, seeds: np.ndarray, number: int, seed: int = 0) -> list[np.ndarray]:
+    return [breadth_first_ring(graph, seeds, seed + each) for each in range(number)]
 
 
-# Sequences.
+# Rings, and what an epoch cuts of them.
 
 
-def test_a_sequence_walks_away_from_a_random_root() -> None:
+def test_a_ring_walks_away_from_a_random_root() -> None:
     seeds = np.arange(40)[::-1].copy()
     roots = set()
-    for sequence in sequences(ring(40), seeds, 10):
-        nodes = seeds[sequence]
+    for order in rings(ring(40), seeds, 10):
+        nodes = seeds[order]
         away = np.abs(nodes - nodes[0])
         assert np.all(np.diff(np.minimum(away, 40 - away)) >= 0)
         roots.add(nodes[0])
@@ -52,8 +51,8 @@ def test_large_components_come_first_wherever_the_root_is() -> None:
     ids = np.arange(40)
     pairs = np.concatenate([np.stack([ids[1:], ids[:-1]]), np.arange(40, 100).reshape(-1, 2).T], axis=1)
     graph, seeds = undirected(pairs, 200), np.random.default_rng(0).permutation(200)
-    for sequence in sequences(graph, seeds, 5):
-        nodes = seeds[sequence]
+    for order in rings(graph, seeds, 5):
+        nodes = seeds[order]
         assert nodes[:40].max() < 40
         assert np.all(nodes[40:100:2] // 2 == nodes[41:100:2] // 2)  # pairs stay together
         assert nodes[100:].min() >= 100
@@ -63,22 +62,19 @@ def test_edges_count_in_both_directions() -> None:
     # Each of ten hubs is the one in-neighbour of ten seeds: along in-edges alone, no seed leads to another.
     seeds = np.random.default_rng(0).permutation(np.arange(10, 110))
     graph = Graph.from_coo((np.arange(10, 110) - 10) // 10, np.arange(10, 110))
-    for sequence in sequences(graph, seeds, 3):
-        hubs = (seeds[sequence] - 10) // 10
+    for order in rings(graph, seeds, 3):
+        hubs = (seeds[order] - 10) // 10
         assert np.all(hubs.reshape(10, 10) == hubs[::10, None])
 
 
-def test_sequences_and_orders_do_not_depend_on_how_the_seeds_came() -> None:
+def test_rings_and_orders_do_not_depend_on_how_the_seeds_came() -> None:
     graph, seeds = ring(50), np.random.default_rng(0).permutation(50)[:30]
-    given, in_order = ([ids[sequence] for sequence in sequences(graph, ids, 3)] for ids in (seeds, np.sort(seeds)))
+    given, in_order = ([ids[order] for order in rings(graph, ids, 3)] for ids in (seeds, np.sort(seeds)))
     np.testing.assert_array_equal(given, in_order)
-    other = [np.sort(seeds)[sequence] for sequence in sequences(graph, np.sort(seeds), 3, seed=1)]
+    other = [np.sort(seeds)[order] for order in rings(graph, np.sort(seeds), 3, seed=3)]
     assert not np.array_equal(other, in_order)
     labels = torch.arange(50) // 10  # by which the number of sequences is chosen
-    orders = [
-        ProximityOrder(max_sequences=20).bind(graph, labels, 5).order(ids, seed=0, epoch=0)
-        for ids in (seeds, np.sort(seeds))
-    ]
+    orders = [ProximityOrder().bind(graph, labels, 5).order(ids, seed=0, epoch=0) for ids in (seeds, np.sort(seeds))]
     np.testing.assert_array_equal(*orders)
 
 
@@ -87,16 +83,39 @@ def test_sequences_and_orders_do_not_depend_on_how_the_seeds_came() -> None:
 )
 def test_seeds_that_are_none(seeds: list[int], message: str) -> None:
     with pytest.raises(SeedError, match=message):
-        sequences(ring(7), np.array(seeds), 1)
+        rings(ring(7), np.array(seeds), 1)
 
 
 def test_every_place_is_as_likely_a_start() -> None:
-    sequence = [np.arange(8, dtype=np.int32)]
-    starts = [epoch_order(sequence, 5, epoch)[0] for epoch in range(4000)]
+    whole = np.arange(8, dtype=np.int32)
+    starts = [epoch_order(whole, 1, 5, epoch)[0] for epoch in range(4000)]
     counts = np.bincount(starts, minlength=8)
     # 7 degrees of freedom: uniform starts exceed 40 with probability below 1e-5; the seed is fixed.
     assert ((counts - 500) ** 2 / 500).sum() < 40
-    assert epoch_order(sequence, 5, 1).tolist() == np.roll(np.arange(8), -starts[1]).tolist()
+    assert epoch_order(whole, 1, 5, 1).tolist() == np.roll(np.arange(8), -starts[1]).tolist()
+
+
+@pytest.mark.parametrize(("num_seeds", "number"), [(1, 1), (7, 2), (60, 7), (61, 8), (300, 299), (5, 40)])
+def test_sequences_take_turns_and_leave_no_gaps(num_seeds: int, number: int) -> None:
+    given, turns = np.random.default_rng(0).permutation(num_seeds).astype(np.int32), min(number, num_seeds)
+    place = np.argsort(given)
+    for epoch in range(3):
+        order = epoch_order(given, number, 0, epoch)
+        assert sorted(order) == list(range(num_seeds))
+        # The sequences: what each turn gave, in time; the last round may lack some.
+        rounds = num_seeds // turns
+        for turn in range(turns):
+            places = place[order[: rounds * turns]][turn::turns]
+            assert np.all(np.diff(places) % num_seeds == 1)
+
+
+def test_turns_that_follow_each_other_are_far_apart() -> None:
+    # Of 1,000 places in 64 sequences, those of any 8 turns in a row lie in all quarters: turns taken in the order of
+    # places would leave them in one.
+    order = epoch_order(np.arange(1000, dtype=np.int32), 64, 0, 0)
+    for begin in range(0, 640, 8):
+        quarters = (order[begin : begin + 8] - order[0]) % 1000 // 250
+        assert len(set(quarters.tolist())) == 4
 
 
 # The number of sequences.
@@ -119,6 +138,11 @@ def test_label_distance_is_the_total_variation() -> None:
     assert label_distance(classes, 64) == pytest.approx(np.mean([np.abs(step - whole).sum() / 2 for step in steps]))
 
 
+def test_labels_may_be_any_integers() -> None:
+    classes = np.random.default_rng(0).integers(0, 5, 640)
+    assert label_distance(np.array([-7, 3, 2**40, 11, 0])[classes], 64) == label_distance(classes, 64)
+
+
 @pytest.mark.parametrize("first", [1, 2, 3, 7, 8, 9, 31, 32, 33, 40])
 def test_the_smallest_number_within_the_bound(first: int) -> None:
     tried: list[int] = []
@@ -132,27 +156,46 @@ def test_the_smallest_number_within_the_bound(first: int) -> None:
     assert max(tried) <= 33
 
 
-def test_the_bound_is_that_of_the_paper() -> None:
-    assert shuffling_bound(num_seeds=1000, global_batch_size=100) == pytest.approx(0.01)
-
-
-def test_labels_say_how_many_sequences(capsys: pytest.CaptureFixture[str]) -> None:
-    graph, seeds = ring(400), np.arange(400)
-    # All of one label: one sequence is as good as a shuffle.
-    ProximityOrder().bind(graph, torch.zeros(400, dtype=torch.long), 16).order(seeds, seed=0, epoch=0)
+def test_labels_and_reads_say_how_many_sequences(capsys: pytest.CaptureFixture[str]) -> None:
+    graph, seeds = ring(3000), np.arange(3000)
+    # All of one label: one sequence is as good as a shuffle, and seeds beside each other share all neighbours.
+    ProximityOrder().bind(graph, torch.zeros(3000, dtype=torch.long), 64).order(seeds, seed=0, epoch=0)
     said = capsys.readouterr().err
-    assert "1 breadth-first sequences have a shuffling error of 0, within the bound sqrt(b M) / n = 0.01:" in said
-    assert "Accuracy" not in said
-    # Labels go with the place on the ring: four sequences are not enough by far.
-    order = ProximityOrder(max_sequences=4).bind(graph, torch.arange(400) // 40, 16)
+    assert "with 1 sequence, a cache of 10% of the rows misses" in said
+    assert "shuffled" not in said
+    # Labels go with the place on the ring: the number is the fewest whose labels are as near as was asked for.
+    labels = torch.arange(3000) // 300
+    order = ProximityOrder().bind(graph, labels, 64)
     order.order(seeds, seed=0, epoch=0)
     said = capsys.readouterr().err
-    assert "4 breadth-first sequences have a shuffling error of 0.23, the most allowed, and above the bound" in said
-    assert "Accuracy may suffer" in said
-    order.order(seeds, seed=0, epoch=1)
-    few = ProximityOrder(4).bind(graph, None, 16)
-    assert few.order(seeds, seed=0, epoch=3).tolist() == order.order(seeds, seed=0, epoch=3).tolist()
+    number = int(said.split("with ")[1].split()[0])
+    assert 4 < number < 64
+    size = {"seed": 0, "global_batch_size": 64}
+    shuffled = mean_distance(Shuffled(), seeds, labels, **size)
+    for tried, is_enough in ((number, True), (number - 1, False)):
+        bound = ProximityOrder(tried).bind(graph, None, 64)
+        assert (mean_distance(bound, seeds, labels, **size) <= shuffled + MOST_EXCESS) == is_enough
+    given = ProximityOrder(number).bind(graph, None, 64)
+    assert given.order(seeds, seed=0, epoch=3).tolist() == order.order(seeds, seed=0, epoch=3).tolist()
     assert not capsys.readouterr().err  # said once, and nothing where the number is given
+
+
+def test_where_nothing_is_shared_seeds_are_shuffled(capsys: pytest.CaptureFixture[str]) -> None:
+    # Of random neighbours, none are in common; and of pairs that are far between, any order breaks few.
+    seeds = np.arange(0, 4000, 2)
+    src, dst = np.random.default_rng(0).integers(0, 4000, (2, 40_000))
+    graph, labels = Graph.from_coo(src, dst, num_nodes=4000), torch.zeros(4000, dtype=torch.long)
+    order = ProximityOrder().bind(graph, labels, 16)
+    assert order.order(seeds, seed=3, epoch=2).tolist() == Shuffled().order(seeds, seed=3, epoch=2).tolist()
+    assert "5% are asked for: neighbours have too little in common. Seeds are shuffled." in capsys.readouterr().err
+
+
+def test_labels_that_cannot_be_mixed_are_shuffled(capsys: pytest.CaptureFixture[str]) -> None:
+    graph, seeds, labels = ring(6), np.arange(6), torch.tensor([0, 0, 0, 1, 1, 1])
+    # A shuffle of six can be luckier than any cut of the ring: some seed finds it so.
+    for seed in range(40):
+        ProximityOrder().bind(graph, labels, 2).order(seeds, seed=seed, epoch=0)
+    assert "no number of sequences mixes labels nearly as a shuffle does" in capsys.readouterr().err
 
 
 def test_more_sequences_mix_labels_better() -> None:
@@ -195,11 +238,11 @@ def test_an_order_is_a_permutation_of_seed_and_epoch() -> None:
     assert again.order(seeds, seed=2, epoch=1).tolist() == orders[2, 1]
 
 
-def test_sequences_are_made_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    original = breadth_first_sequences
+    original = breadth_first_ring
     monkeypatch.setattr(
-        "lightning_gnnload.data.orders.proximity.breadth_first_sequences",
+        "lightning_gnnload.data.orders.proximity.breadth_first_ring",
         lambda *given: made.append(given) or original(*given),
     )
     order, graph, labels, seeds = ProximityOrder(), ring(60), torch.zeros(60, dtype=torch.long), np.arange(60)
@@ -215,7 +258,7 @@ def test_sequences_are_made_once_for_a_graph(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_settings() -> None:
     assert isinstance(seed_order("proximity"), ProximityOrder)
-    for settings in ({"sequences": 0}, {"sequences": 2.5}, {"sequences": True}, {"max_sequences": None}):
+    for settings in ({"sequences": 0}, {"sequences": 2.5}, {"sequences": True}):
         with pytest.raises(LoaderConfigError, match="a whole number of at least 1"):
             ProximityOrder(**settings)
     with pytest.raises(LoaderConfigError, match="bind"):
@@ -243,7 +286,7 @@ def test_any_number_of_trainers_has_the_same_steps() -> None:
     data = toy_data(num_train=300, num_nodes=400)
     by_ranks = []
     for num_ranks in (1, 2, 4):
-        order = ProximityOrder(max_sequences=8)  # as many as the global batch asks for
+        order = ProximityOrder()  # as many as the global batch asks for
         sampler, size = NeighborSampler([2]), 32 // num_ranks
         workload = Workload(data.graph, sampler, data.train, batch_size=size, order=order, seed=3, labels=data.y)
         steps = range(workload.plan(num_ranks).num_steps)

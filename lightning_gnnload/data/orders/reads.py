@@ -1,0 +1,88 @@
+"""What mini-batches in some order read: neighbourhoods as a usual sampler draws them, and a cache's misses on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.sequences import EARLY_EPOCH
+from lightning_gnnload.data.pages import buffer_memory
+
+CACHE_RATIO, EVICTION = 0.1, "clock"
+"""The cache by which orders are compared: a share of all rows, and who leaves it."""
+_TURNOVERS, _LEAST_BATCHES = 3, 256
+_FANOUTS = (10, 10)
+_FIRST_ARENA_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Counts what mini-batches read from a feature table behind a cache.
+
+    Attributes:
+        batches: how many were counted.
+        rows: that they read.
+        missed: of these, rows that the cache did not have.
+    """
+
+    batches: int
+    rows: int
+    missed: int
+
+    @property
+    def hit_rate(self) -> float:
+        return 1 - self.missed / max(self.rows, 1)
+
+
+def reads(
+    batches: Iterable[np.ndarray], warm_up: int, num_nodes: int, ratio: float = CACHE_RATIO, eviction: str = EVICTION
+) -> Reads:
+    """Simulates a cache over mini-batches.
+
+    Args:
+        batches: the nodes of each, int64.
+        warm_up: so many of the first fill the cache, and do not count.
+        num_nodes: of the graph.
+        ratio: of all rows, what the cache has places for.
+        eviction: who leaves it, one of :data:`.ops.EVICTIONS`.
+    """
+    cache = ops.DynamicCache(num_nodes, max(int(ratio * num_nodes), 1), row_bytes=0, eviction=eviction)
+    sizes, hits = [], []
+    for nodes in batches:
+        sizes.append(len(nodes))
+        hits.append(cache.visit(nodes))
+    rows = sum(sizes[warm_up:])
+    return Reads(len(sizes[warm_up:]), rows, rows - sum(hits[warm_up:]))
+
+
+def enough_batches(rows: int, num_nodes: int, ratio: float = CACHE_RATIO) -> int:
+    """Returns how many mini-batches of so many rows tell what a cache misses: half to fill it, half to be counted."""
+    return max(ceil(_TURNOVERS * ratio * num_nodes / rows), _LEAST_BATCHES)
+
+
+def neighborhoods(graph: Graph, ordered: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields the nodes of each full mini-batch, int64, as a usual sampler draws them: two hops of 10 neighbours a node.
+
+    Args:
+        graph: N nodes.
+        ordered: seeds in their order, int64 ``[S]``.
+        batch_size: seeds of a step; where there are fewer in all, they are one mini-batch.
+        seed: random seed of the run.
+    """
+    workspace, arena = ops.Workspace(graph.num_nodes), np.frombuffer(buffer_memory(_FIRST_ARENA_BYTES), np.uint8)
+    for step in range(max(len(ordered) // batch_size, 1)):
+        seeds, key = ordered[step * batch_size : (step + 1) * batch_size], ops.DrawKey(seed, EARLY_EPOCH, step)
+        while True:
+            inputs = ops.SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena)
+            try:
+                layout = ops.sample_neighbors(inputs, _FANOUTS)
+                break
+            except ops.ArenaTooSmall as small:
+                # needed_bytes tells of the part that failed alone.
+                arena = np.frombuffer(buffer_memory(max(2 * arena.nbytes, small.needed_bytes)), np.uint8)
+        yield arena[: 8 * layout.num_nodes].view(np.int64).copy()
