@@ -10,6 +10,7 @@ from typing import Any
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
+from lightning_gnnload.pipeline.depth import QueueDepth, depth_within
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
@@ -34,7 +35,7 @@ class BatchQueue:
         trainer: local index of this trainer.
         rank: its global rank.
         num_samplers: samplers of this machine.
-        queue_depth: slots that a stream may have out at each sampler.
+        queue_depth: slots that a stream may have out at each sampler; to begin with, where these follow the waits.
         connect_timeout_s: how long to wait for a sampler to start.
         stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
         first_sampler_rank: global rank of the machine's first sampler; the others follow.
@@ -45,6 +46,8 @@ class BatchQueue:
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
         reader: this trainer's device, where samplers may send mini-batches in the memory of theirs.
+        queue_memory_bytes: lets the depth follow the waits (:class:`.QueueDepth`), while all queues of the machine take
+            no more than this; None keeps it.
 
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
@@ -74,15 +77,20 @@ class BatchQueue:
         known_gone: Container[int] = (),
         pinned: bool = False,
         reader: DeviceReader | None = None,
+        queue_memory_bytes: int | None = None,
     ) -> None:
         self.num_samplers = num_samplers
         self.queue_depth = queue_depth
+        self.num_trainers = num_trainers
+        self.queue_memory_bytes = queue_memory_bytes
         self.stall_timeout_s = stall_timeout_s
         self.pinned = pinned
         self.reader = reader
         self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
         self.lost: list[Callable[[int], None]] = []
         self.on_wait: Callable[[], None] = lambda: None
+        self._depths: dict[tuple[str, int], QueueDepth] = {}  # by phase and loader, from epoch to epoch
+        self._slot_bytes = 0  # of the largest
         self._numbers = itertools.count()
         self._streams: dict[int, ReadStream] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
@@ -115,7 +123,7 @@ class BatchQueue:
         self._streams[number] = ReadStream(spec, spec.start)
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
-            peer.send("open", stream=number, **vars(spec))
+            self._announce(number, peer)
         self._share(number, [range(spec.start, spec.stop)], more_slots=0)
         return number
 
@@ -137,7 +145,8 @@ class BatchQueue:
         """
         self._streams[number].next_step = step
         self._pool.free_returned()
-        asked_at = time.monotonic()
+        asked_s = asked_at = time.monotonic()
+        found = self._fill(number)
         if (number, step) not in self._inbox:
             self._pool.finish_copies()  # samplers may be waiting for these slots
         while (number, step) not in self._inbox:
@@ -151,11 +160,12 @@ class BatchQueue:
             # Tensors may have gone in other threads: the sampler may need their slots to make this step.
             self._pool.free_returned()
             self._find_stalled(number, asked_at)
+        self._adapt(number, found, asked_s, time.monotonic() - asked_s)
         peer, slot, payload = self._inbox.pop((number, step))
         self._streams[number].next_step = step + 1
         batch = peer.lend(slot, payload)
         # The consumer has as many of this sampler's slots as a stream may have out: kept, this one would starve it.
-        if peer.num_lent >= self.queue_depth:
+        if peer.num_lent >= self._depth(number).depth:
             batch = batch.clone()
             self._pool.free_returned()
         return batch, payload
@@ -176,9 +186,7 @@ class BatchQueue:
         self._pool.free_returned()
         while self.pump(0):
             pass
-        ready = sum(stream == number for stream, _ in self._inbox)
-        alive = self._pool.alive
-        return QueueFill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
+        return self._fill(number)
 
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
@@ -191,6 +199,35 @@ class BatchQueue:
         for key in [key for key in self._inbox if key[0] == number]:
             peer, slot, _ = self._inbox.pop(key)
             peer.free(slot)
+
+    # Depth.
+
+    def _fill(self, number: int) -> QueueFill:
+        alive = self._pool.alive
+        ready = sum(stream == number for stream, _ in self._inbox)
+        return QueueFill(ready, sum(peer.num_lent for peer in alive), self._depth(number).depth * len(alive))
+
+    def _depth(self, number: int) -> QueueDepth:
+        spec = self._streams[number].spec
+        return self._depths.setdefault((spec.phase, spec.loader), QueueDepth(self.queue_depth))
+
+    def _adapt(self, number: int, found: QueueFill, asked_s: float, wait_s: float) -> None:
+        """Lets the depth follow what a step has found."""
+        if self.queue_memory_bytes is None:
+            return
+        alive = self._pool.alive
+        depth = self._depth(number)
+        before = depth.depth
+        after = depth.after_step(
+            ready=found.ready,
+            is_full=found.ready + found.held >= found.slots - 1,
+            asked_s=asked_s,
+            wait_s=wait_s,
+            num_samplers=len(alive),
+            most=depth_within(self.queue_memory_bytes, self._slot_bytes, self.num_trainers * self.num_samplers),
+        )
+        for peer in alive if after != before else ():
+            peer.send("depth", stream=number, slots=after - before)
 
     # Messages.
 
@@ -250,6 +287,7 @@ class BatchQueue:
         # Also for a batch that nobody wants any more: a slot's memory is sent once, and must not be missed.
         if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
             return
+        self._slot_bytes = max(self._slot_bytes, message["slot_bytes"])
         number, step = message["stream"], message["step"]
         if self._has(number, step):
             peer.free(message["slot"])
@@ -284,7 +322,7 @@ class BatchQueue:
         # An heir's slots may all hold what is needed later than what it inherits, or be held by the consumer, who may
         # have all but one of ``queue_depth``: with as many more, there is always one for the step that is needed next.
         for number in self._streams:
-            self._share(number, self._owed(lost, number), more_slots=self.queue_depth)
+            self._share(number, self._owed(lost, number), more_slots=self._depth(number).depth)
         lost.shares.clear()
         for callback in self.lost:
             callback(lost.index)
@@ -292,9 +330,14 @@ class BatchQueue:
     def _announce_streams(self, peer: SamplerPeer) -> None:
         """Announces the open streams to a sampler that comes in mid-stream, which may have to take steps over."""
         for number, stream in self._streams.items():
-            peer.send("open", stream=number, **vars(stream.spec))
+            self._announce(number, peer)
             orphans, stream.orphans = stream.orphans, []
             self._share(number, orphans, more_slots=0)
+
+    def _announce(self, number: int, peer: SamplerPeer) -> None:
+        peer.send("open", stream=number, **vars(self._streams[number].spec))
+        if more := self._depth(number).depth - self.queue_depth:
+            peer.send("depth", stream=number, slots=more)
 
     def _owed(self, peer: SamplerPeer, number: int) -> list[range]:
         """Returns what has not come of a sampler's shares, each range from its first such step."""

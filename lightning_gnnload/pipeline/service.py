@@ -338,6 +338,8 @@ class SamplerService:
             trainer.streams[number] = Stream(trainer, number, spec, self.queue_depth)
         elif kind == "share" and number in trainer.streams:
             trainer.streams[number].add_share(message["ranges"], message["slots"])
+        elif kind == "depth" and number in trainer.streams:
+            trainer.streams[number].add_slots(message["slots"])
         elif kind == "close":
             stream = trainer.streams.pop(number, None)
             if stream is not None:

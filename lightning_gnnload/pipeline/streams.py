@@ -75,6 +75,14 @@ class Stream:
         self.shares += shares
         self.depth += more_slots
 
+    def add_slots(self, count: int) -> None:
+        """Lets it have so many more slots out, or fewer; those that are out stay so until they come back."""
+        if self.depth + count < 1:
+            raise QueueProtocolError(
+                f"{count} slots more leave none for a stream of {self.spec}, which had {self.depth}"
+            )
+        self.depth += count
+
     def _has(self, steps: range) -> bool:
         return self.spec.start <= steps[0] and steps[-1] < self.spec.stop
 

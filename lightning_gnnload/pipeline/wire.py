@@ -20,7 +20,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -37,6 +37,7 @@ KINDS: dict[str, dict[str, type]] = {
         "data": str,
     },
     "share": {"stream": int, "ranges": list, "slots": int},
+    "depth": {"stream": int, "slots": int},  # more than it had out before, or less
     "close": {"stream": int},
     "free": {"slot": int},
     "refuse": {"slot": int, "text": str},  # its memory cannot be opened: the mini-batch must come in another one

@@ -64,9 +64,22 @@ def test_what_is_no_share_of_the_stream_is_refused(steps: Any) -> None:
     assert (made.shares, made.depth) == ([], 2)
 
 
-def test_no_slots_can_be_taken_away() -> None:
+def test_a_share_takes_no_slots_away() -> None:
     with pytest.raises(QueueProtocolError, match="are no share of a stream"):
         stream().add_share([[4, 5, 1]], more_slots=-1)
+
+
+def test_slots_that_are_taken_away_come_back_first() -> None:
+    made = stream(depth=3)
+    made.add_share([[4, 20, 1]], more_slots=0)
+    made.num_out = 2
+    made.add_slots(-2)
+    assert not made.is_ready
+    made.num_out = 0
+    assert made.is_ready
+    with pytest.raises(QueueProtocolError, match="-1 slots more leave none"):
+        made.add_slots(-1)
+    assert made.depth == 1
 
 
 def test_a_ranges_end_may_lie_beyond_the_last_step() -> None:
