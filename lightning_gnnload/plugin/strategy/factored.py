@@ -55,9 +55,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     samples in threads beside it.
 
     Args:
-        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
-            mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
-            decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
+        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long the
+            stages of a mini-batch take, on copies of the model and the data module; prints what it decides for samplers
+            and threads, and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
         staleness: optimizer steps that a gradient may be late, so that a trainer that is late for less delays nobody;
             0 is plain DDP. The larger, the smaller the learning rate must be: see :mod:`.staleness` and
             ``staleness_stats``.
@@ -66,16 +66,17 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
-            ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
-            nothing is measured.
+            ``"auto"`` follows the waits: it grows while trainers wait though samplers had time, and falls where nobody
+            waits, from 2 to 64 within ``queue_memory_bytes`` (:class:`.QueueDepth`).
         trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
             loader; None takes an eighth of its memory.
         pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
             torch leaves the sampling threads theirs. For machines that the job has for itself.
-        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 8;
-            on a lone device half of them, at most 4.
+        sampler_threads: sampling threads of a sampler; None takes what was measured, if anything was, or the sampler's
+            share of the cores, at most 8; on a lone device half of them, at most 4. ``"auto"`` measures, as
+            ``samplers="auto"`` does, for a given number of samplers.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost. At the
             end of a call, how long a sampler may take to end.
@@ -242,6 +243,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if is_new:
             self.decide(agree(self.job, trainer, arguments))
         self.division = self._divided()
+        if self._depth_by_memory:
+            self.queue_depth = max(FIRST, self.num_sampler_threads + 1)  # each thread has a slot, and the trainer one
         if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
             pl.utilities.rank_zero.rank_zero_info(self.division.about)
         self.set_world_ranks()  # under spawn, the strategy was made in the parent
