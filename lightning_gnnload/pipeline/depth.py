@@ -17,10 +17,11 @@ _WORTH = 0.05  # of a step: shorter waits are no reason to take memory
 class QueueDepth:
     """The depth of a trainer's queue to each sampler, as steps show that it is needed.
 
-    A wait is for want of slots if samplers have had none since the one before: they could have worked ahead of what
-    delays them now and then. Then the depth doubles. Where mini-batches lay ready in every step of a while, and not
-    one of the last slots was needed, it falls; each time that this proves wrong, that while is twice as long. Samplers
-    that always have a slot and are waited for are too slow, which no depth changes. No mini-batch depends on it.
+    A wait is for want of slots if samplers have been without any since the one before: they could have worked ahead of
+    what delays them now and then. Then the depth doubles. Where mini-batches lay ready in every step of a while, and
+    not one of the last slots was needed, it falls; each time that this proves wrong, that while is twice as long.
+    Samplers that always have a slot and are waited for are too slow, which no depth changes. No mini-batch depends on
+    it.
 
     Args:
         depth: to begin with.
@@ -37,15 +38,27 @@ class QueueDepth:
     """
 
     depth: int = FIRST
-    _was_full: bool = False
+    _has_been_full: bool = False
     _has_shrunk: bool = False
     _window: int = _WINDOW
     _num_steps: int = 0
     _fewest: float = math.inf
     _asked_s: float = -math.inf
 
+    def begin(self) -> None:
+        """Notes that a stream begins, whose queue is empty: until it has been full once, its waits tell nothing."""
+        self._has_been_full = False
+
     def after_step(
-        self, *, ready: int, is_full: bool, asked_s: float, wait_s: float, num_samplers: int = 1, most: int = MOST
+        self,
+        *,
+        ready: int,
+        is_full: bool,
+        asked_s: float,
+        wait_s: float,
+        num_samplers: int = 1,
+        least: int = LEAST,
+        most: int = MOST,
     ) -> int:
         """Returns the depth from now on.
 
@@ -55,29 +68,31 @@ class QueueDepth:
             asked_s: when that was.
             wait_s: how long the trainer waited then.
             num_samplers: that fill the queue; ``depth`` is of each.
+            least: it does not fall below this, which leaves each sampler slots whatever the trainer keeps.
             most: what the memory holds.
         """
-        step_s, self._asked_s = asked_s - self._asked_s, asked_s
+        before, step_s, self._asked_s = self.depth, asked_s - self._asked_s, asked_s
+        if self._has_been_full:
+            self._adapt(ready, wait_s > _WORTH * step_s, num_samplers)
+        self._has_been_full = self._has_been_full or is_full
+        self.depth = max(min(self.depth, most), min(before, least))
+        return self.depth
+
+    def _adapt(self, ready: int, has_waited: bool, num_samplers: int) -> None:
         self._num_steps += 1
         self._fewest = min(self._fewest, ready)
-        if wait_s > _WORTH * step_s and self._was_full:
+        if has_waited:
             self.depth *= 2
-            self._was_full = False
+            self._has_been_full = False
             if self._has_shrunk:
                 self._window, self._has_shrunk = min(2 * self._window, _MAX_WINDOW), False
-            self._begin()
         elif self._num_steps >= self._window:
             # One is about to be taken; half of what is left over at a time, as the next steps may be later than these.
             spare = max(int(self._fewest) - 1, 0) // num_samplers
-            if spare and self.depth > LEAST:
-                self.depth -= math.ceil(spare / 2)
-                self._has_shrunk = True
-            self._begin()
-        self._was_full = self._was_full or is_full
-        self.depth = max(min(self.depth, most), LEAST)
-        return self.depth
-
-    def _begin(self) -> None:
+            self.depth -= math.ceil(spare / 2)
+            self._has_shrunk = self._has_shrunk or spare > 0
+        else:
+            return
         self._num_steps, self._fewest = 0, math.inf
 
 

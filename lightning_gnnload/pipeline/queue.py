@@ -10,7 +10,7 @@ from typing import Any
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
-from lightning_gnnload.pipeline.depth import QueueDepth, depth_within
+from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
@@ -121,6 +121,7 @@ class BatchQueue:
         self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = ReadStream(spec, spec.start)
+        self._depth(number).begin()
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
             self._announce(number, peer)
@@ -213,9 +214,10 @@ class BatchQueue:
 
     def _adapt(self, number: int, found: QueueFill, asked_s: float, wait_s: float) -> None:
         """Lets the depth follow what a step has found."""
-        if self.queue_memory_bytes is None:
+        stream, alive = self._streams[number], self._pool.alive
+        # At a stream's end there are no more steps to make ahead.
+        if self.queue_memory_bytes is None or not alive or stream.spec.stop - stream.next_step < found.slots:
             return
-        alive = self._pool.alive
         depth = self._depth(number)
         before = depth.depth
         after = depth.after_step(
@@ -224,6 +226,7 @@ class BatchQueue:
             asked_s=asked_s,
             wait_s=wait_s,
             num_samplers=len(alive),
+            least=LEAST + max(peer.num_lent for peer in alive),
             most=depth_within(self.queue_memory_bytes, self._slot_bytes, self.num_trainers * self.num_samplers),
         )
         for peer in alive if after != before else ():

@@ -27,7 +27,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.toy import toy_data
 
-NUM_STEPS = 600
+NUM_STEPS = 300
 DEPTHS: tuple[int | None, ...] = (2, 4, 16, 64, None)  # None follows the waits
 MEMORY_BYTES = 1 << 30
 
@@ -36,13 +36,13 @@ def pattern(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Milliseconds that each step takes to make and to train on, float64 ``[NUM_STEPS]``."""
     steps = np.arange(NUM_STEPS)
     draw = np.random.default_rng(5)
-    training = np.full(NUM_STEPS, 10.0)
+    training = np.full(NUM_STEPS, 30.0)
     making = {
-        "steady": np.full(NUM_STEPS, 7.0),
-        "hiccups": np.where(steps % 20 == 7, 64.0, 5.6),
-        "exponential": draw.exponential(8.0, NUM_STEPS),
-        "long and rare": np.where(steps % 150 == 50, 250.0, 6.0),
-        "too slow": np.full(NUM_STEPS, 12.0),
+        "steady": np.full(NUM_STEPS, 20.0),
+        "hiccups": np.where(steps % 20 == 7, 190.0, 17.0),
+        "exponential": draw.exponential(24.0, NUM_STEPS),
+        "long and rare": np.where(steps % 75 == 50, 600.0, 15.0),
+        "too slow": np.full(NUM_STEPS, 36.0),
     }[name]
     return making, training
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,23 @@ def test_slots_are_given_back_when_steps_are_steady_again_and_seldom_in_vain() -
     assert sum(step < NUM_STEPS for step in grown) > 2 * sum(step >= NUM_STEPS for step in grown)
 
 
-def test_the_memory_bounds_it() -> None:
-    bounded = QueueDepth(MOST)
-    for most in (5, 1):
-        assert bounded.after_step(ready=0, is_full=True, asked_s=1e6, wait_s=1.0, most=most) == max(most, LEAST)
+def test_a_queue_that_is_empty_as_it_begins_is_no_reason_for_more_slots() -> None:
+    queue = QueueDepth()
+    for epoch in range(8):
+        queue.begin()
+        queue.after_step(ready=0, is_full=False, asked_s=10.0 * epoch, wait_s=1.0)
+        for step in range(1, 40):
+            queue.after_step(ready=4, is_full=True, asked_s=10.0 * epoch + 0.1 * step, wait_s=0.0)
+    assert queue.depth < FIRST  # windows go on from epoch to epoch
+
+
+def test_memory_bounds_it_and_what_the_trainer_keeps() -> None:
+    step: dict[str, Any] = {"ready": 0, "is_full": True, "asked_s": 1.0, "wait_s": 0.0}
+    bounded = QueueDepth(9)
+    assert [bounded.after_step(**step, most=most) for most in (7, 8, 1)] == [7, 7, LEAST]
+    # Who keeps more gets no slots for it, or would get ever more; it is only not left without any.
+    keeping = QueueDepth(9)
+    assert [keeping.after_step(**step, least=least, most=1) for least in (12, 8, 3)] == [9, 8, 3]
     assert depth_within(10 * 6 * 7 + 59, slot_bytes=10, num_queues=6) == 7
     assert depth_within(0, slot_bytes=10, num_queues=6) == LEAST
     assert depth_within(1 << 40, slot_bytes=0, num_queues=6) == MOST
