@@ -28,7 +28,7 @@ from torch.nn import functional
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler, Synthetic
 from lightning_gnnload.plugin.job import RolePlan, StageTimes
-from lightning_gnnload.plugin.strategy.resources import shared_ms, stages_of
+from lightning_gnnload.plugin.strategy.resources import shared_ms, slowest_ms, stages_of
 from tests.benchmarks.machine import Neighbours, describe
 
 ROUNDS = 3
@@ -148,7 +148,7 @@ def predicted_ms(way: str, times: StageTimes, threads: Sequence[int]) -> float:
     """What the stages predict for so many threads of torch and of sampling."""
     stages = stages_of(times, RolePlan(1 if WAYS[way]["ranks"] == ONE else 2, 1))
     if WAYS[way]["strategy"].get("pin_cores"):
-        return max(stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
+        return slowest_ms(stages, threads)
     return shared_ms(stages, threads, len(os.sched_getaffinity(0)))
 
 

@@ -24,6 +24,7 @@ from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.job import Job, RoleDecision
 from lightning_gnnload.plugin.strategy import profile
+from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.plugin.strategy.rendezvous import launch_store, leave_group
 from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
@@ -118,7 +119,7 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
     cores = sorted(os.sched_getaffinity(0))
     # A sampler's cores are known once the roles are, so it is measured on a rank's equal share.
     share = max(len(cores) // plan.num_devices, 1)
-    setting = profile.ProfileSetting(
+    setting = RehearsalSetting(
         job.device,
         job.num_sampler_threads,
         cores[-share:],

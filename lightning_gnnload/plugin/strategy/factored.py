@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -136,8 +136,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.role_decision: RoleDecision | None = None
         self.staleness = staleness
         self.queue_depth: int = FIRST if queue_depth == "auto" else queue_depth
-        self.cores: Collection[int] = ()  # of this rank alone, while it runs
-        self.division = resources.Division()  # of this machine's cores, likewise
+        self.division = resources.Division()  # of this machine's cores, while a rank runs
         self._depth_by_memory = queue_depth == "auto"
         self.sampler_threads = None if sampler_threads == "auto" else sampler_threads
         self._measures = "auto" in (samplers, sampler_threads)
@@ -248,10 +247,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
             pl.utilities.rank_zero.rank_zero_info(self.division.about)
         self.set_world_ranks()  # under spawn, the strategy was made in the parent
-        with (
-            resources.own_cores(self.job, self.division) as self.cores,
-            compat.no_advice_to_sync(self.roles.world_size),
-        ):
+        with resources.own_cores(self.job, self.division), compat.no_advice_to_sync(self.roles.world_size):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:

@@ -114,10 +114,14 @@ def share(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]:
     )
 
 
+def slowest_ms(stages: Sequence[PipelineStage], threads: Sequence[int]) -> float:
+    """The time of a global step with so many threads a worker, where each has the cores that it needs."""
+    return max(stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
+
+
 def shared_ms(stages: Sequence[PipelineStage], threads: Sequence[int], num_cores: int) -> float:
     """The time of a global step with so many threads a worker, where all run on all cores."""
-    slowest = max(stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
-    return max(slowest, sum(stage.core_ms for stage in stages) / num_cores)
+    return max(slowest_ms(stages, threads), sum(stage.core_ms for stage in stages) / num_cores)
 
 
 @dataclass(frozen=True)
@@ -162,30 +166,27 @@ def divide_cores(
         [{0, 1}, {2, 3}]
     """
     times = None if decision is None else decision.stages
-    if times is not None:
-        stages = stages_of(times, plan, sampler_threads)
-        if not pinned:
-            threads = share(stages, len(cores))
-            step_ms = shared_ms(stages, threads, len(cores))
-            return Division((), threads[1], threads[0], _about(times, stages, threads, step_ms, "shared by all"))
-    elif not pinned:
-        return Division()
-    elif plan.is_lone:
+    if times is None and pinned and plan.is_lone:
         return Division(torch_threads=max(len(cores) - (sampler_threads or default_num_threads(1)), 1))
-    else:
+    if times is None:
         stages = [PipelineStage(float(count), count) for count in (plan.num_trainers, plan.num_samplers)]
-    counts = allocate([replace(stage, wait_ms=0.0) for stage in stages], len(cores))
-    if counts is None:
+    else:
+        stages = stages_of(times, plan, sampler_threads)
+    counts = allocate([replace(stage, wait_ms=0.0) for stage in stages], len(cores)) if pinned else None
+    own: list[set[int]] = []
+    if counts is not None:
+        threads = tuple(stage.threads_on(count) for stage, count in zip(stages, counts, strict=True))
+        step_ms, how = slowest_ms(stages, threads), f"{counts[0]} a trainer and {counts[1]} a sampler"
+        left, by_role = iter(sorted(cores)), dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))
+        if not plan.is_lone:
+            own = [{next(left) for _ in range(by_role[plan.role(rank)])} for rank in range(plan.num_devices)]
+    elif times is not None:
+        threads = share(stages, len(cores))
+        step_ms, how = shared_ms(stages, threads, len(cores)), "shared by all"
+    else:
         return Division()
-    left = iter(sorted(cores))
-    by_role = dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))
-    own = [{next(left) for _ in range(by_role[plan.role(rank)])} for rank in range(plan.num_devices)]
-    threads = tuple(stage.threads_on(count) for stage, count in zip(stages, counts, strict=True))
-    about = ""
-    if times is not None:
-        step_ms = max(stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
-        about = _about(times, stages, threads, step_ms, f"{counts[0]} a trainer and {counts[1]} a sampler")
-    return Division(() if plan.is_lone else own, sampler_threads or threads[1], threads[0], about)
+    about = "" if times is None else _about(times, stages, threads, step_ms, how)
+    return Division(own, sampler_threads or threads[1], threads[0], about)
 
 
 def stages_of(times: StageTimes, plan: RolePlan, sampler_threads: int | None = None) -> list[PipelineStage]:
@@ -218,19 +219,18 @@ def stages_of(times: StageTimes, plan: RolePlan, sampler_threads: int | None = N
 def _about(
     times: StageTimes, stages: Sequence[PipelineStage], threads: Sequence[int], step_ms: float, cores: str
 ) -> str:
-    train_ms, make_ms = (stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
-    parts = {"sampling": times.sample_ms, "gathering": times.gather_ms, "conversion": times.convert_ms}
-    listed = [f"{name} {ms:.1f} ms" for name, ms in parts.items() if ms >= 0.05]
+    names = {"sampling": times.sample_ms, "gathering": times.gather_ms, "conversion": times.convert_ms}
+    listed = [f"{name} {ms:.1f} ms" for name, ms in names.items() if ms >= 0.05]
     by_cores = f" ({times.train_fixed_ms:.1f} + {times.train_work_ms:.1f} / cores)" if times.train_work_ms else ""
-    threads_text = [
-        f"{n} {what} thread{'s' * (n != 1)}" for n, what in zip(threads, ("torch", "sampling"), strict=True)
-    ]
-    slowest = max((train_ms, "training"), (make_ms, "making"))
-    bound = slowest[1] if slowest[0] >= step_ms * (1 - 1e-9) else "all cores together"
+    counts = [f"{n} {what} thread{'s' * (n != 1)}" for n, what in zip(threads, ("torch", "sampling"), strict=True)]
+    slowest_ms, slowest = max(
+        (stage.time_ms(count), name)
+        for stage, count, name in zip(stages, threads, ("training", "making mini-batches"), strict=True)
+    )
+    bound = slowest if slowest_ms >= step_ms * (1 - 1e-9) else "the work on all cores"
     return (
-        f"A mini-batch takes {', '.join(listed)} in one thread, and training "
-        f"{times.train_work_ms + times.train_fixed_ms:.1f} ms on one core{by_cores}: {' and '.join(threads_text)}, "
-        f"cores {cores}, {step_ms:.1f} ms a step, as {bound} can do no faster"
+        f"Stages: {', '.join(listed)} in one thread; training {times.train_work_ms + times.train_fixed_ms:.1f} ms on "
+        f"one core{by_cores}. Hence {' and '.join(counts)}, cores {cores}: {step_ms:.1f} ms a step, bounded by {bound}"
     )
 
 
@@ -261,9 +261,8 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
 
 
 @contextmanager
-def own_cores(job: Job, division: Division) -> Iterator[Collection[int]]:
-    """Lets a rank have its cores and threads of a division: keeps it to its own cores, which it gives, and torch to as
-    many threads as it is to have."""
+def own_cores(job: Job, division: Division) -> Iterator[None]:
+    """Keeps a rank to its own cores of a division, where it has such, and torch to as many threads as it is to have."""
     one = 1 if job.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
     if job.pin_cores and not division.cores and not job.roles.is_lone:
         pl.utilities.rank_zero.rank_zero_warn(
@@ -273,7 +272,7 @@ def own_cores(job: Job, division: Division) -> Iterator[Collection[int]]:
     own = division.cores[job.local_rank] if division.cores else ()
     threads = one or (division.torch_threads if job.role is Role.TRAINER else None)
     with kept_to(own, threads):
-        yield own
+        yield
 
 
 def default_queue_memory_bytes() -> int:

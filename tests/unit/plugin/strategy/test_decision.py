@@ -39,9 +39,10 @@ def test_who_gathers_decides_in_which_time_it_counts() -> None:
     """T_s is a sampler's work, T_t a trainer's: 10 ms of gathering move the number of samplers."""
     sampler_gathers = replace(STAGES, sample_ms=20.0, gather_ms=20.0, train_work_ms=0.0, train_fixed_ms=9.0)
     trainer_gathers = replace(sampler_gathers, gather_ms=0.0, train_fixed_ms=19.0)
-    times = [replace(DECISION, stages=stages) for stages in (sampler_gathers, trainer_gathers)]
-    assert [(each.sample_ms, each.train_ms) for each in times] == [(20.0, 10.0), (10.0, 20.0)]
-    assert [samplers_needed(each.sample_ms, each.train_ms, 8) for each in times] == [6, 3]
+    decisions = [replace(DECISION, stages=stages) for stages in (sampler_gathers, trainer_gathers)]
+    times = [(each.sample_ms or 0.0, each.train_ms or 0.0) for each in decisions]
+    assert times == [(20.0, 10.0), (10.0, 20.0)]
+    assert [samplers_needed(*each, num_ranks=8) for each in times] == [6, 3]
 
 
 def test_what_is_saved_comes_back_and_says_so(tmp_path: Path) -> None:

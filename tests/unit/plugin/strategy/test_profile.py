@@ -25,11 +25,12 @@ from lightning_gnnload.errors import LoaderConfigError, RoleConfigError, SeedErr
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.job import RoleDecision, StageTimes
 from lightning_gnnload.plugin.module.trainer_device import TrainerDevice
-from lightning_gnnload.plugin.strategy import profile
-from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
+from lightning_gnnload.plugin.strategy import rehearsal
+from lightning_gnnload.plugin.strategy.profile import measure
+from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from tests.unit.toy import toy_data
 
-SETTING = ProfileSetting(torch.device("cpu"), 2, (), {"machine": "this"})
+SETTING = RehearsalSetting(torch.device("cpu"), 2, (), {"machine": "this"})
 
 
 class Sleepy(NeighborSampler):
@@ -86,7 +87,7 @@ def measured(model: LightningModule, data: Any = None, **settings: Any) -> Stage
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "_LIMIT_S", 0.3)
+    monkeypatch.setattr(rehearsal, "_LIMIT_S", 0.3)
 
 
 def training_ms(found: StageTimes) -> float:
@@ -168,7 +169,7 @@ def test_torch_has_the_threads_that_make_training_faster(monkeypatch: pytest.Mon
     before = torch.get_num_threads()
     worse = found(Divided(-0.019))
     assert (worse.torch_threads, worse.train_work_ms) == (1, 0.0)
-    monkeypatch.setattr(profile, "_LIMIT_S", 1.0)
+    monkeypatch.setattr(rehearsal, "_LIMIT_S", 1.0)
     better = found(Divided(0.1))
     assert torch.get_num_threads() == before
     assert better.torch_threads == 4

@@ -20,6 +20,7 @@ from lightning_gnnload.plugin.strategy.resources import (
     kept_to,
     share,
     shared_ms,
+    slowest_ms,
 )
 
 STAGES = st.lists(
@@ -33,10 +34,6 @@ STAGES = st.lists(
     min_size=1,
     max_size=4,
 )
-
-
-def slowest_ms(stages: list[PipelineStage], counts: tuple[int, ...]) -> float:
-    return max(stage.time_ms(count) for stage, count in zip(stages, counts, strict=True))
 
 
 @given(STAGES, st.integers(1, 14))
@@ -135,9 +132,15 @@ def test_threads_are_those_that_the_slowest_stage_needs() -> None:
     plan, lone = RolePlan(2, 1), RolePlan(1, 1)
     wide = decided(2, 1, train_work_ms=100.0, train_fixed_ms=10.0)
     divided = divide_cores(range(2), plan, wide, pinned=False)
-    assert (divided.cores, divided.torch_threads, divided.sampler_threads) == ((), 2, 1)
+    assert (divided.torch_threads, divided.sampler_threads, divided.cores) == (2, 1, [])
     # 61 ms: 122 ms of work on two cores.
-    assert "2 torch threads and 1 sampling thread, cores shared by all, 61.0 ms a step" in divided.about
+    assert divided.about == (
+        "Stages: sampling 8.0 ms, gathering 4.0 ms in one thread; training 110.0 ms on one core "
+        "(10.0 + 100.0 / cores). Hence 2 torch threads and 1 sampling thread, cores shared by all: 61.0 ms a step, "
+        "bounded by the work on all cores"
+    )
+    # Without a core for each rank, threads are still those that were measured.
+    assert divide_cores(range(1), plan, wide, pinned=True) == divide_cores(range(1), plan, wide, pinned=False)
     narrow = decided(2, 1, train_work_ms=1.0, train_fixed_ms=4.0)  # sampling is the slowest
     divided = divide_cores(range(2), plan, narrow, pinned=False)
     assert (divided.torch_threads, divided.sampler_threads) == (1, 2)
