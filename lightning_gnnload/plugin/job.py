@@ -100,7 +100,9 @@ class StageTimes:
         sample_ms: to draw it, in one thread.
         gather_ms: to gather what a sampler gathers, in the same thread; where trainers gather the features, these are
             part of training.
-        making_core_ms: of these two, the time on a core; for the rest the thread waited, for a disk or a device.
+        making_core_ms: of these two, the time on a core; and
+        making_wait_ms: what the thread waited for a disk or a device, which is less than the rest where it waited for a
+            core.
         convert_ms: to turn it into what the model expects.
         train_work_ms: of a step of training (moving the mini-batch, forward, backward, optimizer), what one core takes
             and more cores share; and
@@ -108,17 +110,20 @@ class StageTimes:
         sampler_threads: that made mini-batches side by side when these were measured.
         torch_threads: with more than so many, training is not faster.
         draws_on_device: samplers draw on a device, which all of their threads share.
+        trains_on_device: trainers need a core for no more than that device's launches.
     """
 
     sample_ms: float
     gather_ms: float
     making_core_ms: float
+    making_wait_ms: float
     convert_ms: float
     train_work_ms: float
     train_fixed_ms: float
     sampler_threads: int = 1
     torch_threads: int = 1
     draws_on_device: bool = False
+    trains_on_device: bool = False
 
     @property
     def making_ms(self) -> float:
@@ -205,11 +210,11 @@ class RoleDecision:
 
     def _check(self) -> None:
         stages = {} if self.stages is None else asdict(self.stages)
-        is_flag = stages.pop("draws_on_device", False)
+        flags = [stages.pop(name, False) for name in ("draws_on_device", "trains_on_device")]
         threads = [stages.pop(name, 1) for name in ("sampler_threads", "torch_threads")]
         counts = (self.num_ranks, self.num_samplers, self.num_cores, *threads)
         # Not isinstance: JSON's true is an int to it.
-        sound = all(type(count) is int and count >= 1 for count in counts) and type(is_flag) is bool
+        sound = all(type(count) is int and count >= 1 for count in counts) and all(type(flag) is bool for flag in flags)
         sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in stages.values())
         sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
         # A lone rank counts as a sampler too, though none is left to train.

@@ -149,12 +149,14 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
             sample_ms=made.median_ms("sample"),
             gather_ms=made.median_ms("gather"),
             making_core_ms=made.median_ms("core"),
+            making_wait_ms=made.median_ms("wait"),
             convert_ms=trained.convert_ms,
             train_work_ms=work_ms,
             train_fixed_ms=max(trained.step_ms(1) - work_ms - trained.convert_ms, 0.0),
             sampler_threads=self.setting.num_threads,
             torch_threads=torch_threads,
             draws_on_device=made.is_on_device,
+            trains_on_device=self.setting.device.type != "cpu",
         )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,22 +77,35 @@ class Making:
         del self._source  # with what it has on a device, which training is to have
 
     def median_ms(self, what: str) -> float:
-        """One thread's time for ``"sample"`` or ``"gather"``, while the other threads do as much; or ``"core"``, its
-        time on a core for both. The median forgives a hiccup."""
+        """One thread's time for ``"sample"`` or ``"gather"``, while the other threads do as much; of both, its time on
+        a ``"core"``, and that in which it had to ``"wait"``, but not for a core. The median forgives a hiccup."""
         return statistics.median(each[what] for each in self._times)
 
     def _make(self, step: int) -> dict[str, float]:
         """Makes one mini-batch; returns the milliseconds that it took."""
         slot = self._slots.take()
-        began, core_began = time.perf_counter(), time.thread_time()
+        began, core_began, queued_began = time.perf_counter(), time.thread_time(), _queued_s()
         payload = self._source.make(BatchRequest(0, step % self._num_steps, 0, 1), slot)
         took_ms, core_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - core_began) * 1e3
+        queued_ms = (_queued_s() - queued_began) * 1e3
         if len(self.ready) < _NUM_READY:
             self.ready.append((payload.view(self._slots.lend(slot)), payload))
         else:
             self._slots.give(slot)
         gather_ms = payload.timing.gather_ms
-        return {"sample": max(took_ms - gather_ms, 0.0), "gather": gather_ms, "core": core_ms}
+        return {
+            "sample": max(took_ms - gather_ms, 0.0),
+            "gather": gather_ms,
+            "core": core_ms,
+            "wait": max(took_ms - core_ms - queued_ms, 0.0),
+        }
+
+
+def _queued_s() -> float:
+    """How long the calling thread has waited for a core that others had; 0 where the system does not say."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1]) / 1e9
+    return 0.0
 
 
 class _ReadyQueue:

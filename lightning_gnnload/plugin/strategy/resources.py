@@ -131,7 +131,7 @@ class Division:
     Attributes:
         cores: of each local rank, its own; empty where all ranks share all.
         sampler_threads: of a sampler; None where nothing was measured, nor cores divided.
-        torch_threads: that a trainer computes with; None likewise.
+        torch_threads: that a trainer computes with; None likewise, and where it computes on a device.
         about: the measured stages and what comes of them, in one line for people; empty where nothing was measured.
     """
 
@@ -186,7 +186,8 @@ def divide_cores(
     else:
         return Division()
     about = "" if times is None else _about(times, stages, threads, step_ms, how)
-    return Division(own, sampler_threads or threads[1], threads[0], about)
+    torch_threads = None if times is not None and times.trains_on_device else threads[0]
+    return Division(own, sampler_threads or threads[1], torch_threads, about)
 
 
 def stages_of(times: StageTimes, plan: RolePlan, sampler_threads: int | None = None) -> list[PipelineStage]:
@@ -211,7 +212,7 @@ def stages_of(times: StageTimes, plan: RolePlan, sampler_threads: int | None = N
         num * (times.making_core_ms + in_sampler_ms),
         plan.num_samplers,
         max_cores=sampler_threads or most,
-        wait_ms=num * max(times.making_ms - times.making_core_ms, 0.0),
+        wait_ms=num * times.making_wait_ms,
     )
     return [training, making]
 
@@ -221,16 +222,20 @@ def _about(
 ) -> str:
     names = {"sampling": times.sample_ms, "gathering": times.gather_ms, "conversion": times.convert_ms}
     listed = [f"{name} {ms:.1f} ms" for name, ms in names.items() if ms >= 0.05]
+    where = "on its device" if times.trains_on_device else "on one core"
     by_cores = f" ({times.train_fixed_ms:.1f} + {times.train_work_ms:.1f} / cores)" if times.train_work_ms else ""
-    counts = [f"{n} {what} thread{'s' * (n != 1)}" for n, what in zip(threads, ("torch", "sampling"), strict=True)]
+    named = dict(zip(("torch", "sampling"), threads, strict=True))
+    if times.trains_on_device:
+        del named["torch"]
+    counts = [f"{count} {name} thread{'s' * (count != 1)}" for name, count in named.items()]
     slowest_ms, slowest = max(
         (stage.time_ms(count), name)
         for stage, count, name in zip(stages, threads, ("training", "making mini-batches"), strict=True)
     )
     bound = slowest if slowest_ms >= step_ms * (1 - 1e-9) else "the work on all cores"
     return (
-        f"Stages: {', '.join(listed)} in one thread; training {times.train_work_ms + times.train_fixed_ms:.1f} ms on "
-        f"one core{by_cores}. Hence {' and '.join(counts)}, cores {cores}: {step_ms:.1f} ms a step, bounded by {bound}"
+        f"Stages: {', '.join(listed)} in one thread; training {times.train_work_ms + times.train_fixed_ms:.1f} ms "
+        f"{where}{by_cores}. Hence {' and '.join(counts)}, cores {cores}: {step_ms:.1f} ms a step, bounded by {bound}"
     )
 
 

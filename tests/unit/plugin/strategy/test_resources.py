@@ -90,7 +90,13 @@ def test_threads_wait_for_a_disk_side_by_side() -> None:
 
 
 TIMES = StageTimes(
-    sample_ms=8.0, gather_ms=4.0, making_core_ms=12.0, convert_ms=0.0, train_work_ms=30.0, train_fixed_ms=0.0
+    sample_ms=8.0,
+    gather_ms=4.0,
+    making_core_ms=12.0,
+    making_wait_ms=0.0,
+    convert_ms=0.0,
+    train_work_ms=30.0,
+    train_fixed_ms=0.0,
 )
 TIMES = replace(TIMES, torch_threads=16)
 
@@ -123,7 +129,11 @@ def test_the_measured_work_decides() -> None:
     assert counts(decided(2, 1, making_core_ms=40.0, train_work_ms=40.0)) == [4, 4]
     assert counts(decided(2, 1, making_core_ms=10.0)) == [6, 2]
     # A GPU trains: one core launches its kernels.
-    assert counts(decided(2, 1, train_work_ms=0.0, train_fixed_ms=30.0, torch_threads=1)) == [1, 7]
+    on_gpu = decided(2, 1, train_work_ms=0.0, train_fixed_ms=30.0, torch_threads=1, trains_on_device=True)
+    assert counts(on_gpu) == [1, 7]
+    divided = divide_cores(range(8), plan, on_gpu, pinned=True)
+    assert divided.torch_threads is None
+    assert "training 30.0 ms on its device. Hence 7 sampling threads" in divided.about
     # Without measures, alike for every rank.
     assert counts(None, RolePlan(num_devices=4, num_samplers=1)) == [2, 2, 2, 2]
 
@@ -151,7 +161,9 @@ def test_threads_are_those_that_the_slowest_stage_needs() -> None:
     assert divide_cores(range(9), lone, converting, pinned=True).torch_threads == 2
     assert not divide_cores(range(9), lone, converting, pinned=True).cores
     # A device draws: its threads share it, and more of them make it no faster.
-    drawing = decided(2, 1, making_core_ms=1.0, draws_on_device=True, sampler_threads=2, train_work_ms=2.0)
+    drawing = decided(
+        2, 1, making_core_ms=1.0, making_wait_ms=11.0, draws_on_device=True, sampler_threads=2, train_work_ms=2.0
+    )
     assert divide_cores(range(8), plan, drawing, pinned=True).sampler_threads == 2
 
 
