@@ -31,7 +31,7 @@ from lightning_gnnload.plugin.job import RolePlan, StageTimes
 from lightning_gnnload.plugin.strategy.resources import shared_ms, slowest_ms, stages_of
 from tests.benchmarks.machine import Neighbours, describe
 
-ROUNDS = 3
+ROUNDS = 2
 STEPS, WARM_UP = 40, 8
 CITATIONS = Synthetic("chung-lu", num_nodes=170_000, num_edges=1_200_000, num_features=128, train_fraction=0.54)
 DENSE = Synthetic("rmat", num_nodes=60_000, num_edges=3_000_000, num_features=64, train_fraction=0.8, seed=3)

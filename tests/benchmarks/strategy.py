@@ -10,7 +10,8 @@ PARTS = {
     "jitter": "Bounded staleness: late steps hidden",
     "switching": "Dynamic switching: idle samplers train",
     "transport": "The queue beside a loader in process",
-    "resources": "Cores by role",
+    "resources": "Cores and threads by measured stages",
+    "pacing": "A queue's depth that follows the waits",
     "epochs": "Epochs beside DDP and DGL",
     "monitoring": "What PipelineMonitor costs",
 }
