@@ -228,11 +228,11 @@ def _about(
     if times.trains_on_device:
         del named["torch"]
     counts = [f"{count} {name} thread{'s' * (count != 1)}" for name, count in named.items()]
-    slowest_ms, slowest = max(
+    longest_ms, slowest = max(
         (stage.time_ms(count), name)
         for stage, count, name in zip(stages, threads, ("training", "making mini-batches"), strict=True)
     )
-    bound = slowest if slowest_ms >= step_ms * (1 - 1e-9) else "the work on all cores"
+    bound = slowest if longest_ms >= step_ms * (1 - 1e-9) else "the work on all cores"
     return (
         f"Stages: {', '.join(listed)} in one thread; training {times.train_work_ms + times.train_fixed_ms:.1f} ms "
         f"{where}{by_cores}. Hence {' and '.join(counts)}, cores {cores}: {step_ms:.1f} ms a step, bounded by {bound}"
