@@ -13,6 +13,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace
+from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
@@ -39,8 +40,8 @@ class BatchQueue:
         trainer: local index of this trainer.
         rank: its global rank.
         num_samplers: samplers of this machine.
-        queue_depth: slots that a stream may have out at each sampler; one more where the step that is needed next finds
-            none.
+        queue_depth: slots that a stream may have out at each sampler, to begin with where these follow the waits; one
+            more where the step that is needed next finds none.
         connect_timeout_s: how long to wait for a sampler to start.
         stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
         first_sampler_rank: global rank of the machine's first sampler; the others follow.
@@ -51,6 +52,8 @@ class BatchQueue:
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
         reader: this trainer's device, where samplers may send mini-batches in the memory of theirs.
+        queue_memory_bytes: lets the depth follow the waits (:class:`.QueueDepth`), while all queues of the machine take
+            no more than this; None keeps it.
 
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
@@ -80,15 +83,20 @@ class BatchQueue:
         known_gone: Container[int] = (),
         pinned: bool = False,
         reader: DeviceReader | None = None,
+        queue_memory_bytes: int | None = None,
     ) -> None:
         self.num_samplers = num_samplers
         self.queue_depth = queue_depth
+        self.num_trainers = num_trainers
+        self.queue_memory_bytes = queue_memory_bytes
         self.stall_timeout_s = stall_timeout_s
         self.pinned = pinned
         self.reader = reader
         self.handlers: dict[str, Callable[[int, Message, list[int]], None]] = {}
         self.lost: list[Callable[[int], None]] = []
         self.on_wait: Callable[[], None] = lambda: None
+        self._depths: dict[tuple[str, int], QueueDepth] = {}  # by phase and loader, from epoch to epoch
+        self._slot_bytes = 0  # of the largest
         self._numbers = itertools.count()
         self._streams: dict[int, Dealer[SamplerPeer]] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
@@ -127,6 +135,7 @@ class BatchQueue:
         self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = Dealer(spec, self._pool.num_trainers, homes)
+        self._depth(number).begin()
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
             self._announce(number, peer)
@@ -151,6 +160,8 @@ class BatchQueue:
         """
         dealer = self._streams[number]
         dealer.next_step = step
+        self._pool.free_returned()
+        asked_s, found = time.monotonic(), self._fill(number)
         if (number, step) not in self._inbox:
             self._pool.finish_copies()  # samplers may be waiting for these slots
         while (number, step) not in self._inbox:
@@ -161,11 +172,12 @@ class BatchQueue:
             self._deal(awaited=number)
             self._listen(min(_POLL_S, self.stall_timeout_s, dealer.patience_s))
         self._deaf_s *= _FORGETS
+        self._adapt(number, found, asked_s, time.monotonic() - asked_s)
         peer, slot, payload = self._inbox.pop((number, step))
         dealer.next_step = step + 1
         batch = peer.lend(slot, payload)
         # The consumer has as many of this sampler's slots as a stream may have out: kept, this one would starve it.
-        if peer.num_lent >= self.queue_depth:
+        if peer.num_lent >= self._depth(number).depth:
             batch = batch.clone()
             self._deal()
         return batch, payload
@@ -186,9 +198,7 @@ class BatchQueue:
         while self._listen(0):
             pass
         self._deal()
-        ready = sum(stream == number for stream, _ in self._inbox)
-        alive = self._pool.alive
-        return QueueFill(ready, sum(peer.num_lent for peer in alive), self.queue_depth * len(alive))
+        return self._fill(number)
 
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
@@ -199,6 +209,33 @@ class BatchQueue:
         for key in [key for key in self._inbox if key[0] == number]:
             peer, slot, _ = self._inbox.pop(key)
             peer.free(slot)
+
+    # Depth.
+
+    def _fill(self, number: int) -> QueueFill:
+        alive = self._pool.alive
+        ready = sum(stream == number for stream, _ in self._inbox)
+        return QueueFill(ready, sum(peer.num_lent for peer in alive), self._depth(number).depth * len(alive))
+
+    def _depth(self, number: int) -> QueueDepth:
+        spec = self._streams[number].spec
+        return self._depths.setdefault((spec.phase, spec.loader), QueueDepth(self.queue_depth))
+
+    def _adapt(self, number: int, found: QueueFill, asked_s: float, wait_s: float) -> None:
+        """Lets the depth follow what a step has found."""
+        stream, alive = self._streams[number], self._pool.alive
+        # At a stream's end there are no more steps to make ahead.
+        if self.queue_memory_bytes is None or not alive or stream.spec.stop - stream.next_step < found.slots:
+            return
+        self._depth(number).after_step(
+            ready=found.ready,
+            is_full=found.ready + found.held >= found.slots - 1,
+            asked_s=asked_s,
+            wait_s=wait_s,
+            num_samplers=len(alive),
+            least=LEAST + max(peer.num_lent for peer in alive),
+            most=depth_within(self.queue_memory_bytes, self._slot_bytes, self.num_trainers * self.num_samplers),
+        )
 
     # Messages.
 
@@ -262,6 +299,7 @@ class BatchQueue:
         # Also for a batch that nobody wants any more: a slot's memory is sent once, and must not be missed.
         if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
             return
+        self._slot_bytes = max(self._slot_bytes, message["slot_bytes"])
         number, step, payload = message["stream"], message["step"], Payload.from_json(message["payload"])
         if number in self._streams:
             self._streams[number].came(peer, step, began_s=payload.timing.began_s, made_s=payload.timing.made_s)
@@ -296,9 +334,8 @@ class BatchQueue:
         self._pool.free_returned()
         now = time.monotonic()
         for number, dealer in self._streams.items():
-            room = {
-                peer: self.queue_depth - len(hand.owed) - peer.num_filled(number) for peer, hand in dealer.hands.items()
-            }
+            depth = self._depth(number).depth
+            room = {peer: depth - len(hand.owed) - peer.num_filled(number) for peer, hand in dealer.hands.items()}
             dealt: dict[SamplerPeer, list[int]] = {}
             owing = [peer for peer in room if self._owed(peer) is not None]
             for peer, step in dealer.deal(room, now=now, deaf_s=self._deaf_s, is_awaited=number == awaited):

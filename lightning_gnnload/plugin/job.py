@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.plugin.compat import environments
 
 FILE_NAME = "gnnload_roles.json"
-FORMAT = 1
+FORMAT = 2
 """The format of that file; one of another format is not read."""
 
 
@@ -94,17 +93,57 @@ class RolePlan:
 
 
 @dataclass(frozen=True)
+class StageTimes:
+    """What the stages of one mini-batch take in milliseconds, each measured without the others beside it.
+
+    Attributes:
+        sample_ms: to draw it, in one thread.
+        gather_ms: to gather what a sampler gathers, in the same thread; where trainers gather the features, these are
+            part of training.
+        making_core_ms: of these two, the time on a core; and
+        making_wait_ms: what the thread waited for a disk or a device, which is less than the rest where it waited for a
+            core.
+        convert_ms: to turn it into what the model expects.
+        train_work_ms: of a step of training (moving the mini-batch, forward, backward, optimizer), what one core takes
+            and more cores share; and
+        train_fixed_ms: the rest.
+        sampler_threads: that made mini-batches side by side when these were measured.
+        torch_threads: with more than so many, training is not faster.
+        draws_on_device: samplers draw on a device, which all of their threads share.
+        trains_on_device: trainers need a core for no more than that device's launches.
+    """
+
+    sample_ms: float
+    gather_ms: float
+    making_core_ms: float
+    making_wait_ms: float
+    convert_ms: float
+    train_work_ms: float
+    train_fixed_ms: float
+    sampler_threads: int = 1
+    torch_threads: int = 1
+    draws_on_device: bool = False
+    trains_on_device: bool = False
+
+    @property
+    def making_ms(self) -> float:
+        """What a sampler does for a mini-batch, in one thread."""
+        return self.sample_ms + self.gather_ms
+
+    def training_ms(self, cores: int) -> float:
+        """What a trainer does for a step, on so many cores."""
+        return self.convert_ms + self.train_fixed_ms + self.train_work_ms / max(min(cores, self.torch_threads), 1)
+
+
+@dataclass(frozen=True)
 class RoleDecision:
     """The roles on which all ranks of a job have agreed at its start, alike in all of them, and why.
 
     Attributes:
         num_ranks: of each machine.
         num_samplers: of these.
-        sample_ms: what one sampler takes for a mini-batch, at its throughput (T_s); None where nothing was measured.
-        train_ms: what one trainer takes for a step, its mini-batch being ready (T_t); likewise.
-        sample_cores: cores that ``sample_ms`` was measured on; and
-        train_cores: cores that ``train_ms`` was.
-        batch_bytes: of the largest mini-batch seen.
+        stages: the measured times; None where nothing was measured.
+        num_cores: of the machine that measured them.
         reason: why so many sample, where it is not for the figures.
         measured_on: what the figures hold for; see :func:`~lightning_gnnload.plugin.strategy.profile.describe`.
         reused: the figures come from an earlier run.
@@ -114,14 +153,22 @@ class RoleDecision:
 
     num_ranks: int
     num_samplers: int
-    sample_ms: float | None = None
-    train_ms: float | None = None
-    sample_cores: int = 1
-    train_cores: int = 1
-    batch_bytes: int = 0
+    stages: StageTimes | None = None
+    num_cores: int = 1
     reason: str = ""
     measured_on: dict[str, Any] = field(default_factory=dict)
     reused: bool = False
+
+    @property
+    def sample_ms(self) -> float | None:
+        """What one sampler takes for a mini-batch, at its throughput (T_s): drawing, and gathering if it gathers."""
+        return None if self.stages is None else self.stages.making_ms / self.stages.sampler_threads
+
+    @property
+    def train_ms(self) -> float | None:
+        """What one trainer takes for a step on its share of the cores, its mini-batch being ready (T_t): gathering if
+        it gathers, converting and training."""
+        return None if self.stages is None else self.stages.training_ms(self.num_cores // self.num_ranks)
 
     @property
     def trainers_fed(self) -> float | None:
@@ -136,11 +183,12 @@ class RoleDecision:
         line = f"{self.num_samplers} of {self.num_ranks} ranks {verb}: "
         if self.trainers_fed is None:
             return line + self.reason
-        line += (
-            f"a batch takes {self.sample_ms:.1f} ms to make and {self.train_ms:.1f} ms to train on, "
-            f"so one sampler feeds {self.trainers_fed:.1f} trainers"
-        )
-        line += f"; {self.reason}" if self.reason else ""
+        times = f"a batch takes {self.sample_ms:.1f} ms to make and {self.train_ms:.1f} ms to train on"
+        if self.num_ranks == 1:
+            line += f"{self.reason}; {times}"
+        else:
+            line += f"{times}, so one sampler feeds {self.trainers_fed:.1f} trainers"
+            line += f"; {self.reason}" if self.reason else ""
         return line + (f" (measured in an earlier run; delete {FILE_NAME} to measure again)" if self.reused else "")
 
     def to_json(self) -> str:
@@ -154,19 +202,23 @@ class RoleDecision:
             raise ValueError(f"it is not of format {FORMAT}")
         if told.keys() != {each.name for each in fields(cls)}:
             raise ValueError("its fields are others")
+        if told["stages"] is not None:
+            told["stages"] = StageTimes(**told["stages"])
         decision = cls(**told)
         decision._check()
         return decision
 
     def _check(self) -> None:
-        counts = (self.num_ranks, self.num_samplers, self.sample_cores, self.train_cores, self.batch_bytes)
-        times = [time for time in (self.sample_ms, self.train_ms) if time is not None]
+        stages = {} if self.stages is None else asdict(self.stages)
+        flags = [stages.pop(name, False) for name in ("draws_on_device", "trains_on_device")]
+        threads = [stages.pop(name, 1) for name in ("sampler_threads", "torch_threads")]
+        counts = (self.num_ranks, self.num_samplers, self.num_cores, *threads)
         # Not isinstance: JSON's true is an int to it.
-        sound = all(type(count) is int and count >= 0 for count in counts)
-        sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in times)
+        sound = all(type(count) is int and count >= 1 for count in counts) and all(type(flag) is bool for flag in flags)
+        sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in stages.values())
         sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
         # A lone rank counts as a sampler too, though none is left to train.
-        if not sound or not 1 <= self.num_samplers <= max(self.num_ranks - 1, 1):
+        if not sound or not self.num_samplers <= max(self.num_ranks - 1, 1):
             raise ValueError("its figures are impossible")
 
 
@@ -186,11 +238,11 @@ class Job:
             nobody else: no message names it.
         session: counts launches, alike in every rank.
         start_method: ``"popen"``, ``"spawn"`` or ``"fork"``.
-        cores: that this rank alone runs on; empty where it shares them.
         num_sampler_threads: of a sampler.
         shares_devices: ranks are laid round-robin over the devices.
 
-    The others are FactoredStrategy's settings, by their names there; ``queue_depth`` is a number.
+    The others are FactoredStrategy's settings, by their names there; ``queue_depth`` is a number, to begin with where
+    ``queue_memory_bytes`` is one, too.
     """
 
     roles: RolePlan
@@ -203,13 +255,13 @@ class Job:
     run_name: str = field(repr=False)
     session: int
     start_method: str
-    cores: Collection[int]
     num_sampler_threads: int
     shares_devices: bool
     samplers: int | Literal["auto"]
     staleness: int
     switching: bool | int
     queue_depth: int
+    queue_memory_bytes: int | None
     pin_cores: bool
     connect_timeout_s: float
     stall_timeout_s: float

@@ -12,7 +12,8 @@ PARTS = {
     "switching": "Dynamic switching: idle samplers train",
     "transport": "The queue beside a loader in process",
     "unequal": "Samplers of unequal speed",
-    "resources": "Cores by role",
+    "resources": "Cores and threads by measured stages",
+    "pacing": "A queue's depth that follows the waits",
     "epochs": "Epochs beside DDP and DGL",
     "monitoring": "What PipelineMonitor costs",
 }

@@ -36,14 +36,13 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
         assert auto[rank]["weights"] == again[rank]["weights"] == fixed[rank]["weights"]
         assert auto[rank]["seen"] == again[rank]["seen"] == fixed[rank]["seen"]
     assert len(auto[0]["seen"]) == 4
-    # 1 MiB over 2 x 2 queues of batches of some 20 KB.
-    assert {rank["queue_depth"] for rank in auto} == {rank["queue_depth"] for rank in again}
-    assert 4 < auto[0]["queue_depth"] < 16
 
     saved = json.loads((tmp_path / FILE_NAME).read_text())
     assert saved["num_samplers"] == 2
     assert [rank["decision"]["reused"] for rank in again] == [True] * 4
-    assert again[0]["decision"]["train_ms"] == saved["train_ms"]
+    assert again[0]["decision"]["stages"] == saved["stages"]
+    # One line on the threads each time that roles are decided.
+    assert (first + second).count(" torch thread") == 3
     lines = [line for line in (first + second).splitlines() if "ranks sample" in line]
     assert len(lines) == 3
     assert lines[0].startswith("2 of 4 ranks sample: a batch takes ")
@@ -69,7 +68,7 @@ def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
         assert other["seen"] == plain["seen"]
         assert other["weights"] == plain["weights"]
         assert other["role"] == "trainer"
-    assert "1 of 1 ranks samples: it trains too" in job.output
+    assert "1 of 1 ranks samples: it trains too, as it is the only one; a batch takes" in job.output
     before, during, after = ranks(tmp_path, "beside_pinned", 1)[0]["masks"]
     assert before == after
     assert during == [before[0], max(len(before[0]) - 1, 1)]  # one sampling thread has a core left

@@ -330,6 +330,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
         state["caching"] = ModuleCache(self.cache)
+        state["_sampling"] = TrainerDevice(self.sampling_device)
         state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
         if self._dataset is not None:
             state["_data"] = None

@@ -51,8 +51,7 @@ class PipelineSettings:
         # A FactoredStrategy, asked by name: it imports much that a callback does without.
         strategy: object = trainer.strategy
         roles = getattr(strategy, "roles", None)
-        # A sampler that is kept to cores of its own has as many threads, which its trainers do not know.
-        told = None if getattr(strategy, "cores", ()) else getattr(strategy, "num_sampler_threads", None)
+        told = getattr(strategy, "num_sampler_threads", None)
         seen = max(Counter(rank for rank, _ in makers).values(), default=1)
         return cls(
             samplers=getattr(roles, "num_samplers", 1),

@@ -24,12 +24,16 @@ from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.job import Job, RoleDecision
 from lightning_gnnload.plugin.strategy import profile
+from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.plugin.strategy.rendezvous import launch_store, leave_group
 from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
+from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
 _KEY = "decision"
 _PRESENT = "present-{}"
 _POLL_S = 0.05  # to wait in the store itself would leave signals unheard
+_GIVEN_THREADS = int(value) if (value := os.environ.get("OMP_NUM_THREADS", "")).isdigit() else None
+"""Torch's threads as the user gave them: Lightning sets the same variable when it launches ranks."""
 
 
 def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
@@ -45,7 +49,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
         TrainerFailedError, TrainerDiedError: in the others: rank 0 failed, or ended.
     """
     if job.roles.is_lone:
-        decision = RoleDecision(1, 1, reason="it trains too, as it is the only one")
+        decision = _decide(job, trainer, arguments)
         pl.utilities.rank_zero.rank_zero_info(str(decision))
         return decision
     # An earlier Trainer's: rank 0 must not measure in a group, and there may soon be another number of trainers.
@@ -102,51 +106,55 @@ def _hear(store: torch.distributed.Store) -> RoleDecision:
 
 def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
     plan = job.roles
+    provisional = RoleDecision(plan.num_devices, plan.num_samplers)
+    alone = "it trains too, as it is the only one"
+    # Several machines of one rank each decide apart, without a store; on a device all is made by that device.
+    if plan.is_lone and (job.switching or plan.num_nodes > 1 or job.device.type != "cpu"):
+        return replace(provisional, reason=alone)
     if trainer.state.fn != TrainerFn.FITTING:
-        return RoleDecision(
-            plan.num_devices, plan.num_samplers, reason="roles are measured by training, and this run does not train"
-        )
+        reason = alone if plan.is_lone else "roles are measured by training, and this run does not train"
+        return replace(provisional, reason=reason)
     folder = trainer.default_root_dir
     earlier = load_decision(folder)
+    cores = sorted(os.sched_getaffinity(0))
     # A sampler's cores are known once the roles are, so it is measured on a rank's equal share.
-    share = max(len(os.sched_getaffinity(0)) // plan.num_devices, 1)
-    setting = profile.ProfileSetting(
+    share = max(len(cores) // plan.num_devices, 1)
+    setting = RehearsalSetting(
         job.device,
         job.num_sampler_threads,
-        sorted(os.sched_getaffinity(0))[-share:],
+        cores[-share:],
         _facts(job, trainer),
+        torch_threads=_most_torch_threads(job),
+        on_sampler=lambda module, source: SamplerDevice(job).source(module, source),
     )
     with Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ..."):
-        measured_on, times = profile.measure(
+        measured_on, stages = profile.measure(
             trainer, arguments, setting, lambda facts: earlier is not None and earlier.measured_on == facts
         )
-    if times is None:
+    if stages is None:
         assert earlier is not None
         decision = earlier
     else:
-        decision = RoleDecision(
-            plan.num_devices,
-            1,
-            sample_ms=times.sample_ms,
-            train_ms=times.train_ms,
-            sample_cores=min(setting.num_threads, share),
-            train_cores=torch.get_num_threads(),
-            batch_bytes=times.batch_bytes,
-            measured_on=measured_on,
-        )
-    decision = _with_samplers(decision, job)
-    if times is not None:
+        decision = replace(provisional, stages=stages, num_cores=len(cores), measured_on=measured_on)
+    if plan.is_lone:
+        decision = replace(decision, num_samplers=1, reason=alone)
+    elif job.samplers == "auto":
+        assert decision.sample_ms is not None
+        assert decision.train_ms is not None
+        needed = samplers_needed(decision.sample_ms, decision.train_ms, plan.num_devices)
+        decision = replace(decision, num_samplers=needed, reason="")
+    else:
+        decision = replace(decision, num_samplers=job.samplers, reason="their number was given")
+    if stages is not None:
         save_decision(decision, folder)
     return decision
 
 
-def _with_samplers(decision: RoleDecision, job: Job) -> RoleDecision:
-    if job.samplers != "auto":
-        return replace(decision, num_samplers=job.samplers, reason="their number was given")
-    assert decision.sample_ms is not None
-    assert decision.train_ms is not None
-    needed = samplers_needed(decision.sample_ms, decision.train_ms, job.roles.num_devices)
-    return replace(decision, num_samplers=needed, reason="")
+def _most_torch_threads(job: Job) -> int:
+    """All cores, unless the user has given less; a fork of a process that has computed must do with one."""
+    if job.start_method == "fork":
+        return 1
+    return min(_GIVEN_THREADS or len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)))
 
 
 def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
@@ -157,7 +165,7 @@ def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
         "ranks": [job.roles.num_nodes, job.roles.num_devices],
         "precision": str(trainer.precision_plugin.precision),
         "sampler_threads": job.num_sampler_threads,
-        "torch_threads": torch.get_num_threads(),
+        "torch_threads": _most_torch_threads(job),
         "cores": len(os.sched_getaffinity(0)),
         "machine": platform.machine(),
         "versions": [version("lightning-gnnload"), torch.__version__, pl.__version__],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import tempfile
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
+from lightning_gnnload.pipeline.depth import FIRST
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
@@ -45,8 +47,6 @@ from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 
-_QUEUE_DEPTH = 4  # hides a late mini-batch or two; each one takes memory
-
 
 class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     """Trains on some ranks and samples on the others, which a bounded queue in shared memory connects.
@@ -57,9 +57,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     samples in threads beside it.
 
     Args:
-        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long a
-            mini-batch takes to make and to train on, on copies of the model and the data module; prints what it
-            decides and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
+        samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long the
+            stages of a mini-batch take, on copies of the model and the data module; prints what it decides for samplers
+            and threads, and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
         staleness: optimizer steps that a gradient may be late at most, so that a trainer that is late for less delays
             nobody; 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
@@ -68,16 +68,17 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
-            ``"auto"`` takes what ``queue_memory_bytes`` allow for the measured batches, from 2 to 16, or 4 where
-            nothing is measured.
+            ``"auto"`` follows the waits: it grows while trainers wait though samplers had time, and falls where nobody
+            waits, from 2 to 64 within ``queue_memory_bytes`` (:class:`.QueueDepth`).
         trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
             loader; None takes an eighth of its memory.
         pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
             torch leaves the sampling threads theirs. For machines that the job has for itself.
-        sampler_threads: sampling threads of a sampler; None takes the sampler's share of the cores, at most 8;
-            on a lone device half of them, at most 4.
+        sampler_threads: sampling threads of a sampler; None takes what was measured, if anything was, or the sampler's
+            share of the cores, at most 8; on a lone device half of them, at most 4. ``"auto"`` measures, as
+            ``samplers="auto"`` does, for a given number of samplers.
         connect_timeout_s: how long ranks wait for each other to start.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost. At the
             end of a call, how long a sampler may take to end.
@@ -103,12 +104,12 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         samplers: int | Literal["auto"] = 1,
         staleness: int = 0,
         switching: bool | int = False,
-        queue_depth: int | Literal["auto"] = _QUEUE_DEPTH,
+        queue_depth: int | Literal["auto"] = FIRST,
         *,
         trainers: int | None = None,
         queue_memory_bytes: int | None = None,
         pin_cores: bool = False,
-        sampler_threads: int | None = None,
+        sampler_threads: int | Literal["auto"] | None = None,
         connect_timeout_s: float = 60.0,
         stall_timeout_s: float = 120.0,
         setup_timeout_s: float = 1800.0,
@@ -127,8 +128,10 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             )
         check_staleness(staleness, ddp, switching=bool(switching))
         check_lags(lags, staleness, switching=bool(switching))
-        if sampler_threads is not None and (not isinstance(sampler_threads, int) or sampler_threads < 1):
-            raise RoleConfigError(f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed.")
+        if sampler_threads not in (None, "auto") and (not isinstance(sampler_threads, int) or sampler_threads < 1):
+            raise RoleConfigError(
+                f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed, or 'auto'."
+            )
         timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}
         for name, seconds in timeouts.items():
             if not seconds > 0:
@@ -142,10 +145,11 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.role_decision: RoleDecision | None = None
         self.staleness = staleness
         self.lags = lags
-        self.queue_depth: int = _QUEUE_DEPTH if queue_depth == "auto" else queue_depth
-        self.cores: Collection[int] = ()  # of this rank alone, while it runs
+        self.queue_depth: int = FIRST if queue_depth == "auto" else queue_depth
+        self.division = resources.Division()  # of this machine's cores, while a rank runs
         self._depth_by_memory = queue_depth == "auto"
-        self.sampler_threads = sampler_threads
+        self.sampler_threads = None if sampler_threads == "auto" else sampler_threads
+        self._measures = "auto" in (samplers, sampler_threads)
         self.connect_timeout_s = connect_timeout_s
         self.stall_timeout_s = stall_timeout_s
         self.setup_timeout_s = setup_timeout_s
@@ -168,19 +172,16 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     @property
     def is_undecided(self) -> bool:
         """Whether the ranks must measure, and agree, before they take roles."""
-        return self.role_decision is None and (self.samplers == "auto" or self._depth_by_memory)
+        return self.role_decision is None and self._measures
 
     def decide(self, decision: RoleDecision) -> None:
         self.role_decision, self.num_samplers = decision, decision.num_samplers
-        if self._depth_by_memory and decision.batch_bytes:
-            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
-            self.queue_depth = resources.queue_depth(decision.batch_bytes, self.roles, memory)
 
     @property
     def num_sampler_threads(self) -> int:
         # The default leaves half of the cores to training, which a sampler does not do.
         shared = default_num_threads(self.roles.num_devices)
-        return self.sampler_threads or len(self.cores) or (shared if self.roles.is_lone else 2 * shared)
+        return self.sampler_threads or self.division.sampler_threads or (shared if self.roles.is_lone else 2 * shared)
 
     @property
     def gather_group(self) -> GatherGroup:
@@ -229,13 +230,13 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             run_name=self.run_name,
             session=self.session,
             start_method=self.start_method,
-            cores=self.cores,
             num_sampler_threads=self.num_sampler_threads,
             shares_devices=self.trainers is not None,
             samplers=self.samplers,
             staleness=self.staleness,
             switching=self.switching,
             queue_depth=self.queue_depth,
+            queue_memory_bytes=self._queue_memory_bytes if self._depth_by_memory else None,
             pin_cores=self.pin_cores,
             connect_timeout_s=self.connect_timeout_s,
             stall_timeout_s=self.stall_timeout_s,
@@ -250,10 +251,16 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             torch.set_num_threads(1)
             tempfile.tempdir = None  # the parent's is gone with it
         arguments = inspect.signature(function).bind(*args, **kwargs).arguments
-        if self.is_undecided:
+        is_new = self.is_undecided
+        if is_new:
             self.decide(agree(self.job, trainer, arguments))
+        self.division = self._divided()
+        if self._depth_by_memory:
+            self.queue_depth = max(FIRST, self.num_sampler_threads + 1)  # each thread has a slot, and the trainer one
+        if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
+            pl.utilities.rank_zero.rank_zero_info(self.division.about)
         self.set_world_ranks()  # under spawn, the strategy was made in the parent
-        with resources.own_cores(self.job) as self.cores, compat.no_advice_to_sync(self.roles.world_size):
+        with resources.own_cores(self.job, self.division), compat.no_advice_to_sync(self.roles.world_size):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:
@@ -265,6 +272,21 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
             return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
+
+    @property
+    def _queue_memory_bytes(self) -> int:
+        return self.queue_memory_bytes or resources.default_queue_memory_bytes()
+
+    def _divided(self) -> resources.Division:
+        if self.roles.is_lone and self.switching:
+            return resources.Division()  # sampling and training have all cores in turn
+        return resources.divide_cores(
+            os.sched_getaffinity(0),
+            self.roles,
+            self.role_decision,
+            pinned=self.pin_cores,
+            sampler_threads=self.sampler_threads,
+        )
 
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.
 
@@ -326,9 +348,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         """The loader of a rank that is both sampler and trainer."""
         if self.switching:
             depth = None if self._depth_by_memory else self.queue_depth
-            memory = self.queue_memory_bytes or resources.default_queue_memory_bytes()
+            memory = self._queue_memory_bytes
             return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
-        loader.num_threads = self.sampler_threads or loader.num_threads
+        loader.num_threads = self.sampler_threads or self.division.sampler_threads or loader.num_threads
         return loader
 
     # Gradients that come late: what Lightning calls around updates, in trainers only.

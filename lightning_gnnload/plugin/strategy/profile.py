@@ -9,34 +9,22 @@ built in ``configure_model``, batches may be moved by hooks, optimization may be
 from __future__ import annotations
 
 import copy
-import itertools
 import logging
-import os
 import re
-import statistics
-import time
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
-from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, RoleConfigError
-from lightning_gnnload.pipeline.loader import Convert, SampledLoader
-from lightning_gnnload.pipeline.slots import SlotPool
+from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
+from lightning_gnnload.plugin.job import StageTimes
+from lightning_gnnload.plugin.strategy.rehearsal import Making, ReadyBatches, RehearsalSetting
 
-_LIMIT_S = 2.0  # of making batches, and of training
-_MAX_BATCHES = 48  # of either
-_NUM_READY = 4  # batches to train on, in turn
-_WARM_UP_STEPS = 3  # the first steps compile, allocate and choose algorithms
 _ACCELERATORS = {"cuda": "gpu"}
 _KEPT_OPTIONS = ("gradient_clip_val", "gradient_clip_algorithm", "default_root_dir")
 _BENCH_OPTIONS = {
@@ -50,41 +38,12 @@ _BENCH_OPTIONS = {
 }
 
 
-@dataclass(frozen=True)
-class Profile:
-    """The measured times of making a mini-batch and of training on it.
-
-    Attributes:
-        sample_ms: time a mini-batch of one sampler at its throughput, sampling and gathering (T_s).
-        train_ms: time a training step, its mini-batch being ready: moving it, forward, backward, optimizer (T_t).
-        batch_bytes: of the largest mini-batch seen.
-    """
-
-    sample_ms: float
-    train_ms: float
-    batch_bytes: int
-
-
-@dataclass(frozen=True)
-class ProfileSetting:
-    """The device, cores and threads that a profile is measured on, and what else its times depend on.
-
-    Attributes:
-        device: a trainer's.
-        num_threads: sampling threads of a sampler.
-        sampler_cores: that these may use.
-        facts: what else the times depend on, as JSON.
-    """
-
-    device: torch.device
-    num_threads: int
-    sampler_cores: Collection[int]
-    facts: dict[str, Any]
-
-
 def measure(
-    trainer: pl.Trainer, arguments: dict[str, Any], setting: ProfileSetting, is_known: Callable[[dict[str, Any]], bool]
-) -> tuple[dict[str, Any], Profile | None]:
+    trainer: pl.Trainer,
+    arguments: dict[str, Any],
+    setting: RehearsalSetting,
+    is_known: Callable[[dict[str, Any]], bool],
+) -> tuple[dict[str, Any], StageTimes | None]:
     """Times the making of mini-batches and training steps of what ``trainer.fit`` was called with.
 
     The model, the data module, the random states and all that the user's Trainer holds are as before. Hooks of the
@@ -104,9 +63,10 @@ def measure(
         LoaderConfigError: the training data are not sampled by this package.
     """
     model, datamodule, loaders = _copies(trainer, arguments)
-    probe = _Probe(setting, is_known)
+    probe = _Probe(setting, is_known, datamodule if datamodule is not None else loaders)
     options: dict[str, Any] = {name: getattr(trainer, name) for name in _KEPT_OPTIONS} | _BENCH_OPTIONS
     cuda = setting.device.type == "cuda"
+    torch_threads = torch.get_num_threads()
     with _quietly(), pl.utilities.seed.isolate_rng(include_cuda=cuda):
         try:
             bench = pl.Trainer(
@@ -123,8 +83,10 @@ def measure(
             raise
         except Exception as error:
             raise _unmeasurable(f"a training step on a copy of {type(model).__name__} failed", error) from error
+        finally:
+            torch.set_num_threads(torch_threads)
     assert probe.measured_on is not None
-    return probe.measured_on, probe.profile()
+    return probe.measured_on, probe.times()
 
 
 def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
@@ -151,13 +113,14 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
     is_rehearsal = True
     """Tells the data module that the ranks are not there yet, so that it leaves a partition out."""
 
-    def __init__(self, setting: ProfileSetting, is_known: Callable[[dict[str, Any]], bool]) -> None:
+    def __init__(self, setting: RehearsalSetting, is_known: Callable[[dict[str, Any]], bool], module: Any) -> None:
         super().__init__(device=setting.device)
         self.setting = setting
         self.is_known = is_known
+        self.module = module
         self.measured_on: dict[str, Any] | None = None
-        self._making: _Making | None = None
-        self._ready: _ReadyBatches | None = None
+        self._making: Making | None = None
+        self._ready: ReadyBatches | None = None
 
     def process_dataloader(self, dataloader: object) -> object:
         if not isinstance(dataloader, SampledLoader) or self.measured_on is not None:
@@ -166,81 +129,35 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
                 f"{type(dataloader).__name__}. Give the number of samplers: FactoredStrategy(samplers=1)."
             )
         assert self.lightning_module is not None
-        self.measured_on = self.setting.facts | describe(dataloader.source, self.lightning_module)
+        module = {"sampling_device": getattr(self.module, "sampling_device", "cpu")}
+        self.measured_on = self.setting.facts | module | describe(dataloader.source, self.lightning_module)
         if self.is_known(self.measured_on):
             return []  # nothing to train on
-        self._making = _Making(dataloader.source, self.setting)
-        self._ready = _ReadyBatches(self._making.ready, dataloader.convert, self.setting.device)
+        # Who gathers is asked as trainers ask it. What they gather is no work of a sampler (GNNLab, 5.2).
+        prefetcher = dataloader.prefetcher()
+        source = dataloader.source if prefetcher is None else dataloader.source.without_features()
+        self._making = Making(self.setting.on_sampler(self.module, source), self.setting)
+        self._ready = ReadyBatches(self._making.ready, dataloader.convert, prefetcher, self.setting)
         return self._ready
 
-    def profile(self) -> Profile | None:
+    def times(self) -> StageTimes | None:
         if self._making is None or self._ready is None:
             return None
-        return Profile(self._making.sample_ms, self._ready.train_ms, self._making.batch_bytes)
-
-
-class _Making:
-    """Makes mini-batches of one epoch, and times it, in as many threads as a sampler has, on its cores."""
-
-    def __init__(self, source: BatchSource, setting: ProfileSetting) -> None:
-        self._source = source
-        self._slots = SlotPool(pinned=setting.device.type == "cuda")
-        self._num_steps = source.plan(1).num_steps
-        self.ready: list[MiniBatch] = []
-        self.batch_bytes = 0
-        num_threads = setting.num_threads
-
-        def to_cores() -> None:
-            if setting.sampler_cores:
-                os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
-
-        with ThreadPoolExecutor(num_threads, "gnnload-measure", initializer=to_cores) as threads:
-            # The first mini-batches pay for memory and caches: they only tell how many to time.
-            warm = list(threads.map(self._make, range(num_threads + 1)))
-            estimate_ms = max(statistics.median(warm), 1e-3) / num_threads
-            count = min(max(int(_LIMIT_S * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
-            times = list(threads.map(self._make, range(len(warm), len(warm) + count)))
-        # One thread's batch takes so long while the other threads make as many; the median forgives a hiccup.
-        self.sample_ms = statistics.median(times) / num_threads
-
-    def _make(self, step: int) -> float:
-        """Makes one mini-batch; returns the milliseconds that it took."""
-        slot = self._slots.take()
-        began = time.perf_counter()
-        payload = self._source.make(BatchRequest(0, step % self._num_steps, 0, 1), slot)
-        took_ms = (time.perf_counter() - began) * 1e3
-        self.batch_bytes = max(self.batch_bytes, payload.num_bytes)
-        if len(self.ready) < _NUM_READY:
-            self.ready.append(payload.view(self._slots.lend(slot)))
-        else:
-            self._slots.give(slot)
-        return took_ms
-
-
-class _ReadyBatches:
-    """A loader that yields the same few mini-batches in turn, and times steps by when each one is asked for."""
-
-    def __init__(self, batches: list[MiniBatch], convert: Convert, device: torch.device) -> None:
-        self._batches = batches
-        self._convert = convert
-        self._device = device
-        self._asked_s: list[float] = []
-
-    def __iter__(self) -> Iterator[Any]:
-        for batch in itertools.cycle(self._batches):
-            if self._device.type == "cuda":
-                torch.cuda.synchronize(self._device)  # else the time to launch a step is measured, not the step's
-            self._asked_s.append(time.perf_counter())
-            count, took_s = len(self._asked_s), self._asked_s[-1] - self._asked_s[0]
-            if count > _MAX_BATCHES or (count > _WARM_UP_STEPS and took_s > _LIMIT_S):
-                return
-            yield self._convert(batch)
-
-    @property
-    def train_ms(self) -> float:
-        # From request to request: with batches ready, a step is all that lies between.
-        steps = np.diff(self._asked_s) * 1e3
-        return float(np.median(steps[min(_WARM_UP_STEPS, len(steps) // 2) :]))
+        made, trained = self._making, self._ready
+        work_ms, torch_threads = trained.shared_by_cores()
+        return StageTimes(
+            sample_ms=made.median_ms("sample"),
+            gather_ms=made.median_ms("gather"),
+            making_core_ms=made.median_ms("core"),
+            making_wait_ms=made.median_ms("wait"),
+            convert_ms=trained.convert_ms,
+            train_work_ms=work_ms,
+            train_fixed_ms=max(trained.step_ms(1) - work_ms - trained.convert_ms, 0.0),
+            sampler_threads=self.setting.num_threads,
+            torch_threads=torch_threads,
+            draws_on_device=made.is_on_device,
+            trains_on_device=self.setting.device.type != "cpu",
+        )
 
 
 def _copies(trainer: pl.Trainer, arguments: dict[str, Any]) -> tuple[pl.LightningModule, Any, Any]:

@@ -74,6 +74,7 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
         on_late=lambda sampler: wake_rank(roles.num_trainers + sampler),
         pinned=job.device.type == "cuda",
         reader=reader,
+        queue_memory_bytes=job.queue_memory_bytes,
     )
 
 

@@ -1,4 +1,4 @@
-"""Resources: which cores a rank runs on, and how much memory its queues take."""
+"""Resources: which cores and how many threads each rank has, and how much memory its queues take."""
 
 from __future__ import annotations
 
@@ -6,35 +6,57 @@ import math
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
+from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan, StageTimes
+from lightning_gnnload.plugin.module.datamodule import default_num_threads
 
-MIN_QUEUE_DEPTH, MAX_QUEUE_DEPTH = 2, 16
 _MEMORY_SHARE = 8
+_MAX_WAITING = 8  # threads that wait for a disk side by side; few disks serve more at once any faster
+_WORTH = 0.03  # a thread more is to make a step faster by so much: less is within what measuring errs by
 
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """One stage of making a mini-batch; the stages of a machine run side by side.
+    """What one kind of worker does for a global step. Stages run side by side; what one worker does for a mini-batch,
+    it does one after the other, so that these times add up to one stage.
 
     Attributes:
-        work_ms: what one core would take for a global step's share of this machine.
-        workers: processes that share the work equally; each gets the same number of cores, at least one.
-        max_cores: more than so many do not make a worker faster (1 where the work is done on a GPU).
+        work_ms: what one core would take for a global step's share of this machine, and more take less.
+        workers: processes that share the work equally, each with the same number of cores, at least one; 0 for a link,
+            a disk or a device, which take no core.
+        max_cores: more than so many do not make a worker faster.
+        fixed_ms: what no core more makes faster: the serial part of a worker's work, or all that a link does.
+        wait_ms: of the same work, what threads wait off their cores, for a disk say; more threads wait side by side.
+
+    Source: BGL (NSDI'23), section 3.4: T / c, f(c) = a / c + d, and D / b and T_net, which take no core.
     """
 
     work_ms: float
     workers: int = 1
     max_cores: float = math.inf
+    fixed_ms: float = 0.0
+    wait_ms: float = 0.0
 
-    def time_ms(self, cores: int) -> float:
-        """The time of a mini-batch with so many cores a worker."""
-        return self.work_ms / (self.workers * min(cores, self.max_cores))
+    def time_ms(self, threads: int) -> float:
+        """The time of a global step with so many threads a worker, each on a core of its own while it needs one."""
+        if not self.workers:
+            return self.fixed_ms
+        return self.fixed_ms + (self.work_ms + self.wait_ms) / (self.workers * min(threads, self.max_cores))
+
+    def threads_on(self, cores: int) -> int:
+        """The threads of a worker that keep so many cores busy: more than cores where threads wait off them."""
+        busy = round(cores * (self.work_ms + self.wait_ms) / self.work_ms) if self.work_ms else cores
+        return int(min(busy, max(cores, _MAX_WAITING), self.max_cores))
+
+    @property
+    def core_ms(self) -> float:
+        """The time that all its workers need on cores."""
+        return self.work_ms + self.workers * self.fixed_ms
 
 
 def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...] | None:
@@ -45,7 +67,7 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
     Cores that cannot help it go to the next slowest.
 
     Returns:
-        One count a stage; None when there are fewer cores than workers.
+        One count a stage, 0 for one without workers; None when there are fewer cores than workers.
 
     Source: BGL (NSDI'23), section 3.4 (resource isolation; a brute-force search there).
 
@@ -53,7 +75,7 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
         >>> allocate([PipelineStage(work_ms=30.0), PipelineStage(work_ms=10.0)], num_cores=4)
         (3, 1)
     """
-    counts = [1] * len(stages)
+    counts = [min(stage.workers, 1) for stage in stages]
     free = num_cores - sum(stage.workers for stage in stages)
     if free < 0:
         return None
@@ -61,7 +83,7 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
         slower = [
             index
             for index, (stage, count) in enumerate(zip(stages, counts, strict=True))
-            if stage.workers <= free and count < stage.max_cores
+            if 0 < stage.workers <= free and count < stage.max_cores and stage.work_ms + stage.wait_ms > 0
         ]
         if not slower:
             return tuple(counts)
@@ -70,36 +92,151 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
         free -= stages[slowest].workers
 
 
-def divide_cores(cores: Collection[int], plan: RolePlan, decision: RoleDecision | None, on_gpu: bool) -> list[set[int]]:
-    """Returns the cores of each local rank of a machine, by local rank; empty when there are fewer cores than ranks.
+def share(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]:
+    """Gives each worker the fewest threads with which no stage is slower than it must be, where all threads run on all
+    cores.
 
-    A sampler's threads both sample and gather, so these are one stage; training is the other. Where nothing was
-    measured, each rank gets the same number of cores.
+    Cores serve whoever is ready to run, so a step takes as long as the slowest stage, or as all of the work on all of
+    the cores. Threads beyond need take cores from others at the wrong moment (BGL's reason to isolate stages).
+
+    Returns:
+        One count a stage, 0 for one without workers.
+
+    Example:
+        >>> share([PipelineStage(work_ms=100.0, fixed_ms=10.0), PipelineStage(work_ms=12.0)], num_cores=2)
+        (2, 1)
+    """
+    most = [stage.threads_on(num_cores) if stage.workers else 0 for stage in stages]
+    enough_ms = shared_ms(stages, most, num_cores) * (1 + _WORTH)
+    return tuple(
+        next((count for count in range(1, limit) if stage.time_ms(count) <= enough_ms), limit)
+        for stage, limit in zip(stages, most, strict=True)
+    )
+
+
+def slowest_ms(stages: Sequence[PipelineStage], threads: Sequence[int]) -> float:
+    """The time of a global step with so many threads a worker, where each has the cores that it needs."""
+    return max(stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
+
+
+def shared_ms(stages: Sequence[PipelineStage], threads: Sequence[int], num_cores: int) -> float:
+    """The time of a global step with so many threads a worker, where all run on all cores."""
+    return max(slowest_ms(stages, threads), sum(stage.core_ms for stage in stages) / num_cores)
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the ranks of a machine use its cores.
+
+    Attributes:
+        cores: of each local rank, its own; empty where all ranks share all.
+        sampler_threads: of a sampler; None where nothing was measured, nor cores divided.
+        torch_threads: that a trainer computes with; None likewise, and where it computes on a device.
+        about: the measured stages and what comes of them, in one line for people; empty where nothing was measured.
+    """
+
+    cores: Sequence[Collection[int]] = ()
+    sampler_threads: int | None = None
+    torch_threads: int | None = None
+    about: str = ""
+
+
+def divide_cores(
+    cores: Collection[int],
+    plan: RolePlan,
+    decision: RoleDecision | None,
+    *,
+    pinned: bool,
+    sampler_threads: int | None = None,
+) -> Division:
+    """Solves for the threads of all ranks of a machine, and for their cores where these are ``pinned``.
+
+    A sampler's threads draw and gather; a trainer converts, moves, trains, and gathers where samplers do not. A rank
+    that does both has threads beside its training, which convert as well.
 
     Args:
         cores: that the ranks may use together.
         plan: which ranks there are.
-        decision: the measured times.
-        on_gpu: training needs the CPU for its launches alone.
+        decision: the measured times; without any, each rank gets the same number of cores.
+        pinned: each rank keeps to cores of its own; those of a lone rank are divided among its threads.
+        sampler_threads: those of a sampler, where they are given.
 
     Example:
-        >>> divide_cores(range(4), RolePlan(num_devices=2, num_samplers=1), None, on_gpu=False)
+        >>> divide_cores(range(4), RolePlan(num_devices=2, num_samplers=1), None, pinned=True).cores
         [{0, 1}, {2, 3}]
     """
-    sample_ms = train_ms = 1.0
-    if decision is not None and decision.sample_ms is not None and decision.train_ms is not None:
-        # A step takes a mini-batch for each trainer; measured on several cores, it is as much more work for one.
-        sample_ms = plan.num_trainers * decision.sample_ms * decision.sample_cores
-        train_ms = plan.num_trainers * decision.train_ms * decision.train_cores
+    times = None if decision is None else decision.stages
+    if times is None and pinned and plan.is_lone:
+        return Division(torch_threads=max(len(cores) - (sampler_threads or default_num_threads(1)), 1))
+    if times is None:
+        stages = [PipelineStage(float(count), count) for count in (plan.num_trainers, plan.num_samplers)]
     else:
-        sample_ms, train_ms = float(plan.num_samplers), float(plan.num_trainers)
-    training = PipelineStage(train_ms, plan.num_trainers, max_cores=1 if on_gpu else math.inf)
-    counts = allocate([training, PipelineStage(sample_ms, plan.num_samplers)], len(cores))
-    if counts is None:
-        return []
-    by_role = dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))
-    left = iter(sorted(cores))
-    return [{next(left) for _ in range(by_role[plan.role(rank)])} for rank in range(plan.num_devices)]
+        stages = stages_of(times, plan, sampler_threads)
+    counts = allocate([replace(stage, wait_ms=0.0) for stage in stages], len(cores)) if pinned else None
+    own: list[set[int]] = []
+    if counts is not None:
+        threads = tuple(stage.threads_on(count) for stage, count in zip(stages, counts, strict=True))
+        step_ms, how = slowest_ms(stages, threads), f"{counts[0]} a trainer and {counts[1]} a sampler"
+        left, by_role = iter(sorted(cores)), dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))
+        if not plan.is_lone:
+            own = [{next(left) for _ in range(by_role[plan.role(rank)])} for rank in range(plan.num_devices)]
+    elif times is not None:
+        threads = share(stages, len(cores))
+        step_ms, how = shared_ms(stages, threads, len(cores)), "shared by all"
+    else:
+        return Division()
+    about = "" if times is None else _about(times, stages, threads, step_ms, how)
+    torch_threads = None if times is not None and times.trains_on_device else threads[0]
+    return Division(own, sampler_threads or threads[1], torch_threads, about)
+
+
+def stages_of(times: StageTimes, plan: RolePlan, sampler_threads: int | None = None) -> list[PipelineStage]:
+    """The two kinds of workers of a machine, trainers and samplers: what each does for a global step of it.
+
+    Args:
+        times: of one mini-batch; a global step has one for each trainer.
+        plan: which ranks there are.
+        sampler_threads: those of a sampler, where they are given.
+    """
+    num = plan.num_trainers
+    in_trainer_ms, in_sampler_ms = (0.0, times.convert_ms) if plan.is_lone else (times.convert_ms, 0.0)
+    training = PipelineStage(
+        num * times.train_work_ms,
+        num,
+        max_cores=times.torch_threads,
+        fixed_ms=times.train_fixed_ms + in_trainer_ms,
+    )
+    # More threads than a device was tried with need not be faster: they share it.
+    most = times.sampler_threads if times.draws_on_device else math.inf
+    making = PipelineStage(
+        num * (times.making_core_ms + in_sampler_ms),
+        plan.num_samplers,
+        max_cores=sampler_threads or most,
+        wait_ms=num * times.making_wait_ms,
+    )
+    return [training, making]
+
+
+def _about(
+    times: StageTimes, stages: Sequence[PipelineStage], threads: Sequence[int], step_ms: float, cores: str
+) -> str:
+    names = {"sampling": times.sample_ms, "gathering": times.gather_ms, "conversion": times.convert_ms}
+    listed = [f"{name} {ms:.1f} ms" for name, ms in names.items() if ms >= 0.05]
+    where = "on its device" if times.trains_on_device else "on one core"
+    by_cores = f" ({times.train_fixed_ms:.1f} + {times.train_work_ms:.1f} / cores)" if times.train_work_ms else ""
+    named = dict(zip(("torch", "sampling"), threads, strict=True))
+    if times.trains_on_device:
+        del named["torch"]
+    counts = [f"{count} {name} thread{'s' * (count != 1)}" for name, count in named.items()]
+    longest_ms, slowest = max(
+        (stage.time_ms(count), name)
+        for stage, count, name in zip(stages, threads, ("training", "making mini-batches"), strict=True)
+    )
+    bound = slowest if longest_ms >= step_ms * (1 - 1e-9) else "the work on all cores"
+    return (
+        f"Stages: {', '.join(listed)} in one thread; training {times.train_work_ms + times.train_fixed_ms:.1f} ms "
+        f"{where}{by_cores}. Hence {' and '.join(counts)}, cores {cores}: {step_ms:.1f} ms a step, bounded by {bound}"
+    )
 
 
 @contextmanager
@@ -107,14 +244,15 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
     """Keeps all threads of this process, and those that they start, to ``cores``; and torch to as many threads,
     or to ``torch_threads``.
 
-    Afterwards everything is as before. With no cores given nothing is touched.
+    Afterwards everything is as before. With no cores given, threads run wherever they did, and torch has
+    ``torch_threads``, where these are given.
     """
-    if not cores:
+    if not cores and torch_threads is None:
         yield
         return
     own = os.sched_getaffinity(0)
     # Thread by thread, as an affinity set for the process is that of the calling thread alone.
-    before = {thread: mask for thread in _threads() if (mask := _mask(thread)) is not None}
+    before = {thread: mask for thread in _threads() if (mask := _mask(thread)) is not None} if cores else {}
     num_threads = torch.get_num_threads()
     _move({thread: set(cores) for thread in before})
     torch.set_num_threads(torch_threads or len(cores))
@@ -122,42 +260,24 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
         yield
     finally:
         torch.set_num_threads(num_threads)
-        # Threads that started meanwhile have inherited the narrow mask, and get the caller's.
-        _move({thread: before.get(thread, own) for thread in _threads()})
+        if cores:
+            # Threads that started meanwhile have inherited the narrow mask, and get the caller's.
+            _move({thread: before.get(thread, own) for thread in _threads()})
 
 
 @contextmanager
-def own_cores(job: Job) -> Iterator[Collection[int]]:
-    """Keeps a rank to its own of the cores that the process came with, where ``pin_cores`` wants it: to those that it
-    gives, or to none in particular."""
-    cores, plan = os.sched_getaffinity(0), job.roles
-    if not job.pin_cores or (plan.is_lone and job.switching):
-        yield ()
-        return
+def own_cores(job: Job, division: Division) -> Iterator[None]:
+    """Keeps a rank to its own cores of a division, where it has such, and torch to as many threads as it is to have."""
     one = 1 if job.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
-    if plan.is_lone:
-        with kept_to(cores, one or max(len(cores) - job.num_sampler_threads, 1)):
-            yield ()
-        return
-    divided = divide_cores(cores, plan, job.decision, on_gpu=job.device.type == "cuda")
-    if not divided:
+    if job.pin_cores and not division.cores and not job.roles.is_lone:
         pl.utilities.rank_zero.rank_zero_warn(
-            f"pin_cores=True has no effect: {len(cores)} cores do not give each of {plan.num_devices} ranks its own."
+            f"pin_cores=True has no effect: {len(os.sched_getaffinity(0))} cores do not give each of "
+            f"{job.roles.num_devices} ranks its own."
         )
-    own = divided[job.local_rank] if divided else ()
-    with kept_to(own, one):
-        yield own
-
-
-def queue_depth(batch_bytes: int, plan: RolePlan, memory_bytes: int) -> int:
-    """Returns how many slots each trainer may have at each sampler: all of a machine's take ``memory_bytes`` together.
-
-    At least 2, as sampling would not overlap training else, and at most 16, beyond which nothing is won.
-
-    Source: DSP (PPoPP'23), section 5 (a bounded queue, by the memory that its batches take).
-    """
-    depth = memory_bytes // max(batch_bytes * plan.num_trainers * plan.num_samplers, 1)
-    return min(max(depth, MIN_QUEUE_DEPTH), MAX_QUEUE_DEPTH)
+    own = division.cores[job.local_rank] if division.cores else ()
+    threads = one or (division.torch_threads if job.role is Role.TRAINER else None)
+    with kept_to(own, threads):
+        yield
 
 
 def default_queue_memory_bytes() -> int:

@@ -145,10 +145,10 @@ def _understand(random: Random, message: wire.Message) -> None:
         slot.close()
     elif kind == "open":
         StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
-    elif kind == "share":
+    elif kind == "deal":
         trainer = TrainerPeer(channel=None, index=0, rank=0)  # type: ignore[arg-type]
-        stream = Stream(trainer, 0, StreamSpec("train", 0, 0, 0, 2, 9), 1)
-        stream.add_share(message["ranges"], message["slots"])
-        assert all(2 <= steps[0] <= steps[-1] < 9 for steps in stream.shares)
+        stream = Stream(trainer, 0, StreamSpec("train", 0, 0, 0, 2, 9))
+        stream.add(message["steps"])
+        assert all(2 <= step < 9 for step in stream.steps)
     elif kind == "failed":
         assert str(Failure.from_message(message).error())

@@ -116,8 +116,7 @@ def run(name: str, how: str, devices: int) -> None:
     decision = getattr(strategy, "role_decision", None)
     found = {
         "role": strategy.role.value if name in CASES else None,
-        "decision": decision and asdict(decision),
-        "queue_depth": getattr(strategy, "queue_depth", None),
+        "decision": decision and asdict(decision) | {"sample_ms": decision.sample_ms, "train_ms": decision.train_ms},
         "weights": digest(model.state_dict().values()),
         "seen": model.seen,
         "masks": [before, getattr(sampler, "seen", None) or looked.seen, masks()],

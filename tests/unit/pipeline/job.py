@@ -72,7 +72,9 @@ class Job:
         except BaseException as error:
             self.ends[sampler] = error
 
-    def queue(self, trainer: int = 0, stall_timeout_s: float = TIMEOUT_S) -> BatchQueue:
+    def queue(
+        self, trainer: int = 0, stall_timeout_s: float = TIMEOUT_S, queue_memory_bytes: int | None = None
+    ) -> BatchQueue:
         queue = BatchQueue(
             self.name,
             trainer=trainer,
@@ -84,6 +86,7 @@ class Job:
             first_sampler_rank=self.num_trainers,
             num_trainers=self.num_trainers,
             takeover=self.takeover,
+            queue_memory_bytes=queue_memory_bytes,
         )
         self.queues.append(queue)
         return queue

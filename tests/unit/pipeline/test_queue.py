@@ -122,6 +122,42 @@ def test_closing_in_mid_stream(num_read: int) -> None:
         assert not queue._inbox
 
 
+def test_the_depth_follows_a_wait_from_epoch_to_epoch() -> None:
+    class Late(Counting):
+        """Step 4 is made when it is waited for, and another 0.2 s after."""
+
+        awaited = threading.Event()
+
+        def make(self, request, slot):
+            if request.step == 4:
+                assert self.awaited.wait(20)
+                time.sleep(0.2)
+            return super().make(request, slot)
+
+    source = Late()
+    with job(source, queue_depth=2) as running:
+        loader = running.loader(running.queue(queue_memory_bytes=1 << 40))
+        batches = iter(loader)
+        for step in range(4):
+            del_me = next(batches)
+            del del_me
+            assert settles(lambda: len(source.made), min(step + 2, 4))  # one is held, until the next is asked for
+        source.awaited.set()
+        for batch in batches:
+            del batch
+            break
+        # Had two slots been all, steps 4 and 5 would be.
+        assert settles(lambda: len(source.made), 4 + 4)
+        assert content(next(batches)) == running.wanted()[5]
+        batches.close()
+        loader.set_epoch(1)
+        batches = iter(loader)
+        next(batches)
+        assert loader.last is not None
+        assert loader.last.fill.slots == 4
+        batches.close()
+
+
 def test_a_limit_ends_the_stream_early() -> None:
     source = Counting()
     with job(source, queue_depth=4) as running:

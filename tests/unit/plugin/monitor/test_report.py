@@ -122,11 +122,10 @@ def test_the_first_mini_batch_is_not_held_against_the_loader() -> None:
     assert "first mini-batch came after 2.0 s" in advice(slow_start)
 
 
-def test_threads_of_a_sampler_that_is_kept_to_its_cores_are_counted() -> None:
+def test_threads_that_have_made_mini_batches_count() -> None:
     class Strategy:
         roles = RolePlan(num_devices=3, num_samplers=2)
-        cores = (0,)
-        num_sampler_threads = 1  # as many as the trainer's own cores
+        num_sampler_threads = 1
         sampler_threads: int | None = None
         queue_depth, staleness = 4, 0
 

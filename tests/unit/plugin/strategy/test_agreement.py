@@ -13,11 +13,11 @@ import torch.distributed
 from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
-from lightning_gnnload.plugin.job import RoleDecision
+from lightning_gnnload.plugin.job import RoleDecision, StageTimes
 from lightning_gnnload.plugin.strategy import agreement
 from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen
 
-DECISION = RoleDecision(4, 2, sample_ms=30.0, train_ms=50.0, measured_on={"machine": "this"})
+DECISION = RoleDecision(4, 2, StageTimes(30.0, 0.0, 30.0, 0.0, 0.0, 40.0, 10.0), measured_on={"machine": "this"})
 
 
 def test_the_decision_arrives_however_late() -> None:

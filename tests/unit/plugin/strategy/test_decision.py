@@ -8,12 +8,21 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision
-from lightning_gnnload.plugin.strategy.roles import load_decision, save_decision
+from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision, StageTimes
+from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
 
-DECISION = RoleDecision(
-    8, 3, sample_ms=12.14, train_ms=31.0, sample_cores=2, train_cores=1, batch_bytes=99, measured_on={"graph": [3, 4]}
+STAGES = StageTimes(
+    sample_ms=20.28,
+    gather_ms=4.0,
+    making_core_ms=24.0,
+    making_wait_ms=0.0,
+    convert_ms=1.0,
+    train_work_ms=40.0,
+    train_fixed_ms=10.0,
+    sampler_threads=2,
+    torch_threads=4,
 )
+DECISION = RoleDecision(8, 3, STAGES, num_cores=16, measured_on={"graph": [3, 4]})
 
 
 def test_the_line_says_how_many_and_why() -> None:
@@ -23,6 +32,18 @@ def test_the_line_says_how_many_and_why() -> None:
     assert str(RoleDecision(2, 1, reason="there is no other way")) == "1 of 2 ranks samples: there is no other way"
     assert str(replace(DECISION, reason="their number was given")).endswith("2.6 trainers; their number was given")
     assert FILE_NAME in str(replace(DECISION, reused=True))
+    alone = replace(DECISION, num_ranks=1, num_samplers=1, reason="it is alone")
+    assert str(alone) == "1 of 1 ranks samples: it is alone; a batch takes 12.1 ms to make and 21.0 ms to train on"
+
+
+def test_who_gathers_decides_in_which_time_it_counts() -> None:
+    """T_s is a sampler's work, T_t a trainer's: 10 ms of gathering move the number of samplers."""
+    sampler_gathers = replace(STAGES, sample_ms=20.0, gather_ms=20.0, train_work_ms=0.0, train_fixed_ms=9.0)
+    trainer_gathers = replace(sampler_gathers, gather_ms=0.0, train_fixed_ms=19.0)
+    decisions = [replace(DECISION, stages=stages) for stages in (sampler_gathers, trainer_gathers)]
+    times = [(each.sample_ms or 0.0, each.train_ms or 0.0) for each in decisions]
+    assert times == [(20.0, 10.0), (10.0, 20.0)]
+    assert [samplers_needed(*each, num_ranks=8) for each in times] == [6, 3]
 
 
 def test_what_is_saved_comes_back_and_says_so(tmp_path: Path) -> None:
@@ -33,7 +54,11 @@ def test_what_is_saved_comes_back_and_says_so(tmp_path: Path) -> None:
 
 
 def edited(**fields: Any) -> str:
-    return json.dumps(json.loads(DECISION.to_json()) | fields)
+    """The file, with other values of the decision or of its stages."""
+    told = json.loads(DECISION.to_json())
+    of_stages = {name: fields.pop(name) for name in told["stages"].keys() & fields.keys()}
+    told["stages"] |= of_stages
+    return json.dumps(told | fields)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +78,14 @@ def edited(**fields: Any) -> str:
         edited(num_samplers=8),  # nobody would train
         edited(num_samplers=True),
         edited(sample_ms="fast"),
-        edited(train_ms=-1.0),
-        edited(train_ms=float("inf")),
-        edited(batch_bytes=None),
+        edited(train_work_ms=-1.0),
+        edited(train_fixed_ms=float("inf")),
+        edited(torch_threads=0),
+        edited(sampler_threads=None),
+        edited(draws_on_device=1),
+        edited(making_wait_ms=None),
+        edited(stages={"sample_ms": 1.0}),
+        edited(stages=[]),
         edited(measured_on=[]),
     ],
 )

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,15 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload import GraphDataModule, NeighborSampler, Synthetic
 from lightning_gnnload.errors import LoaderConfigError, RoleConfigError, SeedError
-from lightning_gnnload.plugin.strategy import profile
-from lightning_gnnload.plugin.strategy.profile import Profile, ProfileSetting, measure
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.job import RoleDecision, StageTimes
+from lightning_gnnload.plugin.module.trainer_device import TrainerDevice
+from lightning_gnnload.plugin.strategy import rehearsal
+from lightning_gnnload.plugin.strategy.profile import measure
+from lightning_gnnload.plugin.strategy.rehearsal import ReadyBatches, RehearsalSetting
 from tests.unit.toy import toy_data
 
-SETTING = ProfileSetting(torch.device("cpu"), 2, (), {"machine": "this"})
+SETTING = RehearsalSetting(torch.device("cpu"), 2, (), {"machine": "this"})
 
 
 class Sleepy(NeighborSampler):
@@ -71,7 +76,7 @@ def trainer(**settings: Any) -> Trainer:
     return Trainer(accelerator="cpu", enable_progress_bar=False, enable_model_summary=False, **settings)
 
 
-def measured(model: LightningModule, data: Any = None, **settings: Any) -> Profile:
+def measured(model: LightningModule, data: Any = None, **settings: Any) -> StageTimes:
     facts, found = measure(
         trainer(**settings), {"model": model, "datamodule": data or data_module()}, SETTING, lambda facts: False
     )
@@ -82,29 +87,116 @@ def measured(model: LightningModule, data: Any = None, **settings: Any) -> Profi
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "_LIMIT_S", 0.3)
+    monkeypatch.setattr(rehearsal, "_LIMIT_S", 0.3)
+
+
+def training_ms(found: StageTimes) -> float:
+    return found.train_work_ms + found.train_fixed_ms
 
 
 def test_the_figures_are_those_of_the_stages() -> None:
     found = measured(Model(pause_s=0.04), data_module(Sleepy([3, 2])))
-    # Two threads sleep side by side; a step that waited for its batch would sleep 640 ms. A busy machine adds to it.
-    assert found.sample_ms >= 300
-    assert 40 <= found.train_ms < 600
-    source = data_module().source("train")
-    made = [profile_payload(source, step) for step in range(source.plan(1).num_steps)]
-    assert min(made) <= found.batch_bytes <= max(made)
+    # A step that waited for its batch would sleep 640 ms. A busy machine adds to it.
+    assert found.sample_ms >= 600
+    assert found.making_core_ms < 300
+    assert found.making_wait_ms >= 590  # the rest it slept
+    assert 40 <= training_ms(found) < 600
+    assert (found.sampler_threads, found.torch_threads, found.draws_on_device) == (2, 1, False)
 
 
-def profile_payload(source: Any, step: int) -> int:
-    from lightning_gnnload.data.plan import BatchRequest
-    from lightning_gnnload.pipeline.slots import Slot
+def slowly(call: Any) -> Any:
+    """80 ms later."""
+    return lambda *arguments: (time.sleep(0.08), call(*arguments))[1]
 
-    slot = Slot()
-    payload = source.make(BatchRequest(0, step, 0, 1), slot)
-    batch = payload.view(slot.buffer())
-    tensors = [batch.nodes, batch.x, batch.y, *(t for block in batch.blocks for t in (block.indptr, block.indices))]
-    assert payload.num_bytes == sum(tensor.nbytes for tensor in tensors)
-    return payload.num_bytes
+
+@dataclass
+class Completing:
+    """Stands for what gathers features at a trainer, on its device."""
+
+    source: Any
+
+    def take(self, queue: Any, stream: int, step: int, stop: int) -> Any:
+        assert queue.has_come(stream, step)
+        batch, payload = queue.take(stream, step)
+        assert batch.x is None, "a sampler has gathered in vain"
+        batch.x = torch.empty(len(batch.nodes), 5)
+        self.source.features["x"].gather(batch.nodes, batch.x)
+        return batch, payload
+
+
+@pytest.mark.parametrize("gathers", ["sampler", "trainer"])
+def test_who_gathers_has_the_time_for_it(gathers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = data_module()
+    x = data.graph_data.x
+    assert x is not None
+    monkeypatch.setattr(x, "gather", slowly(x.gather))
+    if gathers == "trainer":
+        monkeypatch.setattr(TrainerDevice, "prefetcher", lambda self, module, source: Completing(source))
+    found = measured(Model(), data)
+    late, quick = (found.gather_ms, training_ms(found))[:: 1 if gathers == "sampler" else -1]
+    assert late >= 80
+    assert quick < 80
+    decision = RoleDecision(8, 1, found, num_cores=8)
+    assert decision.sample_ms is not None
+    assert (decision.sample_ms >= 40) == (gathers == "sampler"), "two threads"
+
+
+def test_conversion_is_a_stage_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = data_module()
+    monkeypatch.setattr(data, "_convert", lambda workload: slowly(lambda batch: batch))
+    found = measured(Model(), data)
+    assert found.convert_ms >= 80
+    assert max(training_ms(found), found.making_ms) < 80
+
+
+def test_training_is_tried_with_one_thread_and_with_all() -> None:
+    class Divided(Model):
+        """300 ms that threads share, and 20 that they do not."""
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            time.sleep(0.02 + 0.3 / torch.get_num_threads())
+            return self.loss(batch)
+
+    before = torch.get_num_threads()
+    setting = replace(SETTING, torch_threads=4)
+    found = measure(trainer(), {"model": Divided(), "datamodule": data_module()}, setting, lambda facts: False)[1]
+    assert found is not None
+    assert torch.get_num_threads() == before
+    assert found.torch_threads == 4
+    assert found.train_work_ms > 200  # as much as 225 ms less with four of them tell, but for what the machine adds
+    assert training_ms(found) >= 320
+
+
+@pytest.mark.parametrize(
+    ("one_ms", "four_ms", "work_ms", "threads"),
+    [
+        (120.0, 45.0, 100.0, 4),  # 100 / 4 + 20
+        (60.0, 10.0, 60.0, 4),  # faster than by four, as caches have it
+        (30.0, 31.0, 0.0, 1),  # more threads are no help
+    ],
+)
+def test_two_points_give_what_cores_share(one_ms: float, four_ms: float, work_ms: float, threads: int) -> None:
+    steps = ReadyBatches([], lambda batch: batch, None, replace(SETTING, torch_threads=4))
+    steps._steps_ms, steps._converts_ms = {1: [one_ms], 4: [four_ms]}, [0.0]
+    assert steps.shared_by_cores() == (pytest.approx(work_ms), threads)
+
+
+def test_samplers_are_measured_as_they_are() -> None:
+    """On devices, say: what a source becomes there is asked for with its data module."""
+    seen: list[Any] = []
+
+    class Elsewhere(BatchSource):
+        def make(self, *arguments: Any) -> Any:
+            seen.append("made")
+            return super().make(*arguments)
+
+    def on_sampler(module: Any, source: BatchSource) -> BatchSource:
+        seen.append(type(module))
+        return Elsewhere(source.data, source.workload)
+
+    arguments = {"model": Model(), "datamodule": data_module()}
+    measure(trainer(), arguments, replace(SETTING, on_sampler=on_sampler), lambda facts: False)
+    assert seen[:2] == [GraphDataModule, "made"]
 
 
 def test_nothing_is_left_of_it(tmp_path: Path) -> None:
@@ -166,7 +258,7 @@ def test_what_is_known_is_not_measured() -> None:
     [{"precision": "bf16-mixed"}, {"gradient_clip_val": 0.1}, {"accumulate_grad_batches": 3}, {"max_epochs": 0}],
 )
 def test_the_users_options_are_met(settings: dict[str, Any]) -> None:
-    assert measured(Model(), **settings).train_ms > 0
+    assert measured(Model(), **settings).train_fixed_ms > 0
 
 
 class Manual(Model):
@@ -198,9 +290,9 @@ class Late(Model):
 
 
 def test_models_that_do_things_themselves(tmp_path: Path) -> None:
-    assert measured(Manual()).train_ms > 0
+    assert measured(Manual()).train_fixed_ms > 0
     late = Late()
-    assert measured(late, logger=CSVLogger(tmp_path)).train_ms > 0
+    assert measured(late, logger=CSVLogger(tmp_path)).train_fixed_ms > 0
     assert not hasattr(late, "layer")
     assert not list(tmp_path.rglob("*.csv"))
 
@@ -209,7 +301,7 @@ def test_a_model_that_was_fitted_before_is_copied_without_its_trainer() -> None:
     model = Model()
     first = trainer(max_steps=1)
     first.fit(model, data_module())
-    assert measured(model).train_ms > 0
+    assert measured(model).train_fixed_ms > 0
     assert model.trainer is first
 
 
