@@ -227,7 +227,9 @@ class BatchQueue:
         # At a stream's end there are no more steps to make ahead.
         if self.queue_memory_bytes is None or not alive or stream.spec.stop - stream.next_step < found.slots:
             return
-        self._depth(number).after_step(
+        depth = self._depth(number)
+        before = depth.depth
+        after = depth.after_step(
             ready=found.ready,
             is_full=found.ready + found.held >= found.slots - 1,
             asked_s=asked_s,
@@ -236,6 +238,8 @@ class BatchQueue:
             least=LEAST + max(peer.num_lent for peer in alive),
             most=depth_within(self.queue_memory_bytes, self._slot_bytes, self.num_trainers * self.num_samplers),
         )
+        if after > before:
+            self._deal()
 
     # Messages.
 

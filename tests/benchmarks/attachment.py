@@ -1,4 +1,4 @@
-"""A graph that grows by preferential attachment, which no policy was tuned on."""
+"""A graph that grows by preferential attachment."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from lightning_gnnload.sample.group.all_to_all import AllToAll
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
-PROTOCOL = 2
+PROTOCOL = 3
 """The version of the messages; ranks of different versions refuse each other."""
 
 

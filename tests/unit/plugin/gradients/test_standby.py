@@ -200,7 +200,7 @@ def test_sampling_comes_first(play: Callable[..., Play]) -> None:
     made = running.note_what_is_made()
     for step in (0, 1):
         assert running.queue.take(running.stream, step) is not None
-    running.queue._pool.free_returned()
+    running.queue.pump(0)
     running.task(12)
     running.until("gradient")
     assert made == [2, 3, 12]

@@ -31,7 +31,8 @@ from lightning_gnnload.plugin.module import caching
 from lightning_gnnload.plugin.module.caching import CacheSettings, cache_levels, close_caches, open_on_sampler
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, MachineMemory
-from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
+from lightning_gnnload.plugin.strategy.profile import measure
+from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import content, toy_data, toy_graph
@@ -315,7 +316,7 @@ def test_copies_and_pickles_have_no_part_in_a_cache(opened: Opened) -> None:
 
 def test_the_profile_measures_with_a_cache_of_its_own(opened: Opened) -> None:
     data = module(FeatureCache())
-    setting = ProfileSetting(torch.device("cpu"), 1, (), {})
+    setting = RehearsalSetting(torch.device("cpu"), 1, (), {})
     arguments = {"model": Fits(), "datamodule": data}
     facts, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
     assert profile is not None

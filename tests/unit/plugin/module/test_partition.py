@@ -22,7 +22,8 @@ from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.storage import parts
 from lightning_gnnload.errors import LoaderConfigError, PartitionError, PartitionMismatchError, PartReachError
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.plugin.strategy.profile import ProfileSetting, measure
+from lightning_gnnload.plugin.strategy.profile import measure
+from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.integration.learnable import quiet_trainer
@@ -146,7 +147,7 @@ def test_partitions_that_do_not_fit(folder: Path) -> None:
 
 
 def test_roles_are_measured_before_there_are_trainers(folder: Path) -> None:
-    setting = ProfileSetting(torch.device("cpu"), 1, (), {})
+    setting = RehearsalSetting(torch.device("cpu"), 1, (), {})
     arguments = {"model": Fits(), "datamodule": module(folder, trainers=None)}
     _, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
     assert profile is not None
