@@ -185,7 +185,8 @@ class Contributor:
         training: of training them, in which a gradient ages.
         gains: what its gradients have each saved the trainers, less what these have waited for it.
         awaited_ms: what they have waited for the one that it is at.
-        verdict: on it, as it was last told; None before. Trainers wait for a sampler that is ``"worth"`` it alone.
+        verdict: the newest on it; None before. Trainers wait for a sampler that is ``"worth"`` it alone.
+        told: the verdicts that the user has been told of.
         num_unanswered: versions that it was sent since it said anything.
     """
 
@@ -199,6 +200,7 @@ class Contributor:
     gains: Timings = field(default_factory=Timings)
     awaited_ms: float = 0.0
     verdict: Verdict | None = None
+    told: set[Verdict] = field(default_factory=set)
     num_unanswered: int = 0
 
     @property

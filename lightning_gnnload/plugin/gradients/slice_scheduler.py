@@ -194,10 +194,14 @@ class SliceScheduler:
         return profit.verdict == "worth"
 
     def _tell(self, member: Contributor, profit: Profit) -> None:
-        """Tells the verdict on a sampler when it is another than before; that an epoch ends is no other one."""
+        """Tells the verdict on a sampler, each one once, as it may change to and fro where the bound is near; that an
+        epoch ends is no other one."""
         if profit.verdict == member.verdict or (member.verdict and profit.verdict == "short"):
             return
         member.verdict = profit.verdict
+        if profit.verdict in member.told:
+            return
+        member.told.add(profit.verdict)
         is_too_slow = profit.verdict == "late"
         tell = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
         tell(f"FactoredStrategy: sampler {member.index} {profit}.")

@@ -7,6 +7,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED, ParameterExchange
+from lightning_gnnload.plugin.gradients.profit import Profit
 from lightning_gnnload.plugin.gradients.slice_scheduler import SamplerGradients, SliceScheduler
 
 NUM_STEPS, NUM_RANKS = 50, 2
@@ -204,6 +206,23 @@ def test_one_too_slow_for_the_bound_is_told_of_and_tried_once_an_epoch(play: Cal
         running.step()
         running.step()
     assert running.given == [99, 98, 99, 99, 99]
+
+
+def test_a_verdict_that_changes_to_and_fro_is_told_once(
+    play: Callable[..., Play], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    for how in ("rank_zero_info", "rank_zero_warn"):
+        monkeypatch.setattr(pl.utilities.rank_zero, how, told.append)
+    running = play()
+    running.offer()
+    running.step()
+    (member,) = running.slice_scheduler._contributors.members
+    worth = Profit(num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1)
+    for profit in 3 * [worth, replace(worth, late_ms=50.0)]:
+        running.slice_scheduler._tell(member, profit)
+        assert member.verdict == profit.verdict
+    assert len(told) == 2
 
 
 def test_one_that_is_slow_gets_on_within_the_bound_that_it_needs(play: Callable[..., Play]) -> None:
