@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -70,6 +70,34 @@ def parse_module(
         return made(parser, parser.parse_args([*given, *arguments]))
 
 
+def data_parser(command: str, description: str | None, epilog: str) -> Parser:
+    """Makes the parser of a command that looks at a data module; :func:`parse_data` parses with it."""
+    own = Parser(
+        command,
+        usage="%(prog)s [DATA] [--data.sampler CLASS] [options]",
+        description=description,
+        epilog=epilog,
+        allow_abbrev=False,
+    )
+    own.add_argument(
+        "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
+    )
+    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them")
+    own.add_argument("--trainers", type=at_least(1), default=1, help="that share each step; default 1")
+    return own
+
+
+def parse_data(own: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:
+    """Parses the arguments of a :func:`data_parser`. Returns its options, and the data module that they name."""
+    given = list(arguments)
+    data = take_data(given, own)
+    options, rest = own.parse_known_args(given)
+    strangers = [text for text in rest if text.startswith("-") and not text.startswith("--data")]
+    if strangers or (options.config is None and not rest and not data):
+        own.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
+    return options, parse_module(own, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
+
+
 def made(parser: Any, settings: Any) -> Any:
     """Makes all objects that a parser of jsonargparse's has read the settings of."""
     # Older releases have the longer name only, newer ones warn of it.
@@ -96,6 +124,17 @@ def sampler_arguments(given: Sequence[str], config: Path | None, num_hops: int =
     if named:
         return ["--data.sampler", "NeighborSampler"]
     return ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", str([FANOUT] * num_hops)]
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """Returns what reads a whole number of at least so much, for ``argparse``."""
+
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdigit() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least {least} is needed")
+        return int(text)
+
+    return read
 
 
 def share(text: str) -> float:

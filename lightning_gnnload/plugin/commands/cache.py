@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -21,15 +20,7 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import (
-    FANOUT,
-    Parser,
-    output_folder,
-    parse_module,
-    sampler_arguments,
-    share,
-    take_data,
-)
+from lightning_gnnload.plugin.commands.arguments import FANOUT, at_least, data_parser, output_folder, parse_data, share
 from lightning_gnnload.sample.workload import Workload
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -151,35 +142,15 @@ def _write(
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    own = Parser(
-        "gnnload cache",
-        usage="%(prog)s [DATA] [--data.sampler CLASS] [options]",
-        description=__doc__,
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
-    own.add_argument(
-        "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
-    )
-    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them")
+    own = data_parser("gnnload cache", __doc__, _EPILOG)
     own.add_argument("--ratios", type=share, nargs="+", default=RATIOS, help="sizes, as shares of all rows")
-    own.add_argument("--epochs", type=int, default=3, help="to record, the first of them to warm up; default 3")
-    own.add_argument("--trainers", type=int, default=1, help="that share each step; default 1")
+    own.add_argument("--epochs", type=at_least(2), default=3, help="to record, the first of them to warm up; default 3")
     own.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
     own.add_argument("--one-order", action="store_true", help="leave out the proximity-aware order of seeds")
     own.add_argument("--out", type=output_folder, default="runs/cache", metavar="FOLDER", help="default runs/cache")
-    given = list(arguments)
-    data = take_data(given, own)
-    options, rest = own.parse_known_args(given)
-    for name in ("epochs", "trainers"):
-        least = {"epochs": 2, "trainers": 1}[name]
-        if getattr(options, name) < least:
-            own.error(f"--{name} {getattr(options, name)}: a number of at least {least} is needed")
+    options, module = parse_data(own, arguments)
     options.ratios = sorted(set(options.ratios))
-    strangers = [text for text in rest if text.startswith("-") and not text.startswith("--data")]
-    if strangers or (options.config is None and not rest and not data):
-        own.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
-    return options, parse_module(own, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
+    return options, module
 
 
 def _title(workload: Workload) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 
 import torch
 from rich.console import Console
@@ -31,15 +30,7 @@ from lightning_gnnload.data.orders.shuffling import (
 )
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import (
-    FANOUT,
-    Parser,
-    output_folder,
-    parse_module,
-    sampler_arguments,
-    share,
-    take_data,
-)
+from lightning_gnnload.plugin.commands.arguments import FANOUT, at_least, data_parser, output_folder, parse_data, share
 from lightning_gnnload.sample.workload import Workload
 
 NUMBERS = tuple(2**power for power in range(10))
@@ -164,34 +155,11 @@ def _verdict(each: Tried, shuffled: Tried) -> str:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    own = Parser(
-        "gnnload order",
-        usage="%(prog)s [DATA] [--data.sampler CLASS] [options]",
-        description=__doc__,
-        epilog=_EPILOG,
-        allow_abbrev=False,
-    )
+    own = data_parser("gnnload order", __doc__, _EPILOG)
     own.add_argument(
-        "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
-    )
-    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them")
-    own.add_argument(
-        "--sequences", type=_positive, nargs="+", default=NUMBERS, metavar="K", help="default 1, 2, ... 512"
+        "--sequences", type=at_least(1), nargs="+", default=NUMBERS, metavar="K", help="default 1, 2, ... 512"
     )
     own.add_argument("--ratio", type=share, default=CACHE_RATIO, help=f"of all rows to cache; default {CACHE_RATIO}")
     own.add_argument("--policy", choices=ops.EVICTIONS, default=EVICTION, help=f"of the cache; default {EVICTION}")
-    own.add_argument("--trainers", type=_positive, default=1, help="that share each step; default 1")
     own.add_argument("--out", type=output_folder, default="runs/order", metavar="FOLDER", help="default runs/order")
-    given = list(arguments)
-    data = take_data(given, own)
-    options, rest = own.parse_known_args(given)
-    strangers = [text for text in rest if text.startswith("-") and not text.startswith("--data")]
-    if strangers or (options.config is None and not rest and not data):
-        own.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
-    return options, parse_module(own, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
-
-
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least 1 is needed")
-    return int(text)
+    return parse_data(own, arguments)

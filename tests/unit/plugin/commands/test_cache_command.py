@@ -80,7 +80,7 @@ def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> No
         (["--ratios", "many"], "a share above 0 and at most 1"),
         (["--out", f"{__file__}/out"], "is no folder"),
         (["--out", __file__], "is no folder"),
-        (["--epochs", "1", *SAMPLER], "--epochs 1: a number of at least 2"),
+        (["--epochs", "1", *SAMPLER], "argument --epochs: '1': a whole number of at least 2"),
         (["--trainer.devices", "2", *SAMPLER], "unknown: --trainer.devices"),
         (["NoSuchDataset", *SAMPLER], "DATA NoSuchDataset: there is no such data set or folder"),
         (["--data.data", "Debian", *SAMPLER, "--data.batches", "3"], "data.batches"),
