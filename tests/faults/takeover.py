@@ -33,12 +33,13 @@ PLACES = {
     # (phase, which of the mini-batches that this process makes in it)
     "begin": ("train", 0),
     "middle": ("train", 5),
-    "end": ("train", 9),  # of twenty steps, two samplers make ten each
+    "end": ("train", 9),  # of twenty steps, which two samplers share
     "second_epoch": ("train", 14),
     "sanity": ("eval", 1),
     "validation": ("eval", 3),
 }
 """Where a sampler is lost by what it does itself; at ``idle`` and ``fit_end``, trainer 0 does it to the sampler."""
+_LEAVES_S = 0.5 * STALL_TIMEOUT_S
 SETUP_TIMEOUT_S = float(os.environ.get("SETUP_TIMEOUT_S", 3.0 * launch.PATIENCE))
 
 
@@ -96,7 +97,15 @@ class Losing(NeighborSampler):
 
     def sample_into(self, graph: Any, seeds: Any, key: Any, arena: Any) -> Any:
         for what, where, sampler in self.losses:
-            if sampler == self.sampler and PLACES.get(where) == (self.phase, self.num_sampled) and once(what, where):
+            phase, number = PLACES.get(where, ("", 0))
+            if phase != self.phase or self.sampler is None:
+                continue
+            if sampler != self.sampler:
+                # Steps go to whoever is free: this one leaves the other enough of them to come to its place.
+                deadline = time.monotonic() + _LEAVES_S
+                while self.num_sampled >= number and not happened(what, where) and time.monotonic() < deadline:
+                    time.sleep(0.005)
+            elif self.num_sampled == number and once(what, where):
                 lose(what)
         self.num_sampled += self.sampler is not None
         return super().sample_into(graph, seeds, key, arena)
@@ -109,6 +118,11 @@ def once(*names: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def happened(*names: str) -> bool:
+    """Whether :func:`once` was true in any process."""
+    return any(Path().glob(f"{'-'.join(names)}-*"))
 
 
 class LosingStrategy(FactoredStrategy):
