@@ -246,7 +246,7 @@ def test_a_late_step_is_made_by_another_sampler_and_its_slot_is_free_again_when_
             loader.set_epoch(epoch)
             assert [content(batch) for batch in loader] == running.wanted(epoch=epoch)
         assert queue.alive == [0, 1]
-        queue.fill(0)
+        queue.pump(0)
         assert [peer.num_slots_used for peer in queue._pool.peers] == [0, 0]
         assert num_slots() <= 2 * 2 * (2 + 1)  # two samplers, two streams, one slot beyond the depth
 
