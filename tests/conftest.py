@@ -11,6 +11,10 @@ from hypothesis import HealthCheck, settings
 
 from tests import forkserver, guards
 
+# Tests share the cores. Before folders' own conftest.py are imported, of which some read it.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("GNNLOAD_TEST_PATIENCE", "2")
+
 # The same examples in each run, and none that fails because the machine has much else to do.
 settings.register_profile("suite", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
@@ -25,8 +29,6 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell ignores SIGINT for what it starts in the background, and Python then leaves it so.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if worker:  # tests share the cores
-        os.environ.setdefault("GNNLOAD_TEST_PATIENCE", "2")
 
 
 @pytest.fixture(scope="session", autouse=True)
