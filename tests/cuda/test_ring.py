@@ -52,7 +52,7 @@ def test_mini_batches_cross_from_device_to_device(data, sampler) -> None:
         loader = joined.loader()
         assert [content(batch) for batch in loader] == wanted(made)
         assert all(joined.slots_on_device)
-        assert len(joined.slots_on_device) == 4  # two samplers, of two slots each
+        assert len(joined.slots_on_device) <= 2 * (2 + 1)  # of two samplers: two slots, and one for what is awaited
         assert {loader.last.made_by} <= {1, 2}
     assert joined.runtime.num_held == 0
     assert ends == [DONE, DONE]
