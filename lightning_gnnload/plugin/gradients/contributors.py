@@ -147,7 +147,7 @@ class SwitchingStats:
         merged: those that joined the trainers' gradients.
         refused: those that came too late for the bound on their age, or for their step; they were trained again.
         max_lag: the largest number of updates by which the parameters of a merged gradient were older than those that
-            the trainers computed theirs with at the step that it joined; at most ``max(staleness, switching)``.
+            the trainers computed theirs with at the step that it joined; at most ``max(staleness + 1, switching)``.
         awaited_ms: trainer 0 waited for gradients that were about to become too old.
         profit_ms: GNNLab's profit metric at the newest decision.
         num_withdrawn: samplers that contribute no more, because training failed there.

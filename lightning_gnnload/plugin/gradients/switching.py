@@ -119,7 +119,8 @@ class Switching:
                 module,
                 self.ledger,
                 staleness=job.staleness,
-                bound=max(job.staleness, int(job.switching)),
+                # In one step trainers apply all that has come, which may be ``staleness + 1`` averages.
+                bound=max(job.staleness + 1, int(job.switching)),
                 version=num_updates,
                 global_step=lambda: trainer.global_step,
                 max_steps=trainer.max_steps,

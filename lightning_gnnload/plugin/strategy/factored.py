@@ -63,8 +63,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         staleness: optimizer steps that a gradient may be late at most, so that a trainer that is late for less delays
             nobody; 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
-            join the trainers', and by how many updates these may be late: ``True`` is 1, and ``staleness`` counts
-            where it is more. A sampler that is slower than trainers needs more: see :mod:`.switching` and
+            join the trainers', and by how many updates these may be late: ``True`` is 1, and ``staleness + 1``
+            counts where it is more. A sampler that is slower than trainers needs more: see :mod:`.switching` and
             ``switching_stats``. A lone device alternates: it fills a queue with all cores, then trains from it.
         queue_depth: mini-batches that each sampler may have made ahead, or in use, for each trainer and loader.
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
