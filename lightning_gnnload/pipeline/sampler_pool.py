@@ -96,13 +96,14 @@ class SamplerPool:
             on_late: called with the index of a sampler that does not answer in time.
         """
         deadline = time.monotonic() + timeout_s
-        while awaited := [peer for peer in self.peers if peer.is_awaited]:
+        # Not their successors: who was lost here may still come, but nobody waits for that.
+        while awaited := [peer for peer in self.peers if peer.is_awaited and not peer.is_successor]:
             is_late = time.monotonic() > deadline
             for peer in awaited:
                 if is_late or (not self._call(peer) and has_ended(peer.index)):
                     if is_late:
                         on_late(peer.index)
-                    self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
+                    self.lose(peer, not_started(peer.rank, timeout_s if is_late else None), may_answer=True)
             self.pump(_CONNECT_INTERVAL_S)
 
     def call_lost(self) -> None:
@@ -138,10 +139,14 @@ class SamplerPool:
         for peer in (*self.peers, *self._departed):
             peer.finish_copies()
 
-    def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True) -> None:
-        """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers."""
+    def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True, may_answer: bool = False) -> None:
+        """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers. One that is
+        late may answer the call that it has, in its own place: a second call would look like a second trainer."""
         if not self.takeover or (reason.failure is not None and reason.failure.is_final):
             raise reason
+        call = None
+        if may_answer:
+            call, peer.channel = peer.channel, None
         if is_gone:
             peer.disconnect()
         if peer.end is not None:  # it was lost before, and has parted now
@@ -150,7 +155,7 @@ class SamplerPool:
         if isinstance(reason, SamplerFailedError):
             self.report = reason
         if is_gone:
-            self._call_successor(peer)
+            self._call_successor(peer, call)
         if peer.is_successor and not peer.pid:
             # The call was the dying one's: its listening socket can outlast its connections by an instant.
             return
@@ -252,10 +257,11 @@ class SamplerPool:
             peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
         return peer.channel is not None
 
-    def _call_successor(self, peer: SamplerPeer) -> None:
-        """Connects to whoever listens in a lost sampler's place: a rank can outlive its sampling process, and then
-        serves itself."""
+    def _call_successor(self, peer: SamplerPeer, call: wire.Channel | None = None) -> None:
+        """Connects to whoever listens in a lost sampler's place, but over ``call``, where that may be answered: a rank
+        can outlive its sampling process, and then serves itself."""
         successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
+        successor.channel = call
         if self._call(successor):
             self._departed.append(peer)
             self.peers[peer.index] = successor

@@ -44,6 +44,24 @@ def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pyte
     assert lost == [0]
 
 
+def test_a_late_sampler_answers_the_one_call_that_it_has() -> None:
+    """It listened before it was stopped. Of two calls it would refuse one, and take the other's end for a death."""
+    name = uuid.uuid4().hex[:16]
+    listener = wire.listen(name, 0)
+    queue = connected(name, takeover=True, first_sampler_rank=7, connect_timeout_s=0.1)
+    assert not queue.alive
+    channel = wire.accept(listener)
+    channel.receive()
+    channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
+    assert settles(lambda: queue.pump(0.1) or queue.alive, [0])
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        wire.accept(listener)
+    queue.goodbye()
+    channel.close()
+    listener.close()
+
+
 def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
     """A rank whose sampling process was killed, and which then samples itself."""
     source = sequential()
