@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace
 from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
@@ -42,12 +44,14 @@ class BatchQueue:
         num_samplers: samplers of this machine.
         queue_depth: slots that a stream may have out at each sampler, to begin with where these follow the waits; one
             more where the step that is needed next finds none.
-        connect_timeout_s: how long to wait for a sampler to start.
+        connect_timeout_s: how long to wait for a sampler that does nothing, to start.
         stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
         first_sampler_rank: global rank of the machine's first sampler; the others follow.
         num_trainers: trainers of this machine.
         takeover: go on without a sampler that is lost; else its loss is raised.
         has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
+        is_busy: whether a sampler that has not connected does something at this moment: it is waited for then, up to
+            ``setup_timeout_s``.
         on_late: called with the index of a sampler that did not start in time.
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
@@ -79,6 +83,8 @@ class BatchQueue:
         num_trainers: int = 1,
         takeover: bool = True,
         has_ended: Callable[[int], bool] = lambda sampler: False,
+        is_busy: Callable[[int], bool] = lambda sampler: False,
+        setup_timeout_s: float = 1800.0,
         on_late: Callable[[int], None] = lambda sampler: None,
         known_gone: Container[int] = (),
         pinned: bool = False,
@@ -117,7 +123,9 @@ class BatchQueue:
         self._pool.on_lost = self._take_over
         self._pool.on_welcome = self._announce_streams
         try:
-            self._pool.await_all(connect_timeout_s, has_ended, on_late)
+            self._pool.await_all(
+                lambda index: Patience(connect_timeout_s, setup_timeout_s, partial(is_busy, index)), has_ended, on_late
+            )
         except BaseException:
             self._pool.close()
             raise

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container
 
 from lightning_gnnload.data import processes
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
@@ -86,24 +87,27 @@ class SamplerPool:
         return [peer.rank for peer in self.peers if peer.channel is None and peer.end is not None]
 
     def await_all(
-        self, timeout_s: float, has_ended: Callable[[int], bool], on_late: Callable[[int], None] = lambda sampler: None
+        self,
+        patience: Callable[[int], Patience],
+        has_ended: Callable[[int], bool],
+        on_late: Callable[[int], None] = lambda sampler: None,
     ) -> None:
         """Connects to each; loses those that do not answer in time, or whose process is known to have ended.
 
         Args:
-            timeout_s: how long to wait.
+            patience: makes what says how long to wait for a sampler.
             has_ended: whether a sampler's process has.
             on_late: called with the index of a sampler that does not answer in time.
         """
-        deadline = time.monotonic() + timeout_s
+        patient = {peer: patience(peer.index) for peer in self.peers}
         # Not their successors: who was lost here may still come, but nobody waits for that.
         while awaited := [peer for peer in self.peers if peer.is_awaited and not peer.is_successor]:
-            is_late = time.monotonic() > deadline
             for peer in awaited:
+                is_late = patient[peer].is_over()
                 if is_late or (not self._call(peer) and has_ended(peer.index)):
                     if is_late:
                         on_late(peer.index)
-                    self.lose(peer, not_started(peer.rank, timeout_s if is_late else None), may_answer=True)
+                    self.lose(peer, not_started(peer.rank, str(patient[peer]) if is_late else None), may_answer=True)
             self.pump(_CONNECT_INTERVAL_S)
 
     def call_lost(self) -> None:

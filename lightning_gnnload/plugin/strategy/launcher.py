@@ -192,13 +192,30 @@ def private_temporary_files() -> Iterator[None]:
             tempfile.tempdir = before
 
 
-def wake_rank(local_rank: int) -> None:
-    """Lets a local rank go on that a script, torchrun or SLURM has started, should it be stopped."""
-    ancestor = os.getpid() if ScriptLauncher._children is not None else os.getppid()
-    variables = {f"{name}={local_rank}".encode() for name in ("LOCAL_RANK", "SLURM_LOCALID")}
-    for pid in processes.descendants(ancestor, variables):
-        if processes.wake(pid):
+class Siblings:
+    """The processes of this machine's local ranks, as one of them finds them."""
+
+    def __init__(self) -> None:
+        # Now, as who asks later may be a child of this rank.
+        self._launcher = os.getpid() if ScriptLauncher._children is not None else os.getppid()
+
+    def is_busy(self, local_rank: int) -> bool:
+        """Whether a rank that has not come yet does something. Where its process is not to be found, as it was spawned
+        or is yet to be started: whether the launcher does, or anything else that this has started."""
+        if local_rank == 0 and is_child():
+            return processes.is_busy(self._launcher)
+        family = self._of(local_rank) or [self._launcher, *processes.descendants(self._launcher)]
+        return any(processes.is_busy(pid) for pid in family if pid != os.getpid())
+
+    def wake(self, local_rank: int) -> None:
+        """Lets a rank go on that a script, torchrun or SLURM has started, should it be stopped."""
+        woken = [processes.wake(pid) for pid in self._of(local_rank)]
+        if any(woken):
             _log.warning(f"Local rank {local_rank} was stopped before it connected: it is woken up.")
+
+    def _of(self, local_rank: int) -> list[int]:
+        variables = {f"{name}={local_rank}".encode() for name in ("LOCAL_RANK", "SLURM_LOCALID")}
+        return processes.descendants(self._launcher, variables)
 
 
 class SpawnLauncher(MultiProcessingLauncher):
