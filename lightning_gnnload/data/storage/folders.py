@@ -7,8 +7,8 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -265,16 +265,34 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 def workshop(target: Path) -> Iterator[Path]:
     """Gives a folder beside ``target`` that is removed in the end. Its lock tells other processes that it is in use;
     the kernel releases the lock of a process that dies."""
-    with ExitStack() as held:
-        while True:
-            place = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
-            held.enter_context(locked(place, fcntl.LOCK_EX))
-            if place.exists():  # else another process took it for a leftover before the lock was ours
-                break
+    while True:
+        # Named before it is made: a signal that comes between the two finds what to remove.
+        place = target.parent / f".{target.name}-{secrets.token_hex(8)}{_SUFFIX}"
         try:
-            yield place
+            place.mkdir(mode=0o700)
+            with locked(place, fcntl.LOCK_EX):
+                if not place.exists():  # another process took it for a leftover before the lock was ours
+                    continue
+                try:
+                    yield place
+                    return
+                finally:
+                    _remove(place)
         finally:
+            _remove(place)
+
+
+def _remove(place: Path) -> None:
+    """Removes a folder to the end, whatever interrupts it meanwhile; that is raised then."""
+    interrupted = None
+    while os.path.lexists(place):
+        try:
             shutil.rmtree(place, ignore_errors=True)
+            break
+        except BaseException as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 @contextmanager
@@ -295,7 +313,7 @@ def _only_workshop(target: Path) -> Iterator[Path]:
 
 def _workshops(target: Path) -> list[Path]:
     """Returns the folders beside ``target`` that processes make it in, or made it in before they were killed."""
-    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8}}{re.escape(_SUFFIX)}")
+    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8,16}}{re.escape(_SUFFIX)}")
     return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
 
 

@@ -20,7 +20,7 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import end_if_told, pl
 
 PREDICTION, CLASS = "prediction", "class"
 
@@ -77,6 +77,7 @@ class PredictionWriter(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
+        end_if_told(trainer)
         loaders: Any = trainer.predict_dataloaders
         loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
         if not isinstance(loader, EpochLoader) or dataloader_idx:
@@ -105,6 +106,7 @@ class PredictionWriter(pl.Callback):
             )
         with OutputFile(self.path, values=self._values) as file:
             for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
+                end_if_told(trainer)
                 file.write(columns)
         for part in parts:
             part.unlink()

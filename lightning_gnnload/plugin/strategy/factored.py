@@ -245,6 +245,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             takeover=self.takeover,
         )
 
+    @compat.status_by_sigterm()
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.session = session
         if self.start_method == "fork":
