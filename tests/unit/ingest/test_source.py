@@ -13,8 +13,9 @@ import pytest
 from pyarrow import feather, parquet
 
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.source import Reading, Source, connect
+from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import BuildSpec
+from lightning_gnnload.ingest.sql import connect
 
 TABLE = pa.table({"id": ["b", "a", "c"], "n": [3, 1, 2]})
 
