@@ -35,10 +35,11 @@ from lightning_gnnload.ingest.edges import EdgeReader, graph_types
 from lightning_gnnload.ingest.features import Feature, Seen, check_columns, code_rows, fit, x_rows
 from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
-from lightning_gnnload.ingest.opened import OpenTables
+from lightning_gnnload.ingest.opened import OpenTables, named_files
 from lightning_gnnload.ingest.report import Report, degrees
-from lightning_gnnload.ingest.source import Source, connect
+from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
+from lightning_gnnload.ingest.sql import EVERYWHERE, connect
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedKinds, read_task
 from lightning_gnnload.ingest.transforms import Transforms
 
@@ -55,6 +56,7 @@ def build_graph(
     folder: Path,
     *,
     home: Path = Path(),
+    reads: Sequence[Path] = EVERYWHERE,
     overwrite: bool = False,
     transforms: Path | None = None,
     attributes: Mapping[str, Any] | None = None,
@@ -66,6 +68,7 @@ def build_graph(
         spec: of the tables.
         folder: to write, which :func:`.load_graph_data` reads.
         home: the folder that the tables' paths count from.
+        reads: further folders below which SQL may read files; all, for a description that is the caller's own.
         overwrite: replace the folder, if it is one of a graph and holds nothing else.
         transforms: a folder that was built before, whose features and classes are applied; ``build.transforms`` else.
         attributes: further JSON values that the manifest keeps.
@@ -85,7 +88,9 @@ def build_graph(
         new_folder(folder, "graph", overwrite=overwrite, alone=True) as made,
         _scratch(spec, made, home, folder) as scratch,
     ):
-        con = connect(spec.build, scratch / "duckdb", home, share=_OF_DUCKDB)
+        con = connect(
+            spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=_OF_DUCKDB
+        )
         try:
             tables = OpenTables(con, spec, home)
             return _Build(tables, made, scratch, _known(tables, home, transforms), shown).run(attributes or {})
@@ -93,9 +98,12 @@ def build_graph(
             con.close()
 
 
-def peek_tables(spec: GraphSpec, *, home: Path = Path(), transforms: Path | None = None) -> OpenTables:
+def peek_tables(
+    spec: GraphSpec, *, home: Path = Path(), reads: Sequence[Path] = EVERYWHERE, transforms: Path | None = None
+) -> OpenTables:
     """Opens the tables, and checks all that their columns tell, as :func:`build_graph` does before it reads rows."""
-    tables = OpenTables(connect(spec.build, home, home), spec, home, peek=True)
+    con = connect(spec.build, home, home, files=[*named_files(spec, home)], reads=reads)
+    tables = OpenTables(con, spec, home, peek=True)
     _known(tables, home, transforms)
     return tables
 

@@ -16,8 +16,9 @@ from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.labels import Labels
-from lightning_gnnload.ingest.source import Reading, Source, literal
+from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
+from lightning_gnnload.ingest.sql import literal
 from lightning_gnnload.ingest.times import times_of
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 

@@ -109,6 +109,7 @@ def read_relation(file: Path) -> Relation:
     """
     with reading(file, "A RelBench folder has db/<table>.parquet and tasks/<name>/train.parquet."):
         table = _arrow("pyarrow.parquet").ParquetFile(file).read()
+        table.validate(full=True)  # Arrow follows the offsets and codes of what was read
         held = {key.decode(): value for key, value in (table.schema.metadata or {}).items()}
         missing = sorted(_METADATA.keys() - held)
         if missing:

@@ -21,7 +21,7 @@ import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.pages import let_go
-from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, sealed
 from lightning_gnnload.data.storage.places import Kind, check_locked_place, check_place, locked
 from lightning_gnnload.data.storage.swap import exchange
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
@@ -109,7 +109,7 @@ def write_manifest(
         "task": task,
     }
     with open(folder / MANIFEST, "w") as file:
-        json.dump(manifest, file, indent=1)
+        json.dump(sealed(manifest), file, indent=1)
         file.flush()
         os.fsync(file.fileno())
 

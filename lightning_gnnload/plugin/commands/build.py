@@ -31,18 +31,28 @@ def main(arguments: Sequence[str]) -> int:
     own.add_argument(
         "--transforms", type=Path, metavar="OLD", help="a folder built before, whose features and classes are applied"
     )
+    own.add_argument(
+        "--read",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="where SQL may read files, beside the folder of graph.yaml; may be repeated",
+    )
     options = own.parse_args(arguments)
     try:
         check_place(options.folder, "graph", overwrite=options.overwrite)
         spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent
         if options.check:
-            print(described(peek_tables(spec, home=home, transforms=options.transforms)))
+            tables = peek_tables(spec, home=home, reads=options.read, transforms=options.transforms)
+            print(described(tables))
             print(f"Nothing was read but columns. {options.folder} can be written.")
             return 0
         report = build_graph(
             spec,
             options.folder,
             home=home,
+            reads=options.read,
             overwrite=options.overwrite,
             transforms=options.transforms,
             shown=sys.stderr.isatty(),

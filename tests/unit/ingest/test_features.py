@@ -14,8 +14,9 @@ import pytest
 
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.features import Feature, Seen, code_rows, fit, x_rows
-from lightning_gnnload.ingest.source import Source, connect
+from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
+from lightning_gnnload.ingest.sql import connect
 from lightning_gnnload.ingest.transforms import Transforms
 
 NUM_ROWS = 500
