@@ -7,6 +7,8 @@ that are learned) PyG itself indexes, in the thread that makes the mini-batch.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any, NamedTuple
@@ -36,6 +38,14 @@ _TABLE_DTYPES = frozenset(
 _SMALL = 8
 """How many times as large as the rows of a small table those of the largest are, at least."""
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
+
+
+_GAPS = (
+    "subgraph_type='bidirectional' has added edges that the graph does not have: batch.e_id is negative there, and "
+    "attributes of edges are NaN, -1 or False. Have the graph hold its edges both ways, as "
+    "torch_geometric.transforms.ToUndirected() makes it, or give these edges values in transform=."
+)
+"""What is said, once, where mini-batches have attributes of edges, and edges without any."""
 
 
 Rebuild = Callable[[list[torch.Tensor], torch.Tensor], Any]
@@ -182,12 +192,28 @@ def _parts(value: Any, dim: int) -> tuple[list[Any], Rebuild | None]:
 
 
 def _indexed(value: Any, dim: int) -> Rebuild:
-    """Returns what indexes an attribute as PyG does."""
+    """Returns what indexes an attribute as PyG does, and leaves rows of edges that the graph does not have without a
+    value."""
 
     def index(_: list[torch.Tensor], ids: torch.Tensor) -> Any:
-        return index_select(value, ids.to(value.device) if isinstance(value, torch.Tensor) else ids, dim=dim)
+        is_there = ids >= 0
+        there = ids if bool(is_there.all()) else ids[is_there]
+        rows = index_select(value, there.to(value.device) if isinstance(value, torch.Tensor) else there, dim=dim)
+        return rows if there is ids else _with_gaps(rows, is_there, dim)
 
     return index
+
+
+def _with_gaps(rows: Any, is_there: torch.Tensor, dim: int) -> torch.Tensor:
+    """Returns the rows of those that are there, and for each other one what says that there is none."""
+    warnings.warn(_GAPS, stacklevel=2)
+    if not isinstance(rows, torch.Tensor):
+        raise GraphDataError(f"a {type(rows).__name__} of edges cannot have rows without a value. {_GAPS}")
+    shape = list(rows.shape)
+    shape[dim] = len(is_there)
+    no_value = math.nan if rows.is_floating_point() or rows.is_complex() else 0 if rows.dtype is torch.bool else -1
+    gaps = rows.new_full((), no_value).expand(shape)
+    return gaps.index_copy(dim, is_there.nonzero().view(-1).to(rows.device), rows)
 
 
 def _is_table(value: Any) -> bool:

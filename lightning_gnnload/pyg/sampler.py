@@ -29,7 +29,8 @@ from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
-from lightning_gnnload.pyg.outputs import UNTIL, metadata_columns, sampler_output
+from lightning_gnnload.pyg.bidirectional import reverse_types
+from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output
 from lightning_gnnload.pyg.topology import Direction, topology_of, turned
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -52,8 +53,9 @@ class GnnloadSampler(BaseSampler):
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
         num_neighbors: how many neighbours are drawn for each node, by hop: a list, a dict of lists by edge type, or a
             ``NumNeighbors``; -1 takes all.
-        subgraph_type: ``"directional"``, ``"bidirectional"``, or ``"induced"``: all edges between what was drawn,
-            with ``disjoint`` those within each seed's own nodes, by time those not later than the seed.
+        subgraph_type: ``"directional"``; ``"bidirectional"``: with the ways back of what was drawn, see
+            :func:`.with_ways_back`; or ``"induced"``: all edges between what was drawn. With ``disjoint`` these are
+            within each seed's own nodes, by time not later than the seed.
         replace: draw with replacement.
         disjoint: each seed has nodes of its own; always so by time.
         temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
@@ -81,6 +83,8 @@ class GnnloadSampler(BaseSampler):
     """
 
     counts_hops = True
+    keep_orig_edges = False
+    """PyG's: whether a bidirectional subgraph has the ends of what was drawn, too, and its counts by hop."""
 
     def __init__(
         self,
@@ -129,6 +133,8 @@ class GnnloadSampler(BaseSampler):
         self.seed = seed
         self._num_sampled = 0
         self.inner()  # refuses settings that cannot be
+        if self.subgraph_type is SubgraphType.bidirectional and self.graph.types is not None:
+            reverse_types(tuple(self.graph.types.edge_types))  # warns of those that have none
 
     @property
     def num_neighbors(self) -> NumNeighbors:
@@ -264,7 +270,7 @@ class GnnloadSampler(BaseSampler):
         nodes, times = self._flat(seed, seed_time)
         queries = self._queries(nodes, times, inputs, num_rows, key)
         columns = metadata_columns(output.metadata)
-        if self.subgraph_type is SubgraphType.induced and queries is not None and queries.until is not None:
+        if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:
             columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
         return Asked(nodes, queries, None, columns)
 
