@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
 from torch_geometric.typing import TensorFrame
 
+from lightning_gnnload.adapters.pyg_stores import numbers_of_nodes
 from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
@@ -76,7 +77,7 @@ class Attributes:
         edges: whether rows of edges are gathered by kernels, too: not where PyG adds edges to those that were drawn.
 
     Attributes:
-        data: the same.
+        data: the same, as mini-batches repeat it: :func:`repeated`.
         tables: GraphData with the tables.
         by_type: the attributes by node or edge type; of a ``Data`` under None.
 
@@ -85,7 +86,7 @@ class Attributes:
     """
 
     def __init__(self, data: Any, graph: Graph, *, edges: bool) -> None:
-        self.data = data
+        self.data = data = repeated(data)
         self.by_type: dict[Any, list[Attribute]] = {}
         of_nodes: dict[str, Any] = {}
         of_edges: dict[str, Any] = {}
@@ -132,7 +133,7 @@ class Attributes:
             for attribute in held:
                 of_all = output.edge if attribute.of_edges else output.node
                 for name in attribute.tables:
-                    ids, store = of_all if kind is None else of_all[kind], stores[name]
+                    ids, store = of_all if kind is None else of_all.get(kind, _NO_IDS), stores[name]
                     found.append((name, ids, store, ids.numel() * store.row_bytes))
         small = max((num_bytes for *_, num_bytes in found), default=0) // _SMALL
         memory = room(sum(aligned(num_bytes) for *_, num_bytes in found if num_bytes > small))
@@ -151,6 +152,21 @@ class Attributes:
             edges = {EDGE_PREFIX + name: rows for name, rows in batch.blocks[0].tables.items()}
         x = {} if batch.x is None else {"x": batch.x}
         return {**x, **batch.tables, **edges}
+
+
+_NO_IDS = torch.empty(0, dtype=torch.long)
+
+
+def repeated(data: Any) -> Any:
+    """Returns a ``Data`` or ``HeteroData`` without what numbers the nodes of the whole graph, of which nothing would be
+    right in a mini-batch; itself where there is nothing of that kind."""
+    if not any(numbers_of_nodes(store) for store in data.stores):
+        return data
+    kept = copy(data)
+    for store in kept.stores:
+        for name in numbers_of_nodes(store):
+            del store[name]
+    return kept
 
 
 def _no_rows(store: FeatureStore) -> torch.Tensor:

@@ -28,10 +28,11 @@ from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
-from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
 from lightning_gnnload.pyg.bidirectional import reverse_types
+from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
+from lightning_gnnload.pyg.negatives import NamedNegatives, NodesByTime, digest
 from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output
-from lightning_gnnload.pyg.topology import Direction, topology_of, turned
+from lightning_gnnload.pyg.topology import Direction, EdgeType, topology_of, turned
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.rows import Asked
@@ -132,6 +133,7 @@ class GnnloadSampler(BaseSampler):
         self.temporal_strategy = temporal_strategy
         self.seed = seed
         self._num_sampled = 0
+        self._by_time: dict[str | None, NodesByTime] = {}
         self.inner()  # refuses settings that cannot be
         if self.subgraph_type is SubgraphType.bidirectional and self.graph.types is not None:
             reverse_types(tuple(self.graph.types.edge_types))  # warns of those that have none
@@ -235,7 +237,7 @@ class GnnloadSampler(BaseSampler):
             # An epoch each: rows that share no nodes draw by their numbers and the epoch, whatever the step.
             return DrawKey(self.seed, (self._num_sampled - 1) & 0xFFFFFFFF, 0)
         # The seed of an epoch's workers is theirs together; which of them gets a mini-batch is of no account.
-        return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, _digest(seeds.numpy())[0])
+        return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, digest(seeds.numpy())[0])
 
     # As the loaders of this package call it.
 
@@ -263,9 +265,12 @@ class GnnloadSampler(BaseSampler):
             output = node_sample(inputs, see)
             num_rows = len(inputs.node)
         else:
-            named = None if neg_sampling is None else _NamedNegatives(neg_sampling, key, inputs)
-            output = edge_sample(inputs, see, self.num_nodes, self.disjoint, self.node_time, named)
+            ends = self._nodes_by_time(inputs.input_type) if neg_sampling is not None else (None, None)
+            named = None if neg_sampling is None else NamedNegatives(neg_sampling, key, inputs, ends)
+            output = edge_sample(inputs, see, self.num_nodes, self.disjoint, neg_sampling=named)
             num_rows = len(inputs.row)
+            if named is not None:
+                output.metadata = named.without_missing(output.metadata)  # type: ignore[arg-type]
         [(seed, seed_time)] = seen
         nodes, times = self._flat(seed, seed_time)
         queries = self._queries(nodes, times, inputs, num_rows, key)
@@ -307,6 +312,26 @@ class GnnloadSampler(BaseSampler):
                     f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but "
                     f"it is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
                 )
+        if neg_sampling is not None and inputs.time is not None:
+            ends_by_time = self._nodes_by_time(inputs.input_type)[1 if neg_sampling.is_triplet() else 0 :]
+            num_until = [by_time.num_until(inputs.time) for by_time in ends_by_time if by_time is not None]
+            if num_early := int(np.any([counts == 0 for counts in num_until], axis=0).sum()):
+                instead = "get none" if neg_sampling.is_binary() else "have dst_neg_index as their dst_pos_index"
+                warnings.warn(
+                    f"{num_early} of {len(ends)} links are earlier than every node that could be their negative, and "
+                    f"{instead}.",
+                    stacklevel=5,
+                )
+
+    def _nodes_by_time(self, edge_type: EdgeType | None) -> tuple[NodesByTime | None, NodesByTime | None]:
+        """Returns the nodes by time of both ends' types; None where these have no times."""
+        found = []
+        for kind in (None, None) if edge_type is None else edge_type[::2]:
+            times = self.node_time.get(kind) if isinstance(self.node_time, dict) else self.node_time
+            if times is not None and kind not in self._by_time:
+                self._by_time[kind] = NodesByTime.of(times)
+            found.append(None if times is None else self._by_time[kind])
+        return found[0], found[1]
 
     def _flat(self, seed: Any, seed_time: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns the seeds by their ids in the graph, int64 ``[S]``, and their times, where these were given."""
@@ -362,23 +387,6 @@ class GnnloadSampler(BaseSampler):
         return f"GnnloadSampler({self.num_neighbors}, {self.inner()!r})"
 
 
-class _NamedNegatives(NegativeSampling):
-    """Draws PyG's negatives by a generator of the mini-batch's own, named by its key and its rows."""
-
-    def __init__(self, settings: NegativeSampling, key: DrawKey, inputs: EdgeSamplerInput) -> None:
-        self.__dict__.update(settings.__dict__)
-        ends = np.concatenate([inputs.row.numpy(), inputs.col.numpy()])
-        self._generator = np.random.Generator(np.random.Philox([key.seed, key.epoch, key.step, *_digest(ends)]))
-
-    def sample(self, num_samples: int, endpoint: Any, num_nodes: int | None = None) -> torch.Tensor:
-        weight = self.src_weight if endpoint == "src" else self.dst_weight
-        if weight is None:
-            return torch.from_numpy(self._generator.integers(0, num_nodes, num_samples))
-        total = np.cumsum(weight.cpu().numpy(), dtype=np.float64)
-        drawn = np.searchsorted(total, self._generator.random(num_samples) * total[-1], side="right")
-        return torch.from_numpy(np.minimum(drawn, len(total) - 1))
-
-
 def _times_before(numbers: np.ndarray) -> np.ndarray:
     """Returns for each number how often it stands before, int64 ``[R]``."""
     order = np.argsort(numbers, kind="stable")
@@ -387,11 +395,6 @@ def _times_before(numbers: np.ndarray) -> np.ndarray:
     times = np.empty(len(numbers), np.int64)
     times[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
     return times
-
-
-def _digest(ends: np.ndarray) -> tuple[int, int]:
-    mixed = hash32(ends.astype(np.uint32) + np.arange(len(ends), dtype=np.uint32) * np.uint32(0x9E3779B1))
-    return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))
 
 
 def _fanouts(num_neighbors: NumNeighbors, graph: Graph, direction: Direction) -> list[Any]:

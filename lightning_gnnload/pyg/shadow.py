@@ -162,7 +162,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
             made.edge_index = torch.stack([block.edge_dst(), block.indices.long()])
         gathered = attributes.rows_of(batch)
         of_rows = {attribute.name: attribute for attribute in attributes.by_type[None]}
-        for name, value in self.data:
+        for name, value in attributes.data:
             if name in _STRUCTURE:
                 continue
             if name == "y" and attributes.is_by_node(value):

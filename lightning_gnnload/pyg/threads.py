@@ -6,6 +6,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -27,7 +28,7 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.attributes import Attributes, repeated
 from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_structure
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
@@ -252,8 +253,23 @@ class ThreadedLoader:
         size = batches.batch_size
         return (order[step * size : (step + 1) * size] for step in range(len(batches)))
 
+    def filter_fn(self, out: Any) -> Any:
+        """Returns the data of who was sampled, as PyG's own does, by whose fields it goes."""
+        if not isinstance(self._sampler, GnnloadSampler):
+            return super().filter_fn(out)  # type: ignore[misc]
+        if not can_read(self.data):
+            of_loader = copy(self)
+            if isinstance(self.data, Data | HeteroData):
+                of_loader.data = repeated(self.data)
+            return super(ThreadedLoader, of_loader).filter_fn(out)  # type: ignore[misc]
+        if self.transform_sampler_output is not None:
+            out = self.transform_sampler_output(out)
+        attributes = Attributes(self.data, self._sampler.graph, edges=False)
+        return self._as_data(out, attributes, attributes.gathered(out, NEW_MEMORY, NEW_MEMORY))
+
     def _is_gathered(self) -> bool:
-        """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
+        """Whether our kernels gather attributes for all that was sampled, before somebody makes something else of
+        it."""
         return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
 
     @property
@@ -263,10 +279,11 @@ class ThreadedLoader:
     def _filtered(
         self, output: Any, attributes: Attributes | None, gather: Callable[[Attributes], dict[str, torch.Tensor]]
     ) -> Any:
-        """Returns the data of who was sampled, whose attributes ``gather`` gives; where they are None, PyG does."""
-        if attributes is None:
-            return self.filter_fn(output)  # type: ignore[attr-defined]
-        rows, negatives = gather(attributes), getattr(self, "neg_sampling", None)
+        """Returns the data of who was sampled, whose attributes ``gather`` gives."""
+        return self.filter_fn(output) if attributes is None else self._as_data(output, attributes, gather(attributes))
+
+    def _as_data(self, output: Any, attributes: Attributes, rows: dict[str, torch.Tensor]) -> Any:
+        negatives = getattr(self, "neg_sampling", None)
         made = as_data(output, rows, attributes, self.input_data.input_type, negatives)
         return made if self.transform is None else self.transform(made)
 
@@ -348,10 +365,14 @@ def _say_once() -> None:
     )
 
 
+def can_read(data: Any) -> bool:
+    """Whether mini-batches' attributes are looked up here; otherwise by PyG, in stores and beside ``adj_t``."""
+    return isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+
+
 def can_gather(data: Any, sampler: GnnloadSampler) -> bool:
     """Whether our kernels can gather these data's attributes for what the sampler finds."""
-    is_forward = sampler.sample_direction == "forward"  # types of edges are the graph's
-    return is_forward and isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+    return can_read(data) and sampler.sample_direction == "forward"  # types of edges are the graph's
 
 
 def are_drawn(sampler: GnnloadSampler) -> bool:
