@@ -39,6 +39,9 @@ _TABLE_DTYPES = frozenset(
 _SMALL = 8
 """How many times as large as the rows of a small table those of the largest are, at least."""
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
+_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
+"""What a loader of links gives each mini-batch."""
+_NO_IDS = torch.empty(0, dtype=torch.long)
 
 
 _GAPS = (
@@ -97,8 +100,8 @@ class Attributes:
                     continue
                 if (found := self.place_of(store, name, value)) is None:
                     continue
-                _check_kind(name, value)
                 by_edge, dim = found
+                _check_kind(name, value, dim)
                 tables = of_edges if by_edge else of_nodes
                 parts, rebuild = _parts(value, dim) if edges or not by_edge else ([], _indexed(value, dim))
                 named = []
@@ -154,7 +157,26 @@ class Attributes:
         return {**x, **batch.tables, **edges}
 
 
-_NO_IDS = torch.empty(0, dtype=torch.long)
+def left_out(data: Any, input_type: Any, *, links: bool) -> str | None:
+    """Says which attributes :func:`repeated` leaves out that a loader does not set anew; None where there are none.
+
+    Args:
+        data: the user's.
+        input_type: the type of what a loader begins at.
+        links: whether it begins at links.
+    """
+    names = [
+        f"{name!r}{'' if store._key is None else f' of {store._key}'}"
+        for store in data.stores
+        for name in numbers_of_nodes(store)
+        if not (links and store._key == input_type and name in _OF_LINKS)
+    ]
+    if not names:
+        return None
+    return (
+        f"mini-batches leave out {', '.join(names)}: these number the nodes of the whole graph, which have other "
+        "numbers in a mini-batch, or stand beside such numbers. batch.n_id says which nodes a mini-batch has."
+    )
 
 
 def repeated(data: Any) -> Any:
@@ -181,11 +203,18 @@ def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
     yield from data.edge_items()
 
 
-def _check_kind(name: str, value: Any) -> None:
+def _check_kind(name: str, value: Any, dim: int) -> None:
     """Raises GraphDataError: an attribute has an entry for each node or edge, but mini-batches cannot have it."""
     what = f"a {type(value).__name__}"
     if isinstance(value, torch.Tensor | TensorFrame):
-        return
+        if _is_table(value):
+            return
+        try:
+            index_select(value[:0] if isinstance(value, TensorFrame) else value, _NO_IDS, dim)
+            return
+        except (RuntimeError, NotImplementedError):  # as of compressed sparse ones, of which torch takes no rows
+            assert isinstance(value, torch.Tensor), "frames have rows"
+            what = f"a tensor of layout {value.layout}"
     if isinstance(value, np.ndarray):
         try:
             torch.from_numpy(np.empty(0, value.dtype))
@@ -193,8 +222,9 @@ def _check_kind(name: str, value: Any) -> None:
         except (TypeError, ValueError):
             what = f"an array of {value.dtype}"
     raise GraphDataError(
-        f"{name!r} is {what} with an entry for each node or edge. Mini-batches have rows of tensors, of arrays of "
-        f"numbers, and of TensorFrames: make it one of these, or leave it out: del data[...][{name!r}]."
+        f"{name!r} is {what} with an entry for each node or edge. Mini-batches have rows of tensors that are dense or "
+        "sparse COO, of arrays of numbers, and of TensorFrames: make it one of these, as by .to_dense(), or leave it "
+        f"out: del data[...][{name!r}]."
     )
 
 

@@ -11,7 +11,6 @@ from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, Sampl
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.outputs import joined
 
-
 _NONE = torch.empty(0, dtype=torch.long)
 """What a user's own output leaves out of a type."""
 

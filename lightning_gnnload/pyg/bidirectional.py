@@ -104,7 +104,7 @@ def _reverse_of(kind: EdgeType, edge_types: tuple[EdgeType, ...]) -> EdgeType | 
 
 def _edges(output: SamplerOutput | HeteroSamplerOutput, kind: EdgeType | None = None) -> _Edges:
     columns = (output.row, output.col, output.edge)
-    return _Edges(*((column if kind is None else column[kind]).numpy() for column in columns))  # type: ignore
+    return _Edges(*((column if kind is None else column[kind]).numpy() for column in columns))
 
 
 def _both_ways(drawn: _Edges, drawn_back: _Edges, there: _Edges, there_back: _Edges) -> _Edges:

@@ -64,7 +64,7 @@ class NamedNegatives(NegativeSampling):
         self._generator = np.random.Generator(np.random.Philox([key.seed, key.epoch, key.step, *digest(ends)]))
         self._inputs, self._by_time = inputs, dict(zip(("src", "dst"), by_time, strict=True))
         if inputs.time is None and by_time != (None, None):
-            raise SeedError("nodes have times, by which negatives are drawn, but the links have none: give their times.")
+            raise SeedError("negatives are drawn by the nodes' times, but the links have none: give edge_label_time=.")
         self._missing = torch.zeros(math.ceil(len(inputs.row) * settings.amount), dtype=torch.bool)
 
     def sample(self, num_samples: int, endpoint: Any, num_nodes: int | None = None) -> torch.Tensor:

@@ -35,6 +35,8 @@ NEW_MEMORY: Room = partial(np.empty, dtype=np.uint8)
 _ID_BYTES = 8
 _NODES_METADATA = 2
 """Entries of the metadata of nodes; that of links has more."""
+_LINKS_METADATA = 4
+"""Entries of the metadata of links with labels; that of triplets has more."""
 
 
 class Settings(Protocol):
@@ -70,21 +72,29 @@ def sampler_output(
         num_rows: how many nodes or links were asked for; None: as many as the metadata has ids.
         room: for the lists of nodes and edges.
     """
-    make = _homogeneous if sampler.graph.types is None else _hetero
-    made: Any = make(batch, sampler, room, induced=sampler.subgraph_type is SubgraphType.induced)
+    made = _made(batch, sampler, room, induced=sampler.subgraph_type is SubgraphType.induced)
     if sampler.subgraph_type is SubgraphType.bidirectional:
-        there = make(batch, sampler, NEW_MEMORY, induced=True)
+        there = _made(batch, sampler, NEW_MEMORY, induced=True)
         made = with_ways_back(made, there, keep_drawn=sampler.keep_orig_edges)
     made.metadata = metadata_of(batch.seed_columns)
     if made.batch is not None and len(made.metadata) > _NODES_METADATA:
-        made.batch = _of_links(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
-    if sampler.sample_direction == "backward":
-        made.row, made.col, made.orig_row, made.orig_col = made.col, made.row, made.orig_col, made.orig_row
-        for name in ("row", "col", "edge", "orig_row", "orig_col", "num_sampled_edges"):
-            if isinstance(by_type := getattr(made, name), dict):
-                setattr(made, name, {turned(kind, "backward"): of for kind, of in by_type.items()})
+        num_rows = len(made.metadata[0]) if num_rows is None else num_rows
+        made.batch = _of_links(made.batch, num_rows, seeds_an_end(batch.num_seeds, len(made.metadata)))
     if not sampler.counts_hops:
         made.num_sampled_nodes = made.num_sampled_edges = None
+    return made
+
+
+def _made(batch: MiniBatch, sampler: Settings, room: Room, *, induced: bool) -> Any:
+    """Returns what was drawn, or what its nodes induce, by the user's types of edges."""
+    make = _homogeneous if sampler.graph.types is None else _hetero
+    made: Any = make(batch, sampler, room, induced=induced)
+    if sampler.sample_direction == "backward":
+        made.row, made.col = made.col, made.row
+        if isinstance(made, HeteroSamplerOutput):
+            for name in ("row", "col", "edge", "num_sampled_edges"):
+                if (by_type := getattr(made, name)) is not None:
+                    setattr(made, name, {turned(kind, "backward"): of for kind, of in by_type.items()})
     return made
 
 
@@ -237,8 +247,14 @@ def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 
 
-def _of_links(batch: Any, num_rows: int) -> Any:
-    """Returns which link each node belongs to: all sources are seeds first, then all targets, and so on."""
+def seeds_an_end(num_seeds: int, num_metadata: int) -> int:
+    """Returns after how many seeds rows begin anew. Seeds are rows' sources and those of binary negatives, then their
+    targets likewise, where negatives need not be as many for each row; or those of triplets, which are."""
+    return num_seeds // 2 if num_metadata == _LINKS_METADATA else num_seeds
+
+
+def _of_links(batch: Any, num_rows: int, an_end: int) -> Any:
+    """Returns which link each node belongs to."""
     if isinstance(batch, dict):
-        return {kind: _of_links(rows, num_rows) for kind, rows in batch.items()}
-    return batch.remainder(max(num_rows, 1))
+        return {kind: _of_links(rows, num_rows, an_end) for kind, rows in batch.items()}
+    return batch.remainder(max(an_end, 1)).remainder(max(num_rows, 1))

@@ -24,6 +24,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.clock import as_times
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.sanity import lone_seeds_issue
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
@@ -31,12 +32,14 @@ from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.pyg.bidirectional import reverse_types
 from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
 from lightning_gnnload.pyg.negatives import NamedNegatives, NodesByTime, digest
-from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output
+from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output, seeds_an_end
 from lightning_gnnload.pyg.topology import Direction, EdgeType, topology_of, turned
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.rows import Asked
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+
+_TURN = "swap them, data.edge_index.flip(0), or have them both ways, as torch_geometric.transforms.ToUndirected()"
 
 
 class GnnloadSampler(BaseSampler):
@@ -86,6 +89,8 @@ class GnnloadSampler(BaseSampler):
     counts_hops = True
     keep_orig_edges = False
     """PyG's: whether a bidirectional subgraph has the ends of what was drawn, too, and its counts by hop."""
+    told: set[str]
+    """What loaders have warned of, once for all that share this sampler or a copy."""
 
     def __init__(
         self,
@@ -109,6 +114,12 @@ class GnnloadSampler(BaseSampler):
             subgraph_type = SubgraphType.induced
         if temporal_strategy not in ("uniform", "last"):
             raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
+        for name, value in (("time_attr", time_attr), ("weight_attr", weight_attr)):
+            if not isinstance(value, str | None):
+                raise SamplerConfigError(
+                    f"{name}={value!r:.100}: must be the name of an attribute. It holds for all types that have the "
+                    "attribute, so give it one name in all of them."
+                )
         if sample_direction not in get_args(Direction):
             raise SamplerConfigError(
                 f"sample_direction={sample_direction!r} is not known; give 'forward' or 'backward'."
@@ -134,6 +145,7 @@ class GnnloadSampler(BaseSampler):
         self.seed = seed
         self._num_sampled = 0
         self._by_time: dict[str | None, NodesByTime] = {}
+        self.told: set[str] = set()
         self.inner()  # refuses settings that cannot be
         if self.subgraph_type is SubgraphType.bidirectional and self.graph.types is not None:
             reverse_types(tuple(self.graph.types.edge_types))  # warns of those that have none
@@ -270,10 +282,11 @@ class GnnloadSampler(BaseSampler):
             output = edge_sample(inputs, see, self.num_nodes, self.disjoint, neg_sampling=named)
             num_rows = len(inputs.row)
             if named is not None:
-                output.metadata = named.without_missing(output.metadata)  # type: ignore[arg-type]
+                output.metadata = named.without_missing(output.metadata)
         [(seed, seed_time)] = seen
         nodes, times = self._flat(seed, seed_time)
-        queries = self._queries(nodes, times, inputs, num_rows, key)
+        an_end = seeds_an_end(len(nodes), len(output.metadata))  # type: ignore[arg-type]
+        queries = self._queries(nodes, times, inputs, num_rows, an_end, key)
         columns = metadata_columns(output.metadata)
         if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:
             columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
@@ -312,16 +325,25 @@ class GnnloadSampler(BaseSampler):
                     f"neg_sampling: {name} must be [{count}], one number of 0 or more a node, not all of them 0, but "
                     f"it is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
                 )
+
+    def oddities(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> list[str]:
+        """Returns what is allowed in a loader's rows, but seldom meant: most of them have no in-neighbours, or links no
+        negatives."""
+        ends, found = self.ends_of(inputs), []
+        names = ("seeds",) if ends.shape[1] == 1 else ("sources of links", "destinations of links")
+        issue = lone_seeds_issue(self.graph, dict(zip(names, ends.T, strict=True)), _TURN, otherwise="")
+        if issue is not None and issue.is_suspicious and self.num_hops:
+            found.append(issue.text)
         if neg_sampling is not None and inputs.time is not None:
             ends_by_time = self._nodes_by_time(inputs.input_type)[1 if neg_sampling.is_triplet() else 0 :]
             num_until = [by_time.num_until(inputs.time) for by_time in ends_by_time if by_time is not None]
             if num_early := int(np.any([counts == 0 for counts in num_until], axis=0).sum()):
                 instead = "get none" if neg_sampling.is_binary() else "have dst_neg_index as their dst_pos_index"
-                warnings.warn(
+                found.append(
                     f"{num_early} of {len(ends)} links are earlier than every node that could be their negative, and "
-                    f"{instead}.",
-                    stacklevel=5,
+                    f"{instead}."
                 )
+        return found
 
     def _nodes_by_time(self, edge_type: EdgeType | None) -> tuple[NodesByTime | None, NodesByTime | None]:
         """Returns the nodes by time of both ends' types; None where these have no times."""
@@ -351,16 +373,16 @@ class GnnloadSampler(BaseSampler):
         return np.concatenate(parts), times
 
     def _queries(
-        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, key: DrawKey
+        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, an_end: int, key: DrawKey
     ) -> Queries | None:
         if not self.disjoint:
             return _apart(nodes, key)
         # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place. A
         # number that comes again is of another row: RelBench numbers destinations by their nodes, which rows share.
-        at, num_rows = np.arange(len(nodes)), max(num_rows, 1)
+        at, num_rows, an_end = np.arange(len(nodes)), max(num_rows, 1), max(an_end, 1)
         numbers = np.arange(num_rows) if inputs.input_id is None else inputs.input_id.numpy()
-        rows, place = at % num_rows, at // num_rows
-        place += _times_before(numbers)[rows] * -(-len(nodes) // num_rows)
+        rows, place = at % an_end % num_rows, at // an_end * -(-an_end // num_rows) + at % an_end // num_rows
+        place += _times_before(numbers)[rows] * (place.max(initial=0) + 1)
         name = numbers[rows].astype(np.uint32) ^ hash32(place.astype(np.uint32))
         until = None
         if self.graph.clock is not None:

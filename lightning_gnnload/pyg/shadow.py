@@ -129,6 +129,10 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         return self._batch_of(_Columns(self.data, graph, edges=True), batch)
 
     @property
+    def _attributes_class(self) -> type[_Columns]:  # type: ignore[override]
+        return _Columns
+
+    @property
     def _sampler(self) -> GnnloadSampler:
         return self._graph_sampler
 

@@ -379,7 +379,7 @@ def test_rows_of_torchs_samplers_are_taken() -> None:
     assert [batch.input_id.tolist() for batch in loader] == lists
     loader = NeighborLoader(homogeneous(), [2], sampler=[9, 8, 7], batch_size=2, seed=1)
     assert [batch.n_id[: batch.batch_size].tolist() for batch in loader] == [[9, 8], [7]]
-    few = SequentialSampler(range(5))
+    few = [0, 1, 2, 3, 4]
     for listed in ({"sampler": few, "batch_size": 2}, {"batch_sampler": BatchSampler(few, 2, False)}):
         loader = NeighborLoader(homogeneous(), [2], **listed)
         assert [batch.input_id.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
