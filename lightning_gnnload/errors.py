@@ -29,6 +29,10 @@ class MissingExtraError(GnnLoadError, ImportError):
         self.module, self.extra = module, extra
 
 
+class NotHereError(GnnLoadError, ImportError):
+    """A name of another library that this package has nothing of; the message says what does the same."""
+
+
 class CudaUnavailableError(GnnLoadError, RuntimeError):
     """A CUDA device was asked for, but there is none that works: no GPU, driver or CuPy, or one that is too old."""
 

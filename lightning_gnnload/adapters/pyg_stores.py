@@ -20,9 +20,6 @@ from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerC
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
-_SPLIT = ("edge_label_index", "edge_label", "edge_label_time")
-"""What PyG's RandomLinkSplit adds: no columns of edges, but links to be asked about, which mini-batches have anew."""
-
 _BY_ROW = ("x", "edge_attr", "edge_weight", "edge_type", "train_mask", "val_mask", "test_mask")
 """What has a row for each node or edge wherever PyG speaks of it."""
 
@@ -34,21 +31,58 @@ def template_of(data: Any) -> Any:
     # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
     for store in (each for each in template.stores if hasattr(each, "is_node_attr")):
         by_row = [key for key in attributes(store) if store.is_node_attr(key) or store.is_edge_attr(key)]
-        for key in [*_STRUCTURE, *_links_of(store), *by_row]:
+        for key in [*_STRUCTURE, *numbers_of_nodes(store), *by_row]:
             if key in store:
                 del store[key]
     return template
 
 
 def attributes(store: Any) -> list[str]:
-    """Returns the names under which something is set, beside what says which graph it is, or which links are asked
-    about."""
-    others = (*_STRUCTURE, *_links_of(store))
+    """Returns the names under which something is set, beside what says which graph it is, or which of its nodes are
+    meant."""
+    others = (*_STRUCTURE, *numbers_of_nodes(store))
     return [key for key in store.keys() if key not in others and store[key] is not None]  # noqa: SIM118
 
 
-def _links_of(store: Any) -> tuple[str, ...]:
-    return _SPLIT if "edge_label_index" in store else ()
+def numbers_of_nodes(store: Any) -> list[str]:
+    """Returns the names of a store's attributes that number the nodes of the whole graph, as in a mini-batch nodes have
+    other numbers: links to be asked about (``edge_label_index`` of RandomLinkSplit), lists of seeds (``train_idx``), a
+    ``face``, a ``ptr``, adjacency matrices; and of what stands beside such a list, as ``edge_label``.
+
+    PyG's rule, that ``index`` in a name means numbers of nodes, says which, save for what has a row for each node or
+    edge. A list of pairs has none, however many there are of them.
+    """
+    found = [key for key, value in store.items() if key not in _STRUCTURE and _numbers_nodes(store, key, value)]
+    stems = [key.removesuffix("_index") for key in found if key.endswith("_index")]
+    counts = {stem: store[f"{stem}_index"].shape[-1] for stem in stems}
+    return found + [
+        key
+        for stem, count in counts.items()
+        for key in (stem, f"{stem}_attr", f"{stem}_time")
+        if key in store and key not in found and len(getattr(store[key], "shape", ())) and len(store[key]) == count
+    ]
+
+
+def _numbers_nodes(store: Any, name: str, value: Any) -> bool:
+    shape = _shape(value)
+    if "adj" in name.split("_"):
+        return len(shape) == 2 and (shape[0] == shape[1] or isinstance(store._key, tuple))
+    if not ("index" in name or name.endswith("idx") or name in ("face", "ptr")) or not shape or not _are_whole(value):
+        return False
+    is_pairs = "edge" in name and len(shape) == 2 and shape[0] == 2
+    return is_pairs or not _is_by_row(store, name)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    if hasattr(value, "sparse_sizes"):  # PyG's SparseTensor
+        return tuple(value.sparse_sizes())
+    return tuple(value.shape) if isinstance(value, torch.Tensor | np.ndarray) else ()
+
+
+def _are_whole(value: Any) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in "iu"
+    return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
 
 
 def set_apart(data: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[Any, UserIds]]:
@@ -102,10 +136,17 @@ def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None
             f"format; without=[...] leaves it out.",
             stacklevel=4,
         )
-    if any(_links_of(store) for store in data.stores) and not any(isinstance(s, SeedTable) for s in splits.values()):
+    numbers = {name for store in data.stores for name in numbers_of_nodes(store)}
+    if "edge_label_index" in numbers and not any(isinstance(split, SeedTable) for split in splits.values()):
         warnings.warn(
             "'edge_label_index' of the PyG graph: links to be asked about are not read. Give them as a table: "
             "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label).",
+            stacklevel=4,
+        )
+    if others := sorted(name for name in numbers if not name.startswith("edge_label")):
+        warnings.warn(
+            f"{', '.join(map(repr, others))} of the PyG graph: these number the nodes of the whole graph, which have "
+            "other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, test=.",
             stacklevel=4,
         )
     if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):

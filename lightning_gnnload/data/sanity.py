@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.errors import GraphDataError
 
@@ -25,6 +27,12 @@ _NO_CLASS = -100
 
 _MOST_EDGES = 1 << 24
 """Looked at to tell whether edges lead the other way."""
+
+
+_CSR = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr"
+_TURN = (
+    "swap them, Graph.from_coo(dst, src), or have them both ways; of lists of out-neighbours (CSR), take Graph.from_csr"
+)
 
 
 class SanityIssue(NamedTuple):
@@ -123,34 +131,48 @@ def _not_a_number(name: str, store: FeatureStore, mapped: bool) -> SanityIssue |
 
 
 def _empty_seeds(data: GraphData) -> list[SanityIssue]:
-    indptr, found, is_most = data.graph.indptr, [], False
-    for split in SPLITS:
-        seeds = _seeds(data, split)
-        if num_empty := int((indptr[seeds + 1] == indptr[seeds]).sum()):
-            found.append(f"{num_empty} of {len(seeds)} nodes to {split} on")
-            is_most |= 2 * num_empty > len(seeds)
+    issue = lone_seeds_issue(data.graph, {f"nodes to {split} on": _seeds(data, split) for split in SPLITS})
+    return [] if issue is None else [issue]
+
+
+def lone_seeds_issue(
+    graph: Graph, seeds: Mapping[str, np.ndarray], turn: str = _TURN, otherwise: str = _CSR
+) -> SanityIssue | None:
+    """Says which seeds no edge leads to; None where there are none of these.
+
+    Args:
+        graph: that is sampled.
+        seeds: ids of nodes by what they are: ``{"nodes to train on": ids}``.
+        turn: what turns edges around, where most of these seeds have edges that lead from them.
+        otherwise: what to do where they have not.
+    """
+    found, most = [], []
+    for what, nodes in seeds.items():
+        is_lone = graph.indptr[nodes + 1] == graph.indptr[nodes]
+        if num_lone := int(is_lone.sum()):
+            found.append(f"{num_lone} of {len(nodes)} {what}")
+        if 2 * num_lone > len(nodes):
+            most.append(nodes[is_lone])
     if not found:
-        return []
+        return None
     advice = ""
-    if is_most:
-        advice = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr"
-        if _lead_out(data):
+    if most:
+        advice = otherwise
+        if _lead_out(graph, np.concatenate(most)):
             advice = (
                 ", though most of them have out-neighbours. An edge src -> dst carries features from src into dst: if "
-                "edges were given the wrong way round, swap them, Graph.from_coo(dst, src), or have them both ways; of "
-                "lists of out-neighbours (CSR), take Graph.from_csr"
+                f"edges were given the wrong way round, {turn}"
             )
-    return [
-        SanityIssue(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)
-    ]
+    return SanityIssue(
+        f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", bool(most)
+    )
 
 
-def _lead_out(data: GraphData) -> bool:
-    """Returns whether edges lead from most of the seeds, by as many edges as are looked at."""
-    has_out = np.zeros(data.num_nodes, bool)
-    has_out[data.graph.indices[:_MOST_EDGES]] = True
-    seeds = np.concatenate([_seeds(data, split) for split in SPLITS])
-    return 2 * int(has_out[seeds].sum()) > len(seeds)
+def _lead_out(graph: Graph, nodes: np.ndarray) -> bool:
+    """Returns whether edges lead from most of the nodes, by as many edges as are looked at."""
+    has_out = np.zeros(graph.num_nodes, bool)
+    has_out[graph.indices[:_MOST_EDGES]] = True
+    return 2 * int(has_out[nodes].sum()) > len(nodes)
 
 
 def _seeds(data: GraphData, split: str) -> np.ndarray:

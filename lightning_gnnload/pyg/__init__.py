@@ -7,7 +7,7 @@ no Lightning.
 from importlib import import_module
 from typing import Any
 
-from lightning_gnnload.errors import MissingExtraError
+from lightning_gnnload.errors import MissingExtraError, NotHereError
 from lightning_gnnload.lazy import homes
 
 _HOMES = homes(__file__)
@@ -17,6 +17,8 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
+        if not name.startswith("_") and (error := _not_here(name)) is not None:
+            raise error  # Python would make a bare ImportError of an AttributeError
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
         home = import_module(f".{_HOMES[name]}", __name__)
@@ -26,6 +28,39 @@ def __getattr__(name: str) -> Any:
         raise MissingExtraError("torch_geometric", "pyg", f"lightning_gnnload.pyg.{name}", error) from error
     globals()[name] = value = getattr(home, name)
     return value
+
+
+_INSTEAD = {
+    "NeighborSampler": "GnnloadSampler (of torch_geometric.sampler), or NeighborLoader (of torch_geometric.loader)",
+    "BidirectionalNeighborSampler": "NeighborLoader(..., subgraph_type='bidirectional')",
+    "HGTSampler": "GnnloadHGTSampler, or HGTLoader",
+    "NodeLoader": "NeighborLoader, or PyG's own with a GnnloadSampler",
+    "LinkLoader": "LinkNeighborLoader, or PyG's own with a GnnloadSampler",
+    **dict.fromkeys(
+        ("ClusterData", "ClusterLoader"),
+        "GraphDataModule.from_pyg(data, ..., partition=...), which gives each trainer a part of the graph",
+    ),
+    **dict.fromkeys(
+        ("GraphSAINTSampler", "GraphSAINTNodeSampler", "GraphSAINTEdgeSampler", "GraphSAINTRandomWalkSampler"),
+        "ShaDowKHopSampler, or NeighborLoader(..., subgraph_type='induced'), with subgraphs around seeds",
+    ),
+}
+"""What there is in the place of PyG's other classes."""
+
+
+def _not_here(name: str) -> NotHereError | None:
+    """Returns an error that says where a name of PyG's is, and what there is here in its place; None for others."""
+    for place in ("loader", "sampler", "data.lightning"):
+        try:
+            module = import_module(f"torch_geometric.{place}")
+        except ModuleNotFoundError:
+            return None
+        if name in getattr(module, "__all__", ()):
+            here = f" There is {_INSTEAD[name]}." if name in _INSTEAD else ""
+            return NotHereError(
+                f"{__name__} has no {name}.{here} PyG's own stays where it is: from {module.__name__} import {name}."
+            )
+    return None
 
 
 def __dir__() -> list[str]:

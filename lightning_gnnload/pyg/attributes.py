@@ -7,6 +7,8 @@ that are learned) PyG itself indexes, in the thread that makes the mini-batch.
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
 from torch_geometric.typing import TensorFrame
 
+from lightning_gnnload.adapters.pyg_stores import numbers_of_nodes
 from lightning_gnnload.data.block import MiniBatch, view_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
@@ -36,6 +39,17 @@ _TABLE_DTYPES = frozenset(
 _SMALL = 8
 """How many times as large as the rows of a small table those of the largest are, at least."""
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
+_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
+"""What a loader of links gives each mini-batch."""
+_NO_IDS = torch.empty(0, dtype=torch.long)
+
+
+_GAPS = (
+    "subgraph_type='bidirectional' has added edges that the graph does not have: batch.e_id is negative there, and "
+    "attributes of edges are NaN, -1 or False. Have the graph hold its edges both ways, as "
+    "torch_geometric.transforms.ToUndirected() makes it, or give these edges values in transform=."
+)
+"""What is said, once, where mini-batches have attributes of edges, and edges without any."""
 
 
 Rebuild = Callable[[list[torch.Tensor], torch.Tensor], Any]
@@ -66,7 +80,7 @@ class Attributes:
         edges: whether rows of edges are gathered by kernels, too: not where PyG adds edges to those that were drawn.
 
     Attributes:
-        data: the same.
+        data: the same, as mini-batches repeat it: :func:`repeated`.
         tables: GraphData with the tables.
         by_type: the attributes by node or edge type; of a ``Data`` under None.
 
@@ -75,7 +89,7 @@ class Attributes:
     """
 
     def __init__(self, data: Any, graph: Graph, *, edges: bool) -> None:
-        self.data = data
+        self.data = data = repeated(data)
         self.by_type: dict[Any, list[Attribute]] = {}
         of_nodes: dict[str, Any] = {}
         of_edges: dict[str, Any] = {}
@@ -86,8 +100,8 @@ class Attributes:
                     continue
                 if (found := self.place_of(store, name, value)) is None:
                     continue
-                _check_kind(name, value)
                 by_edge, dim = found
+                _check_kind(name, value, dim)
                 tables = of_edges if by_edge else of_nodes
                 parts, rebuild = _parts(value, dim) if edges or not by_edge else ([], _indexed(value, dim))
                 named = []
@@ -122,7 +136,7 @@ class Attributes:
             for attribute in held:
                 of_all = output.edge if attribute.of_edges else output.node
                 for name in attribute.tables:
-                    ids, store = of_all if kind is None else of_all[kind], stores[name]
+                    ids, store = of_all if kind is None else of_all.get(kind, _NO_IDS), stores[name]
                     found.append((name, ids, store, ids.numel() * store.row_bytes))
         small = max((num_bytes for *_, num_bytes in found), default=0) // _SMALL
         memory = room(sum(aligned(num_bytes) for *_, num_bytes in found if num_bytes > small))
@@ -143,6 +157,40 @@ class Attributes:
         return {**x, **batch.tables, **edges}
 
 
+def left_out(data: Any, input_type: Any, *, links: bool) -> str | None:
+    """Says which attributes :func:`repeated` leaves out that a loader does not set anew; None where there are none.
+
+    Args:
+        data: the user's.
+        input_type: the type of what a loader begins at.
+        links: whether it begins at links.
+    """
+    names = [
+        f"{name!r}{'' if store._key is None else f' of {store._key}'}"
+        for store in data.stores
+        for name in numbers_of_nodes(store)
+        if not (links and store._key == input_type and name in _OF_LINKS)
+    ]
+    if not names:
+        return None
+    return (
+        f"mini-batches leave out {', '.join(names)}: these number the nodes of the whole graph, which have other "
+        "numbers in a mini-batch, or stand beside such numbers. batch.n_id says which nodes a mini-batch has."
+    )
+
+
+def repeated(data: Any) -> Any:
+    """Returns a ``Data`` or ``HeteroData`` without what numbers the nodes of the whole graph, of which nothing would be
+    right in a mini-batch; itself where there is nothing of that kind."""
+    if not any(numbers_of_nodes(store) for store in data.stores):
+        return data
+    kept = copy(data)
+    for store in kept.stores:
+        for name in numbers_of_nodes(store):
+            del store[name]
+    return kept
+
+
 def _no_rows(store: FeatureStore) -> torch.Tensor:
     return torch.empty((0, *store.row_shape), dtype=store.dtype)
 
@@ -155,11 +203,18 @@ def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
     yield from data.edge_items()
 
 
-def _check_kind(name: str, value: Any) -> None:
+def _check_kind(name: str, value: Any, dim: int) -> None:
     """Raises GraphDataError: an attribute has an entry for each node or edge, but mini-batches cannot have it."""
     what = f"a {type(value).__name__}"
     if isinstance(value, torch.Tensor | TensorFrame):
-        return
+        if _is_table(value):
+            return
+        try:
+            index_select(value[:0] if isinstance(value, TensorFrame) else value, _NO_IDS, dim)
+            return
+        except (RuntimeError, NotImplementedError):  # as of compressed sparse ones, of which torch takes no rows
+            assert isinstance(value, torch.Tensor), "frames have rows"
+            what = f"a tensor of layout {value.layout}"
     if isinstance(value, np.ndarray):
         try:
             torch.from_numpy(np.empty(0, value.dtype))
@@ -167,8 +222,9 @@ def _check_kind(name: str, value: Any) -> None:
         except (TypeError, ValueError):
             what = f"an array of {value.dtype}"
     raise GraphDataError(
-        f"{name!r} is {what} with an entry for each node or edge. Mini-batches have rows of tensors, of arrays of "
-        f"numbers, and of TensorFrames: make it one of these, or leave it out: del data[...][{name!r}]."
+        f"{name!r} is {what} with an entry for each node or edge. Mini-batches have rows of tensors that are dense or "
+        "sparse COO, of arrays of numbers, and of TensorFrames: make it one of these, as by .to_dense(), or leave it "
+        f"out: del data[...][{name!r}]."
     )
 
 
@@ -182,12 +238,28 @@ def _parts(value: Any, dim: int) -> tuple[list[Any], Rebuild | None]:
 
 
 def _indexed(value: Any, dim: int) -> Rebuild:
-    """Returns what indexes an attribute as PyG does."""
+    """Returns what indexes an attribute as PyG does, and leaves rows of edges that the graph does not have without a
+    value."""
 
     def index(_: list[torch.Tensor], ids: torch.Tensor) -> Any:
-        return index_select(value, ids.to(value.device) if isinstance(value, torch.Tensor) else ids, dim=dim)
+        is_there = ids >= 0
+        there = ids if bool(is_there.all()) else ids[is_there]
+        rows = index_select(value, there.to(value.device) if isinstance(value, torch.Tensor) else there, dim=dim)
+        return rows if there is ids else _with_gaps(rows, is_there, dim)
 
     return index
+
+
+def _with_gaps(rows: Any, is_there: torch.Tensor, dim: int) -> torch.Tensor:
+    """Returns the rows of those that are there, and for each other one what says that there is none."""
+    warnings.warn(_GAPS, stacklevel=2)
+    if not isinstance(rows, torch.Tensor):
+        raise GraphDataError(f"a {type(rows).__name__} of edges cannot have rows without a value. {_GAPS}")
+    shape = list(rows.shape)
+    shape[dim] = len(is_there)
+    no_value = math.nan if rows.is_floating_point() or rows.is_complex() else 0 if rows.dtype is torch.bool else -1
+    gaps = rows.new_full((), no_value).expand(shape)
+    return gaps.index_copy(dim, is_there.nonzero().view(-1).to(rows.device), rows)
 
 
 def _is_table(value: Any) -> bool:

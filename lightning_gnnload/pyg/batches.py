@@ -11,6 +11,9 @@ from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, Sampl
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.outputs import joined
 
+_NONE = torch.empty(0, dtype=torch.long)
+"""What a user's own output leaves out of a type."""
+
 
 def as_data(
     output: SamplerOutput | HeteroSamplerOutput,
@@ -35,25 +38,29 @@ def as_data(
         has_nodes, has_edges = not isinstance(kind, tuple), not isinstance(kind, str)
         node = edge = None
         if has_nodes:
-            node = output.node[kind] if is_hetero else output.node
+            node = output.node.get(kind, _NONE) if is_hetero else output.node
             if "num_nodes" in store:
                 store.num_nodes = len(node)
         if has_edges:
             row, col, edge = (
-                of[kind] if is_hetero and of is not None else of for of in (output.row, output.col, output.edge)
+                of.get(kind, _NONE) if is_hetero and of is not None else of
+                for of in (output.row, output.col, output.edge)
             )
             if "edge_index" in store:
                 store.edge_index = joined(row, col).to(store.edge_index.device)
         for attribute in held:
             parts = [rows[name] for name in attribute.tables]
             ids = edge if attribute.of_edges else node
-            if ids is None:  # PyG's undirected subgraphs of a graph with types do not know their edges
+            if ids is None:  # a user's own output
                 store[attribute.name] = None
             else:
                 store[attribute.name] = parts[0] if attribute.rebuild is None else attribute.rebuild(parts, ids)
         for name, value in (("n_id", node), ("e_id", edge)):
             if value is not None and name not in store:
                 store[name] = value
+        if has_edges and output.orig_row is not None:
+            ends = output.orig_row, output.orig_col
+            store._orig_edge_index = torch.stack([of[kind] for of in ends] if is_hetero else ends)
     of_output = {
         "batch": output.batch,
         "num_sampled_nodes": output.num_sampled_nodes,

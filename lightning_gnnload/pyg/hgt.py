@@ -70,7 +70,7 @@ class GnnloadHGTSampler(GnnloadSampler):
         raise SamplerUnsupportedError("HGT's budgets are of seeds that are nodes. For links, give a GnnloadSampler.")
 
     def _queries(
-        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, key: DrawKey
+        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, an_end: int, key: DrawKey
     ) -> Queries | None:
         distinct, first = np.unique(nodes, return_index=True)
         if len(distinct) < len(nodes):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch_geometric.typing
+from torch.utils.data import DistributedSampler
 from torch_geometric.data import Data, HeteroData
 
 from lightning_gnnload.errors import LoaderConfigError, SeedError
@@ -119,6 +120,38 @@ def check_structure(data: Any) -> None:
                 "torch-sparse. Give data.edge_index, as torch_geometric.utils.to_edge_index(data.adj_t)[0].flip(0), "
                 "instead."
             )
+
+
+def check_listed(sampler: Any, num_rows: int) -> None:
+    """Checks a sampler of torch's, where it says what it lists rows of.
+
+    Raises:
+        SeedError: these are not the rows of the loader.
+    """
+    sampler = getattr(sampler, "sampler", sampler)  # of a batch sampler
+    if (indices := getattr(sampler, "indices", None)) is not None and len(indices):
+        check_range(torch.as_tensor(indices), num_rows)
+    of_ranks = ("dataset",) if type(sampler) is DistributedSampler else ()  # Lightning's counts what another one lists
+    for name in ("data_source", "weights", *of_ranks):
+        of: Any = getattr(sampler, name, None)
+        if hasattr(of, "__len__") and len(of) != num_rows:
+            raise SeedError(
+                f"the {type(sampler).__name__} lists rows of {len(of)}, but the loader has {num_rows}, one for each of "
+                f"{_OF_ROWS}: make the sampler of these."
+            )
+
+
+def check_range(rows: torch.Tensor, num_rows: int) -> None:
+    """Raises SeedError: a sampler lists what is no row of the loader."""
+    bad = rows.view(-1)[((rows < 0) | (rows >= num_rows)).view(-1)]
+    if len(bad):
+        raise SeedError(
+            f"the sampler lists row {int(bad[0])}, but the loader has rows 0 to {num_rows - 1}, one for each of "
+            f"{_OF_ROWS}: these are places in that list, not ids of nodes."
+        )
+
+
+_OF_ROWS = "input_nodes= (edge_label_index= of links)"
 
 
 def check_columns(**columns: Any) -> None:

@@ -30,9 +30,9 @@ LOADER_INPUTS = (
 """Arguments of PyG's loaders that these data modules give them themselves."""
 
 
-_WITH_FROM_PYG = "GraphDataModule.from_pyg(data, ...), whose mini-batches are of another kind"
-
-
+_OTHERS = "whose mini-batches are of another kind"
+_WITH_FROM_PYG = f"GraphDataModule.from_pyg(data, ...), {_OTHERS}"
+_WINDOW = f"GraphDataModule.from_pyg(data, sampler=NeighborSampler(..., window=...)), {_OTHERS}"
 OF_GRAPH_DATA_MODULE = {
     "batch_format": "PyG's own, as its loaders yield it",
     "eval_batch_size": "eval_loader_kwargs=dict(batch_size=...)",
@@ -47,6 +47,8 @@ OF_GRAPH_DATA_MODULE = {
     "feature_name": "the attribute's own name",
     "label_name": "the attribute's own name",
     "edge_feature_name": "the attribute's own name",
+    "window": _WINDOW,
+    "time_window": _WINDOW,
 }
 """Settings of a GraphDataModule that these lack, and what says the same here."""
 

@@ -18,6 +18,7 @@ from lightning_gnnload.adapters.pyg_stores import steps
 from lightning_gnnload.data.block import Block, MiniBatch, view_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import TypedParts, edge_types
+from lightning_gnnload.pyg.bidirectional import with_ways_back
 from lightning_gnnload.pyg.topology import Direction, turned
 from lightning_gnnload.sample.induced import induced_block
 
@@ -25,6 +26,8 @@ METADATA = "metadata_"
 """Begins the names of a mini-batch's columns that are the metadata of PyG's sampler output."""
 UNTIL = "until"
 """The column of what :func:`.induced_block` takes of each row, in a graph with times."""
+ALL_EDGES = (SubgraphType.induced, SubgraphType.bidirectional)
+"""The types of subgraphs that take edges which were not drawn."""
 
 Room = Callable[[int], Any]
 """Gives memory of so many bytes or more, for tensors over it: recycled or new."""
@@ -32,6 +35,8 @@ NEW_MEMORY: Room = partial(np.empty, dtype=np.uint8)
 _ID_BYTES = 8
 _NODES_METADATA = 2
 """Entries of the metadata of nodes; that of links has more."""
+_LINKS_METADATA = 4
+"""Entries of the metadata of links with labels; that of triplets has more."""
 
 
 class Settings(Protocol):
@@ -42,6 +47,8 @@ class Settings(Protocol):
     sample_direction: Direction
     counts_hops: bool
     """Whether PyG is told how many nodes and edges each hop has found."""
+    keep_orig_edges: bool
+    """Whether the ends of what was drawn are kept beside what is bidirectional, as by PyG's samplers."""
 
     @property
     def disjoint(self) -> bool:
@@ -56,7 +63,8 @@ def sampler_output(
     batch: MiniBatch, sampler: Settings, num_rows: int | None = None, room: Room = NEW_MEMORY
 ) -> SamplerOutput | HeteroSamplerOutput:
     """Returns what PyG's own sampler would give: all types of the graph, edges by the user's numbers, nearest hop first
-    or, of induced subgraphs, in the order of their targets; and the metadata that the batch's columns hold.
+    or, of induced and bidirectional subgraphs, in the order of their targets; and the metadata that the batch's columns
+    hold.
 
     Args:
         batch: of ``sampler.inner()`` for what ``sampler.asked`` returned.
@@ -64,20 +72,29 @@ def sampler_output(
         num_rows: how many nodes or links were asked for; None: as many as the metadata has ids.
         room: for the lists of nodes and edges.
     """
-    make = _homogeneous if sampler.graph.types is None else _hetero
-    made: Any = make(batch, sampler, room)
+    made = _made(batch, sampler, room, induced=sampler.subgraph_type is SubgraphType.induced)
+    if sampler.subgraph_type is SubgraphType.bidirectional:
+        there = _made(batch, sampler, NEW_MEMORY, induced=True)
+        made = with_ways_back(made, there, keep_drawn=sampler.keep_orig_edges)
     made.metadata = metadata_of(batch.seed_columns)
     if made.batch is not None and len(made.metadata) > _NODES_METADATA:
-        made.batch = _of_links(made.batch, len(made.metadata[0]) if num_rows is None else num_rows)
+        num_rows = len(made.metadata[0]) if num_rows is None else num_rows
+        made.batch = _of_links(made.batch, num_rows, seeds_an_end(batch.num_seeds, len(made.metadata)))
+    if not sampler.counts_hops:
+        made.num_sampled_nodes = made.num_sampled_edges = None
+    return made
+
+
+def _made(batch: MiniBatch, sampler: Settings, room: Room, *, induced: bool) -> Any:
+    """Returns what was drawn, or what its nodes induce, by the user's types of edges."""
+    make = _homogeneous if sampler.graph.types is None else _hetero
+    made: Any = make(batch, sampler, room, induced=induced)
     if sampler.sample_direction == "backward":
         made.row, made.col = made.col, made.row
         if isinstance(made, HeteroSamplerOutput):
             for name in ("row", "col", "edge", "num_sampled_edges"):
-                setattr(made, name, {turned(kind, "backward"): of for kind, of in getattr(made, name).items()})
-    if sampler.subgraph_type is SubgraphType.bidirectional:
-        made = made.to_bidirectional()
-    if not sampler.counts_hops:
-        made.num_sampled_nodes = made.num_sampled_edges = None
+                if (by_type := getattr(made, name)) is not None:
+                    setattr(made, name, {turned(kind, "backward"): of for kind, of in by_type.items()})
     return made
 
 
@@ -90,8 +107,8 @@ def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     return row.as_strided((2, len(row)), (len(row), 1))
 
 
-def _homogeneous(batch: MiniBatch, sampler: Settings, room: Room) -> SamplerOutput:
-    graph, hops, block = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
+def _homogeneous(batch: MiniBatch, sampler: Settings, room: Room, *, induced: bool) -> SamplerOutput:
+    graph, hops, block = sampler.graph, batch.blocks[::-1], _edges(batch, sampler, induced)
     lists = _Lists(room, num_edges=0 if block is None else block.num_edges)
     if block is not None:
         ops.list_edges(*_columns(block), graph.edge_order, graph.num_edges, lists.of_edges)
@@ -106,11 +123,11 @@ def _homogeneous(batch: MiniBatch, sampler: Settings, room: Room) -> SamplerOutp
         num_sampled_nodes=[*steps([0, batch.num_seeds, *(block.num_src for block in hops)]), *missing],
         num_sampled_edges=[*steps([0, *(block.num_edges for block in hops)]), *missing],
     )
-    return _uncounted(made) if _is_induced(sampler) else made
+    return _uncounted(made) if induced else made
 
 
-def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOutput:
-    graph, hops, whole = sampler.graph, batch.blocks[::-1], _edges(batch, sampler)
+def _hetero(batch: MiniBatch, sampler: Settings, room: Room, *, induced: bool) -> HeteroSamplerOutput:
+    graph, hops, whole = sampler.graph, batch.blocks[::-1], _edges(batch, sampler, induced)
     types = graph.types
     assert types is not None, "the caller asked for it"
     of_batch = batch.rows if sampler.disjoint else None
@@ -135,7 +152,7 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOut
     )
     edge_ptr = [0] * (len(types.edge_types) + 1)
     if whole is not None:
-        num_dst = np.array([whole.num_dst] if _is_induced(sampler) else [block.num_dst for block in hops])
+        num_dst = np.array([whole.num_dst] if induced else [block.num_dst for block in hops])
         indptr, indices, edge_ids = _columns(whole)
         of_edges, (src_type, dst_type) = (indptr, indices, edge_types(whole, graph), edge_ids), parts.ends
         listed = ops.split_edge_list(
@@ -148,7 +165,7 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room) -> HeteroSamplerOut
     for k, kind in enumerate(types.edge_types):
         edge_index, made.edge[kind] = lists.edges(*edge_ptr[k : k + 2])
         made.row[kind], made.col[kind] = edge_index[0], edge_index[1]
-    return _uncounted(made) if _is_induced(sampler) else made
+    return _uncounted(made) if induced else made
 
 
 class _Lists:
@@ -199,17 +216,13 @@ def _columns(block: Block) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return block.indptr.numpy(), block.indices.numpy(), block.edge_ids.numpy()
 
 
-def _edges(batch: MiniBatch, sampler: Settings) -> Block | None:
+def _edges(batch: MiniBatch, sampler: Settings, induced: bool) -> Block | None:
     """Returns all edges of a mini-batch: those of the outermost hop, of which the others are prefixes, if there is one;
     or those that its nodes induce."""
-    if not _is_induced(sampler):
+    if not induced:
         return batch.blocks[0] if batch.blocks else None
     until = batch.seed_columns.get(UNTIL)
     return induced_block(sampler.graph, batch, None if until is None else until.numpy())
-
-
-def _is_induced(sampler: Settings) -> bool:
-    return sampler.subgraph_type is SubgraphType.induced
 
 
 def _uncounted(output: Any) -> Any:
@@ -234,8 +247,14 @@ def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 
 
-def _of_links(batch: Any, num_rows: int) -> Any:
-    """Returns which link each node belongs to: all sources are seeds first, then all targets, and so on."""
+def seeds_an_end(num_seeds: int, num_metadata: int) -> int:
+    """Returns after how many seeds rows begin anew. Seeds are rows' sources and those of binary negatives, then their
+    targets likewise, where negatives need not be as many for each row; or those of triplets, which are."""
+    return num_seeds // 2 if num_metadata == _LINKS_METADATA else num_seeds
+
+
+def _of_links(batch: Any, num_rows: int, an_end: int) -> Any:
+    """Returns which link each node belongs to."""
     if isinstance(batch, dict):
-        return {kind: _of_links(rows, num_rows) for kind, rows in batch.items()}
-    return batch.remainder(max(num_rows, 1))
+        return {kind: _of_links(rows, num_rows, an_end) for kind, rows in batch.items()}
+    return batch.remainder(max(an_end, 1)).remainder(max(num_rows, 1))

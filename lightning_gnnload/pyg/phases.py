@@ -15,6 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.inputs import check_columns, check_links, checked_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
@@ -28,6 +29,9 @@ class PhaseLoader(ThreadedLoader):
     @property
     def rows(self) -> PhaseRows:
         return PhaseRows(self._sampler, self.input_data, getattr(self, "neg_sampling", None), self)
+
+    def _tell(self, text: str) -> None:
+        pl.utilities.rank_zero.rank_zero_warn(text)  # as a data module does, in one rank
 
     def converted(self, attributes: Attributes | None, batch: MiniBatch) -> Any:
         """Makes PyG's mini-batch of one of ours, whose attributes have been gathered where kernels gather them."""

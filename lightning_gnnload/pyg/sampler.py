@@ -24,17 +24,22 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.clock import as_times
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.sanity import lone_seeds_issue
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
+from lightning_gnnload.pyg.bidirectional import reverse_types
 from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
-from lightning_gnnload.pyg.outputs import UNTIL, metadata_columns, sampler_output
-from lightning_gnnload.pyg.topology import Direction, topology_of, turned
+from lightning_gnnload.pyg.negatives import NamedNegatives, NodesByTime, digest
+from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output, seeds_an_end
+from lightning_gnnload.pyg.topology import Direction, EdgeType, topology_of, turned
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.rows import Asked
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+
+_TURN = "swap them, data.edge_index.flip(0), or have them both ways, as torch_geometric.transforms.ToUndirected()"
 
 
 class GnnloadSampler(BaseSampler):
@@ -52,8 +57,9 @@ class GnnloadSampler(BaseSampler):
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
         num_neighbors: how many neighbours are drawn for each node, by hop: a list, a dict of lists by edge type, or a
             ``NumNeighbors``; -1 takes all.
-        subgraph_type: ``"directional"``, ``"bidirectional"``, or ``"induced"``: all edges between what was drawn,
-            with ``disjoint`` those within each seed's own nodes, by time those not later than the seed.
+        subgraph_type: ``"directional"``; ``"bidirectional"``: with the ways back of what was drawn, see
+            :func:`.with_ways_back`; or ``"induced"``: all edges between what was drawn. With ``disjoint`` these are
+            within each seed's own nodes, by time not later than the seed.
         replace: draw with replacement.
         disjoint: each seed has nodes of its own; always so by time.
         temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
@@ -81,6 +87,10 @@ class GnnloadSampler(BaseSampler):
     """
 
     counts_hops = True
+    keep_orig_edges = False
+    """PyG's: whether a bidirectional subgraph has the ends of what was drawn, too, and its counts by hop."""
+    told: set[str]
+    """What loaders have warned of, once for all that share this sampler or a copy."""
 
     def __init__(
         self,
@@ -104,6 +114,12 @@ class GnnloadSampler(BaseSampler):
             subgraph_type = SubgraphType.induced
         if temporal_strategy not in ("uniform", "last"):
             raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
+        for name, value in (("time_attr", time_attr), ("weight_attr", weight_attr)):
+            if not isinstance(value, str | None):
+                raise SamplerConfigError(
+                    f"{name}={value!r:.100}: must be the name of an attribute. It holds for all types that have the "
+                    "attribute, so give it one name in all of them."
+                )
         if sample_direction not in get_args(Direction):
             raise SamplerConfigError(
                 f"sample_direction={sample_direction!r} is not known; give 'forward' or 'backward'."
@@ -128,7 +144,11 @@ class GnnloadSampler(BaseSampler):
         self.temporal_strategy = temporal_strategy
         self.seed = seed
         self._num_sampled = 0
+        self._by_time: dict[str | None, NodesByTime] = {}
+        self.told: set[str] = set()
         self.inner()  # refuses settings that cannot be
+        if self.subgraph_type is SubgraphType.bidirectional and self.graph.types is not None:
+            reverse_types(tuple(self.graph.types.edge_types))  # warns of those that have none
 
     @property
     def num_neighbors(self) -> NumNeighbors:
@@ -229,7 +249,7 @@ class GnnloadSampler(BaseSampler):
             # An epoch each: rows that share no nodes draw by their numbers and the epoch, whatever the step.
             return DrawKey(self.seed, (self._num_sampled - 1) & 0xFFFFFFFF, 0)
         # The seed of an epoch's workers is theirs together; which of them gets a mini-batch is of no account.
-        return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, _digest(seeds.numpy())[0])
+        return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, digest(seeds.numpy())[0])
 
     # As the loaders of this package call it.
 
@@ -257,14 +277,18 @@ class GnnloadSampler(BaseSampler):
             output = node_sample(inputs, see)
             num_rows = len(inputs.node)
         else:
-            named = None if neg_sampling is None else _NamedNegatives(neg_sampling, key, inputs)
-            output = edge_sample(inputs, see, self.num_nodes, self.disjoint, self.node_time, named)
+            ends = self._nodes_by_time(inputs.input_type) if neg_sampling is not None else (None, None)
+            named = None if neg_sampling is None else NamedNegatives(neg_sampling, key, inputs, ends)
+            output = edge_sample(inputs, see, self.num_nodes, self.disjoint, neg_sampling=named)
             num_rows = len(inputs.row)
+            if named is not None:
+                output.metadata = named.without_missing(output.metadata)
         [(seed, seed_time)] = seen
         nodes, times = self._flat(seed, seed_time)
-        queries = self._queries(nodes, times, inputs, num_rows, key)
+        an_end = seeds_an_end(len(nodes), len(output.metadata))  # type: ignore[arg-type]
+        queries = self._queries(nodes, times, inputs, num_rows, an_end, key)
         columns = metadata_columns(output.metadata)
-        if self.subgraph_type is SubgraphType.induced and queries is not None and queries.until is not None:
+        if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:
             columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
         return Asked(nodes, queries, None, columns)
 
@@ -302,6 +326,35 @@ class GnnloadSampler(BaseSampler):
                     f"it is {weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
                 )
 
+    def oddities(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> list[str]:
+        """Returns what is allowed in a loader's rows, but seldom meant: most of them have no in-neighbours, or links no
+        negatives."""
+        ends, found = self.ends_of(inputs), []
+        names = ("seeds",) if ends.shape[1] == 1 else ("sources of links", "destinations of links")
+        issue = lone_seeds_issue(self.graph, dict(zip(names, ends.T, strict=True)), _TURN, otherwise="")
+        if issue is not None and issue.is_suspicious and self.num_hops:
+            found.append(issue.text)
+        if neg_sampling is not None and inputs.time is not None:
+            ends_by_time = self._nodes_by_time(inputs.input_type)[1 if neg_sampling.is_triplet() else 0 :]
+            num_until = [by_time.num_until(inputs.time) for by_time in ends_by_time if by_time is not None]
+            if num_early := int(np.any([counts == 0 for counts in num_until], axis=0).sum()):
+                instead = "get none" if neg_sampling.is_binary() else "have dst_neg_index as their dst_pos_index"
+                found.append(
+                    f"{num_early} of {len(ends)} links are earlier than every node that could be their negative, and "
+                    f"{instead}."
+                )
+        return found
+
+    def _nodes_by_time(self, edge_type: EdgeType | None) -> tuple[NodesByTime | None, NodesByTime | None]:
+        """Returns the nodes by time of both ends' types; None where these have no times."""
+        found = []
+        for kind in (None, None) if edge_type is None else edge_type[::2]:
+            times = self.node_time.get(kind) if isinstance(self.node_time, dict) else self.node_time
+            if times is not None and kind not in self._by_time:
+                self._by_time[kind] = NodesByTime.of(times)
+            found.append(None if times is None else self._by_time[kind])
+        return found[0], found[1]
+
     def _flat(self, seed: Any, seed_time: Any) -> tuple[np.ndarray, np.ndarray | None]:
         """Returns the seeds by their ids in the graph, int64 ``[S]``, and their times, where these were given."""
         types = self.graph.types
@@ -320,16 +373,16 @@ class GnnloadSampler(BaseSampler):
         return np.concatenate(parts), times
 
     def _queries(
-        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, key: DrawKey
+        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, an_end: int, key: DrawKey
     ) -> Queries | None:
         if not self.disjoint:
             return _apart(nodes, key)
         # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place. A
         # number that comes again is of another row: RelBench numbers destinations by their nodes, which rows share.
-        at, num_rows = np.arange(len(nodes)), max(num_rows, 1)
+        at, num_rows, an_end = np.arange(len(nodes)), max(num_rows, 1), max(an_end, 1)
         numbers = np.arange(num_rows) if inputs.input_id is None else inputs.input_id.numpy()
-        rows, place = at % num_rows, at // num_rows
-        place += _times_before(numbers)[rows] * -(-len(nodes) // num_rows)
+        rows, place = at % an_end % num_rows, at // an_end * -(-an_end // num_rows) + at % an_end // num_rows
+        place += _times_before(numbers)[rows] * (place.max(initial=0) + 1)
         name = numbers[rows].astype(np.uint32) ^ hash32(place.astype(np.uint32))
         until = None
         if self.graph.clock is not None:
@@ -356,23 +409,6 @@ class GnnloadSampler(BaseSampler):
         return f"GnnloadSampler({self.num_neighbors}, {self.inner()!r})"
 
 
-class _NamedNegatives(NegativeSampling):
-    """Draws PyG's negatives by a generator of the mini-batch's own, named by its key and its rows."""
-
-    def __init__(self, settings: NegativeSampling, key: DrawKey, inputs: EdgeSamplerInput) -> None:
-        self.__dict__.update(settings.__dict__)
-        ends = np.concatenate([inputs.row.numpy(), inputs.col.numpy()])
-        self._generator = np.random.Generator(np.random.Philox([key.seed, key.epoch, key.step, *_digest(ends)]))
-
-    def sample(self, num_samples: int, endpoint: Any, num_nodes: int | None = None) -> torch.Tensor:
-        weight = self.src_weight if endpoint == "src" else self.dst_weight
-        if weight is None:
-            return torch.from_numpy(self._generator.integers(0, num_nodes, num_samples))
-        total = np.cumsum(weight.cpu().numpy(), dtype=np.float64)
-        drawn = np.searchsorted(total, self._generator.random(num_samples) * total[-1], side="right")
-        return torch.from_numpy(np.minimum(drawn, len(total) - 1))
-
-
 def _times_before(numbers: np.ndarray) -> np.ndarray:
     """Returns for each number how often it stands before, int64 ``[R]``."""
     order = np.argsort(numbers, kind="stable")
@@ -381,11 +417,6 @@ def _times_before(numbers: np.ndarray) -> np.ndarray:
     times = np.empty(len(numbers), np.int64)
     times[order] = at - np.maximum.accumulate(np.where(is_first, at, 0))
     return times
-
-
-def _digest(ends: np.ndarray) -> tuple[int, int]:
-    mixed = hash32(ends.astype(np.uint32) + np.arange(len(ends), dtype=np.uint32) * np.uint32(0x9E3779B1))
-    return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))
 
 
 def _fanouts(num_neighbors: NumNeighbors, graph: Graph, direction: Direction) -> list[Any]:

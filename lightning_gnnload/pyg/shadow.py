@@ -129,6 +129,10 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         return self._batch_of(_Columns(self.data, graph, edges=True), batch)
 
     @property
+    def _attributes_class(self) -> type[_Columns]:  # type: ignore[override]
+        return _Columns
+
+    @property
     def _sampler(self) -> GnnloadSampler:
         return self._graph_sampler
 
@@ -162,7 +166,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
             made.edge_index = torch.stack([block.edge_dst(), block.indices.long()])
         gathered = attributes.rows_of(batch)
         of_rows = {attribute.name: attribute for attribute in attributes.by_type[None]}
-        for name, value in self.data:
+        for name, value in attributes.data:
             if name in _STRUCTURE:
                 continue
             if name == "y" and attributes.is_by_node(value):

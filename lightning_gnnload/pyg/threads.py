@@ -6,6 +6,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -14,10 +15,11 @@ import numpy as np
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import NegativeSampling
+from torch_geometric.sampler import NegativeSampling, NodeSamplerInput
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import LoaderConfigError
@@ -27,9 +29,10 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.attributes import Attributes, left_out, repeated
 from lightning_gnnload.pyg.batches import as_data
-from lightning_gnnload.pyg.inputs import check_structure
+from lightning_gnnload.pyg.inputs import check_listed, check_range, check_structure
+from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
@@ -60,7 +63,9 @@ class AskedRows:
         return self._sampler.ends_of(self._inputs[torch.from_numpy(rows)])
 
     def ask(self, rows: Any, key: DrawKey) -> Asked:
-        return self._sampler.asked(self._inputs[torch.as_tensor(rows)], key, self._neg_sampling)
+        listed = torch.as_tensor(rows)
+        check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
+        return self._sampler.asked(self._inputs[listed], key, self._neg_sampling)
 
 
 class _ListedWorkload(Workload):
@@ -111,6 +116,7 @@ class ThreadedLoader:
     batch_size: int | None
     loader_cores: Any
     _old_worker_init_fn: Callable[[int], None]
+    _attributes_class = Attributes
 
     _started = False
     _resume_at: ResumePoint | None = None
@@ -124,6 +130,9 @@ class ThreadedLoader:
         Raises:
             LoaderConfigError: some that mean nothing to threads.
         """
+        makers = [vars(each)["__init__"] for each in type(self).__mro__[:-1] if "__init__" in vars(each)]
+        known = [name for maker in makers for name in keywords_of(maker)]
+        refuse_unknown(type(self).__name__, kwargs, known, OF_GRAPH_DATA_MODULE)
         self.seed = seed
         self.epoch = self._num_yielded = 0
         if not isinstance(sampler, GnnloadSampler):
@@ -144,9 +153,29 @@ class ThreadedLoader:
             self.sampler.num_rows = len(self.dataset)
         if isinstance(self._sampler, GnnloadSampler):
             check_structure(self.data)
-            self._sampler.check_inputs(self.input_data, getattr(self, "neg_sampling", None))
+            self._check_rows()
             if self.num_workers:
                 _say_once()
+
+    def _check_rows(self) -> None:
+        """Refuses rows and attributes that no mini-batch can have, and tells what is seldom meant, once a sampler."""
+        check_listed(self.sampler if self.batch_sampler is None else self.batch_sampler, len(self.dataset))
+        rows = self.input_data, getattr(self, "neg_sampling", None)
+        self._sampler.check_inputs(*rows)
+        oddities: list[str | None] = [*self._sampler.oddities(*rows)]
+        if isinstance(self.data, Data | HeteroData):
+            is_links = not isinstance(self.input_data, NodeSamplerInput)
+            oddities.append(left_out(self.data, self.input_data.input_type, links=is_links))
+        if can_read(self.data):
+            self._attributes_class(self.data, self._sampler.graph, edges=False)  # refuses what has no rows
+        for text in oddities:
+            if text is not None and text not in self._sampler.told:
+                self._sampler.told.add(text)
+                self._tell(text)
+
+    def _tell(self, text: str) -> None:
+        """Warns of what is allowed, but seldom meant."""
+        warnings.warn(f"{type(self).__name__}: {text}", stacklevel=5)
 
     @property
     def _sampler(self) -> Any:
@@ -252,8 +281,23 @@ class ThreadedLoader:
         size = batches.batch_size
         return (order[step * size : (step + 1) * size] for step in range(len(batches)))
 
+    def filter_fn(self, out: Any) -> Any:
+        """Returns the data of who was sampled, as PyG's own does, by whose fields it goes."""
+        if not isinstance(self._sampler, GnnloadSampler):
+            return super().filter_fn(out)  # type: ignore[misc]
+        if not can_read(self.data):
+            of_loader = copy(self)
+            if isinstance(self.data, Data | HeteroData):
+                of_loader.data = repeated(self.data)
+            return super(ThreadedLoader, of_loader).filter_fn(out)  # type: ignore[misc]
+        if self.transform_sampler_output is not None:
+            out = self.transform_sampler_output(out)
+        attributes = Attributes(self.data, self._sampler.graph, edges=False)
+        return self._as_data(out, attributes, attributes.gathered(out, NEW_MEMORY, NEW_MEMORY))
+
     def _is_gathered(self) -> bool:
-        """Whether our kernels gather attributes; otherwise PyG does, for what was sampled."""
+        """Whether our kernels gather attributes for all that was sampled, before somebody makes something else of
+        it."""
         return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
 
     @property
@@ -263,10 +307,11 @@ class ThreadedLoader:
     def _filtered(
         self, output: Any, attributes: Attributes | None, gather: Callable[[Attributes], dict[str, torch.Tensor]]
     ) -> Any:
-        """Returns the data of who was sampled, whose attributes ``gather`` gives; where they are None, PyG does."""
-        if attributes is None:
-            return self.filter_fn(output)  # type: ignore[attr-defined]
-        rows, negatives = gather(attributes), getattr(self, "neg_sampling", None)
+        """Returns the data of who was sampled, whose attributes ``gather`` gives."""
+        return self.filter_fn(output) if attributes is None else self._as_data(output, attributes, gather(attributes))
+
+    def _as_data(self, output: Any, attributes: Attributes, rows: dict[str, torch.Tensor]) -> Any:
+        negatives = getattr(self, "neg_sampling", None)
         made = as_data(output, rows, attributes, self.input_data.input_type, negatives)
         return made if self.transform is None else self.transform(made)
 
@@ -348,10 +393,14 @@ def _say_once() -> None:
     )
 
 
+def can_read(data: Any) -> bool:
+    """Whether mini-batches' attributes are looked up here; otherwise by PyG, in stores and beside ``adj_t``."""
+    return isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+
+
 def can_gather(data: Any, sampler: GnnloadSampler) -> bool:
     """Whether our kernels can gather these data's attributes for what the sampler finds."""
-    is_forward = sampler.sample_direction == "forward"  # types of edges are the graph's
-    return is_forward and isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+    return can_read(data) and sampler.sample_direction == "forward"  # types of edges are the graph's
 
 
 def are_drawn(sampler: GnnloadSampler) -> bool:

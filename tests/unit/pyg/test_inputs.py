@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError
-from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader
+from lightning_gnnload.errors import (
+    GraphDataError,
+    LoaderConfigError,
+    NotHereError,
+    SamplerConfigError,
+    SeedError,
+    UnknownSettingError,
+)
+from lightning_gnnload.pyg import (
+    HGTLoader,
+    LightningLinkData,
+    LightningNodeData,
+    LinkNeighborLoader,
+    NeighborLoader,
+    ShaDowKHopSampler,
+)
 
 N, E = 20, 60
 A_TO_A = ("a", "to", "a")
@@ -190,5 +206,119 @@ def test_sparse_tensors_of_torch_are_refused() -> None:
     ],
 )
 def test_attributes_that_no_batch_can_have_are_refused_by_name(value: Any, what: str) -> None:
-    with pytest.raises(GraphDataError, match=f"'names' is {what} with an entry for each node or edge"):
-        next(iter(NeighborLoader(graph(names=value), [2])))
+    data, message = graph(names=value), f"'names' is {what} with an entry for each node or edge"
+    for loader in (NeighborLoader, LinkNeighborLoader):
+        with pytest.raises(GraphDataError, match=message):
+            loader(data, [2])
+    with pytest.raises(GraphDataError, match=message):
+        LightningNodeData(data, num_neighbors=[2]).train_dataloader()
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc])
+def test_sparse_features_have_rows_or_are_refused_at_once(layout: torch.layout) -> None:
+    x = torch.eye(N).roll(1, 0)
+    with pytest.raises(GraphDataError, match=f"'x' is a tensor of layout {layout}.*to_dense"):
+        NeighborLoader(Data(x=x.to_sparse(layout=layout), edge_index=graph().edge_index), [2])
+    with pytest.raises(GraphDataError, match=f"'x' is a tensor of layout {layout}"):
+        ShaDowKHopSampler(Data(x=x.to_sparse(layout=layout), edge_index=graph().edge_index), 1, 2)
+    data = typed()
+    data["a"].x = x.to_sparse(layout=layout)
+    for loader in (lambda: NeighborLoader(data, [2], "a"), lambda: HGTLoader(data, [2], "a")):
+        with pytest.raises(GraphDataError, match=f"'x' is a tensor of layout {layout}"):
+            loader()
+    batch = next(iter(NeighborLoader(Data(x=x.to_sparse(), edge_index=graph().edge_index), [2], batch_size=4)))
+    assert torch.equal(batch.x.to_dense(), x[batch.n_id])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"sampler": [3, N]}, f"lists row {N}, but the loader has rows 0 to {N - 1}"),
+        ({"sampler": [3, -1]}, "lists row -1, but the loader has rows"),
+        ({"batch_sampler": [[3], [2, -1]]}, "lists row -1, but the loader has rows"),
+        ({"sampler": SubsetRandomSampler([3, N])}, f"lists row {N}"),
+        ({"sampler": RandomSampler(range(5))}, f"RandomSampler lists rows of 5, but the loader has {N}"),
+        ({"batch_sampler": BatchSampler(RandomSampler(range(E)), 4, False)}, f"lists rows of {E}"),
+        ({"sampler": WeightedRandomSampler([1.0] * 5, 3)}, "WeightedRandomSampler lists rows of 5"),
+        ({"sampler": DistributedSampler(range(5), 2, 0)}, "DistributedSampler lists rows of 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_rows_of_others_are_refused(rows: dict[str, Any], message: str) -> None:
+    for num_workers in (0, 1):
+        with pytest.raises(SeedError, match=message):
+            list(NeighborLoader(graph(), [2], num_workers=num_workers, **rows))
+    if isinstance(rows.get("sampler"), torch.utils.data.Sampler):
+        with pytest.raises(SeedError, match=message):
+            LightningNodeData(graph(), num_neighbors=[2], **rows).train_dataloader()
+
+
+@pytest.mark.parametrize("name", ["weight_attr", "time_attr"])
+def test_an_attribute_has_a_name(name: str) -> None:
+    for loader, data in ((NeighborLoader, graph()), (LinkNeighborLoader, graph()), (LightningLinkData, typed())):
+        with pytest.raises(SamplerConfigError, match=f"{name}=.*must be the name of an attribute"):
+            loader(data, num_neighbors=[2], **{name: {A_TO_A: "weight"}})
+
+
+@pytest.mark.parametrize("loader", [NeighborLoader, LinkNeighborLoader, HGTLoader, ShaDowKHopSampler])
+def test_keywords_that_are_none_say_what_there_is(loader: Any) -> None:
+    for keyword, message in (
+        ("time_window", "What says the same here: GraphDataModule.from_pyg"),
+        ("negatives", "What says the same here: neg_sampling"),
+        ("batchsize", "Did you mean batch_size="),
+    ):
+        positional = (1, 2) if loader is ShaDowKHopSampler else ([2], "a") if loader is HGTLoader else ([2],)
+        with pytest.raises(UnknownSettingError, match=f"{loader.__name__} has no {keyword}=. {message}"):
+            loader(typed() if loader is HGTLoader else graph(), *positional, **{keyword: 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ClusterData", "There is GraphDataModule.from_pyg.*from torch_geometric.loader import ClusterData"),
+        ("GraphSAINTNodeSampler", "There is ShaDowKHopSampler"),
+        ("DataLoader", "has no DataLoader. PyG's own stays where it is: from torch_geometric.loader"),
+        ("NumNeighbors", "from torch_geometric.sampler import NumNeighbors"),
+        ("LightningDataset", "from torch_geometric.data.lightning import LightningDataset"),
+    ],
+)
+def test_other_names_of_pygs_say_where_they_are(name: str, message: str) -> None:
+    with pytest.raises(NotHereError, match=message):
+        exec(f"from lightning_gnnload.pyg import {name}")
+    with pytest.raises(ImportError, match="cannot import name 'Loader'"):
+        exec("from lightning_gnnload.pyg import Loader")
+
+
+def led_away() -> Data:
+    """A graph whose edges lead away from the first half of its nodes, with times."""
+    ends = torch.stack([torch.arange(N // 2).repeat(2), torch.arange(N).remainder(N // 2) + N // 2])
+    return Data(edge_index=ends, num_nodes=N, time=torch.arange(N), train_mask=torch.arange(N) < N // 2)
+
+
+def test_seeds_that_edges_lead_away_from_are_told_once() -> None:
+    data, seeds = led_away(), torch.arange(N // 2)
+    hetero = HeteroData()
+    hetero["a"].num_nodes = hetero["b"].num_nodes = N
+    hetero["a", "to", "b"].edge_index = graph().edge_index
+    message = r"without in-neighbours.* {} of {} {}, though most of them have out-neighbours.*edge_index.flip\(0\)"
+    for make in (
+        lambda: NeighborLoader(data, [2], seeds),
+        lambda: NeighborLoader(data, [2], seeds, time_attr="time", subgraph_type="induced"),
+        lambda: ShaDowKHopSampler(data, 1, 2, data.train_mask),
+        lambda: HGTLoader(hetero, [2], ("a", graph().edge_index[0, :10].unique())),
+    ):
+        with pytest.warns(UserWarning, match=message.format(r"\d+", r"\d+", "seeds")):
+            make()
+    with pytest.warns(UserWarning, match=message.format(N, N, "sources of links")):
+        loader = LinkNeighborLoader(data, [2], data.edge_index)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            list(loader)
+        NeighborLoader(data, [2], neighbor_sampler=NeighborLoader(data, [2], seeds).neighbor_sampler, input_nodes=seeds)
+        module = LightningNodeData(data, num_neighbors=[2])
+        for _ in range(2):
+            module.train_dataloader()
+        NeighborLoader(data, [2], torch.arange(N // 2 - 4, N))  # few of them
+        NeighborLoader(data, [], seeds)  # of which nothing was to be drawn
+    assert len([each for each in told if "without in-neighbours" in str(each.message)]) == 2

@@ -27,6 +27,7 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
+from lightning_gnnload.pyg.threads import ThreadedLoader
 
 N, E = 120, 900
 A_TO_B, B_TO_A, A_TO_A = ("a", "to", "b"), ("b", "to", "a"), ("a", "knows", "a")
@@ -119,7 +120,7 @@ def _typed() -> HeteroData:
 def expected(loader: Any, epoch: int, step: int, index: Any) -> Any:
     """What PyG makes of the same draws: its rules for seeds and negatives, and its filter of the data."""
     key, negatives = DrawKey(loader.seed, epoch, step), getattr(loader, "neg_sampling", None)
-    return loader.filter_fn(loader._sampler._sampled(loader.input_data[index], key, negatives))
+    return super(ThreadedLoader, loader).filter_fn(loader._sampler._sampled(loader.input_data[index], key, negatives))
 
 
 def check_equal(found: Any, wanted: Any) -> None:
@@ -135,7 +136,7 @@ def check_value(found: Any, wanted: Any, what: str) -> None:
     assert type(found) is type(wanted), what
     if isinstance(wanted, torch.Tensor):
         assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), what
-        assert torch.equal(found, wanted), what
+        assert ((found == wanted) | ((found != found) & (wanted != wanted))).all(), what  # NaN is NaN
     elif isinstance(wanted, TensorFrame):
         assert found == wanted, what
         assert list(found.feat_dict) == list(wanted.feat_dict), what
@@ -162,7 +163,6 @@ NODES: dict[str, dict[str, Any]] = {
     "times of nodes": {"time_attr": "time"},
     "given times": {"time_attr": "time", "input_time": torch.arange(N) % 100},
     "times of edges": {"time_attr": "edge_time", "input_time": torch.arange(N) % 100, "temporal_strategy": "last"},
-    "both ways": {"subgraph_type": "bidirectional"},
     "all": {"num_neighbors": [-1, 2]},
     "a hop of nothing": {"num_neighbors": [3, 0, 2]},
     "no hop": {"num_neighbors": []},
@@ -187,7 +187,6 @@ def test_batches_of_nodes_are_pygs(settings: dict[str, Any]) -> None:
         {"time_attr": "time", "input_time": torch.arange(40)},
         {"weight_attr": "weight"},
         {"weight_attr": "weight", "disjoint": True},
-        {"subgraph_type": "bidirectional"},
     ],
 )
 def test_batches_of_typed_nodes_are_pygs(settings: dict[str, Any]) -> None:
@@ -380,7 +379,7 @@ def test_rows_of_torchs_samplers_are_taken() -> None:
     assert [batch.input_id.tolist() for batch in loader] == lists
     loader = NeighborLoader(homogeneous(), [2], sampler=[9, 8, 7], batch_size=2, seed=1)
     assert [batch.n_id[: batch.batch_size].tolist() for batch in loader] == [[9, 8], [7]]
-    few = SequentialSampler(range(5))
+    few = [0, 1, 2, 3, 4]
     for listed in ({"sampler": few, "batch_size": 2}, {"batch_sampler": BatchSampler(few, 2, False)}):
         loader = NeighborLoader(homogeneous(), [2], **listed)
         assert [batch.input_id.tolist() for batch in loader] == [[0, 1], [2, 3], [4]]
