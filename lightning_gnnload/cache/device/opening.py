@@ -18,7 +18,7 @@ from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
 from lightning_gnnload.cache.opening import Place
 from lightning_gnnload.cache.peers import PeerGroup
-from lightning_gnnload.cache.policy import CachePolicy
+from lightning_gnnload.cache.policy import CachePolicy, Chosen
 from lightning_gnnload.cache.rules import Rule
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.data.features import FeatureStore
@@ -111,19 +111,9 @@ class DevicePlace(Place[DeviceFeatures]):
     def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool) -> DeviceFeatures:
         return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
 
-    def ranked(
-        self,
-        hot: np.ndarray,
-        policy: CachePolicy,
-        workload: Workload,
-        *,
-        together: bool,
-        epoch: int,
-        progress: bool,
-        tier: str,
-    ) -> DeviceFeatures:
-        device, store, backing = self.device, self.store, self.backing
-        if together:
+    def ranked(self, chosen: Chosen, workload: Workload, *, epoch: int, progress: bool, tier: str) -> DeviceFeatures:
+        device, store, backing, hot = self.device, self.store, self.backing, chosen.hot
+        if chosen.together:
             assert self.peers is not None, "a rank alone shares with nobody"
             assert self.runtime is not None, "as above"
             location, shards = hold_on_device(
