@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,6 +64,11 @@ class Clock:
             )
         return cls(0, 0, ranked, timed, of_dates=of_dates)
 
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The earliest and the latest time."""
+        return (self.first, self.last) if self.ranked is None else tuple(self.ranked[[0, -1]].tolist())
+
     def codes(self, times: np.ndarray) -> np.ndarray:
         """Returns the codes, uint32 ``[n]``, of times that the clock was made of."""
         if self.ranked is None:
@@ -79,6 +85,11 @@ class Clock:
     def since(self, times: np.ndarray) -> np.ndarray:
         """Returns for each time the code, uint32 ``[n]``, from which on those lie that are not earlier."""
         return self._bound(times, False)
+
+    def eligible(self, times: np.ndarray, before: Before, window: Any = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns which codes count for seeds of these times: for each the one below which they lie, and, with a
+        window, the one from which on, uint32 ``[n]``."""
+        return self.until(times, before), None if window is None else self.since(_earlier(times, window))
 
     def _bound(self, times: np.ndarray, beyond: bool) -> np.ndarray:
         if times.dtype.kind == "f" and (self.ranked is None or self.ranked.dtype == np.int64):
@@ -180,6 +191,16 @@ def length_of(window: float | np.timedelta64) -> float:
     if not isinstance(window, np.timedelta64):
         return window
     return int(as_times(np.array([window]), what="window", error=SamplerConfigError)[0])
+
+
+def _earlier(times: np.ndarray, window: Any) -> np.ndarray:
+    """Returns the times from which on edges count; whole ones stay whole, as floats would round them."""
+    length = length_of(window)
+    if times.dtype != np.int64:
+        return times - length
+    ends = np.iinfo(np.int64)
+    whole = math.floor(min(length, ends.max))
+    return np.maximum(times, ends.min + whole) - whole
 
 
 def as_times(values: Any, *, what: str, error: type[GnnLoadError] = GraphFormatError) -> np.ndarray:

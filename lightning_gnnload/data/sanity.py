@@ -11,6 +11,7 @@ import torch
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.seen import MOST_ROWS, SeenEdges
 from lightning_gnnload.errors import GraphDataError
 
 _MOST_BYTES = 1 << 28
@@ -21,6 +22,10 @@ _MOST_ROWS = 1 << 12
 
 _NO_CLASS = -100
 """What torch's cross entropy passes over."""
+
+
+_FEW_SEEN = 4
+"""Times as many edges as seeds see by their nodes' times: more are a sign that others were meant."""
 
 
 _MOST_EDGES = 1 << 24
@@ -44,6 +49,36 @@ def sanity_issues(data: GraphData, *, mapped: bool, double: bool = True) -> list
         double: the model computes in float64.
     """
     return [*_overlaps(data), *_not_numbers(data, mapped), *_too_wide(data, double), *_empty_seeds(data)]
+
+
+def seen_issue(seen: SeenEdges, seeds: str, remedy: str) -> SanityIssue | None:
+    """Says which seeds see little of a graph with times; None where there is nothing to say.
+
+    Args:
+        seen: what they see.
+        seeds: begins the sentence: ``"the seeds to train on"``.
+        remedy: what to do where they have the times of their nodes, but should not.
+    """
+    few = f", of {seen.num_rows} rows looked at," if seen.num_rows == MOST_ROWS else ""
+    blind = f"{seen.num_blind} of {seen.num_rows}{few} see no edge that has a time"
+    counted = f"{seen.num_seen} of {seen.num_edges} such edges of theirs count"
+    (low, high), (first, last) = seen.times, seen.of_graph
+    unit = "Are both in the same unit? Dates are nanoseconds since 1970."
+    if seen.are_own:
+        if seen.num_seen == seen.num_edges:
+            return None
+        text = f"{seeds} have no times of their own: each sees the graph as of its node's time, so that {blind}, and "
+        is_most = 2 * seen.num_blind > seen.num_dated or _FEW_SEEN * seen.num_seen < seen.num_edges
+        return SanityIssue(f"{text}{counted}. If they ask about a later time, {remedy}.", is_most)
+    if seen.are_early:
+        return SanityIssue(
+            f"{seeds}: {blind}: all come before {first}, the graph's earliest, up to {high}. {unit}", True
+        )
+    if seen.are_late:
+        return SanityIssue(f"{seeds} come far behind {last}, the graph's latest, from {low} on. {unit}", True)
+    if not seen.num_blind:
+        return None
+    return SanityIssue(f"{seeds}: at their times {blind}.", 2 * seen.num_blind > seen.num_dated)
 
 
 def check_training_labels(data: GraphData) -> None:
@@ -137,8 +172,8 @@ def _empty_seeds(data: GraphData) -> list[SanityIssue]:
         if _lead_out(data):
             advice = (
                 ", though most of them have out-neighbours. An edge src -> dst carries features from src into dst: if "
-                "edges were given the wrong way round, swap them, Graph.from_coo(dst, src), or have them both ways; of "
-                "lists of out-neighbours (CSR), take Graph.from_csr"
+                "edges were given the wrong way round, swap them, Graph.from_coo(dst, src), or have them both ways, as "
+                "reverse: true in graph.yaml does; of lists of out-neighbours (CSR), take Graph.from_csr"
             )
     return [
         SanityIssue(f"without in-neighbours, by their own features alone, are {', '.join(found)}{advice}.", is_most)
