@@ -48,7 +48,7 @@ def sanity_issues(data: GraphData, *, mapped: bool, double: bool = True) -> list
         mapped: the features lie in a file, of which few rows are looked at.
         double: the model computes in float64.
     """
-    return [*_overlaps(data), *_not_numbers(data, mapped), *_too_wide(data, double), *_empty_seeds(data)]
+    return [*_overlaps(data), *_not_numbers(data, mapped, double), *_too_wide(data, double), *_empty_seeds(data)]
 
 
 def seen_issue(seen: SeenEdges, seeds: str, remedy: str) -> SanityIssue | None:
@@ -86,7 +86,7 @@ def check_training_labels(data: GraphData) -> None:
 
     Raises:
         GraphDataError: a negative class other than -100, which torch's losses pass over; one of ``num_classes`` or
-            more; or NaN.
+            more; or one that is infinite or NaN.
     """
     table, seeds = data.table("train"), _seeds(data, "train")
     of_rows = table is not None and (table.y is not None or table.is_links)
@@ -94,7 +94,7 @@ def check_training_labels(data: GraphData) -> None:
     if labels is None or labels.ndim != 1 or not len(labels):
         return
     if labels.is_floating_point():
-        bad, needed = labels.isnan(), "a number is needed"
+        bad, needed = ~labels.isfinite(), "a number is needed"
     else:
         bad = (labels < 0) & (labels != _NO_CLASS)
         needed = "classes count from 0; targets of a regression are floats"
@@ -120,8 +120,9 @@ def _overlaps(data: GraphData) -> list[SanityIssue]:
     return found
 
 
-def _not_numbers(data: GraphData, mapped: bool) -> list[SanityIssue]:
-    found = [issue for name, store in data.stores.items() if (issue := _not_a_number(name, store, mapped)) is not None]
+def _not_numbers(data: GraphData, mapped: bool, double: bool) -> list[SanityIssue]:
+    issues = (_not_a_number(name, store, mapped, double) for name, store in data.stores.items())
+    found = [issue for issue in issues if issue is not None]
     for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
         assert data.y is not None
         if (table := data.table(split)) is not None and table.y is not None:
@@ -143,12 +144,15 @@ def _too_wide(data: GraphData, double: bool) -> list[SanityIssue]:
     return [SanityIssue(f"{text}: give them as float32, or Trainer(precision='64-true').", True)] if names else []
 
 
-def _not_a_number(name: str, store: FeatureStore, mapped: bool) -> SanityIssue | None:
+def _not_a_number(name: str, store: FeatureStore, mapped: bool, double: bool) -> SanityIssue | None:
     if not isinstance(store, MemoryFeatureStore) or not store.dtype.is_floating_point or not store.rows.numel():
         return None
     most = _MOST_ROWS if mapped else max(_MOST_BYTES // max(store.row_bytes, 1), 1)
     every = -(-len(store.rows) // most)
-    rows, columns = (~store.rows[::every].isfinite()).nonzero(as_tuple=True)
+    held = store.rows[::every]
+    # As the model has them: numbers beyond float32 become infinite.
+    held = held if double or store.dtype is not torch.float64 else held.float()
+    rows, columns = (~held.isfinite()).nonzero(as_tuple=True)
     if not len(rows):
         return None
     row, column = int(rows[0]) * every, int(columns[0])

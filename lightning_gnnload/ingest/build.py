@@ -237,8 +237,8 @@ class _Build:
             self.report.add("nodes", name, found)
             if nodes.time is not None and self.graph.clock is None:
                 self.report.note(
-                    f"nodes {name}: time {self.spec.nodes[name].time!r} bounds nothing and is not kept, as no edge leads "
-                    "from these nodes or has a time of its own."
+                    f"nodes {name}: time {self.spec.nodes[name].time!r} bounds nothing and is not kept, as no edge "
+                    "leads from these nodes or has a time of its own."
                 )
 
     def _describe_seeds(self, name: str, read: ReadTask) -> None:

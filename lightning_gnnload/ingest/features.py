@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.ingest.source import Reading, Source, is_whole, strict
 from lightning_gnnload.ingest.spec import ColumnSpec
@@ -187,13 +188,14 @@ def _reading(source: Source, feature: Feature) -> Reading:
         read = source.time(name, feature.time_unit, feature.timezone)
         return Reading(name, f"({read.sql})::double", read.tried, read.needed)
     if feature.kind == "vector":
-        return Reading(name, f"{sql}::float[]")
+        return Reading(name, f"{sql}::{'float' if source.types[name].startswith('FLOAT') else 'double'}[]")
     if feature.kind == "category":
         return Reading(name, f"{sql}::varchar")
     value = f"length({sql})::double" if feature.kind == "text_length" else f"{sql}::double"
-    fits, needed = f"isfinite({value})", "a finite number, or none: make others null in SQL"
+    fits = f"abs({value}) <= {MOST_SINGLE!r}"  # which neither infinity nor not-a-number is
+    needed = f"a number up to {MOST_SINGLE:.5g}, as float32 has it, or none: make others null in SQL"
     if feature.log:
-        fits, value = f"{fits} and {value} >= 0", f"ln(1 + greatest({value}, 0))"
+        fits, value = f"isfinite({value}) and {value} >= 0", f"ln(1 + greatest({value}, 0))"
         needed = "a finite number of 0 or more, for scale: log"
     tried = f"case when {fits} then {value} end"
     return Reading(name, strict(sql, tried), tried, needed)
@@ -227,6 +229,9 @@ def _fit_numbers(source: Source, table: str, columns: Sequence[tuple[ColumnSpec,
                 )
             fitted[feature.column] = replace(feature, flag_missing=flag, width=int(low))
             continue
+        if not deviation and low < high:  # squares of what lies between are too small for doubles
+            part = f"stddev_pop(({readings[place].sql} - {low!r}) / {high - low!r})"
+            deviation = (high - low) * source.ask(part, table=table)[0][0]
         scaled = {"standard": (mean, deviation), "log": (mean, deviation), "minmax": (low, high - low)}
         center, spread = scaled.get(spec.scale, (0.0, 1.0))
         fill = {"mean": mean, "median": median, "zero": 0.0}[spec.impute]
@@ -275,9 +280,12 @@ def x_rows(source: Source, features: Sequence[Feature], seen: Seen) -> Iterator[
         rows = np.empty((batch.num_rows, sum(feature.num_columns for feature in used)), np.float32)
         at = 0
         for feature, column in zip(used, batch.columns, strict=True):
-            rows[:, at : at + feature.width] = (
-                _vectors(source, feature, column, first) if feature.kind == "vector" else _numbers(feature, column)
-            )
+            of_feature = rows[:, at : at + feature.width]
+            with np.errstate(over="ignore"):  # which is looked for below
+                of_feature[:] = (
+                    _vectors(source, feature, column, first) if feature.kind == "vector" else _numbers(feature, column)
+                )
+            _check_finite(source, feature, of_feature, column, first)
             at += feature.width
             if feature.flag_missing:
                 rows[:, at] = _nulls(column)
@@ -318,10 +326,10 @@ def _numbers(feature: Feature, column: pa.Array) -> np.ndarray:
 
 
 def _vectors(source: Source, feature: Feature, column: pa.Array, first: int) -> np.ndarray:
-    """Returns float32 ``[n, width]``: zeros where there is no vector."""
+    """Returns ``[n, width]``: zeros where there is no vector."""
     import pyarrow.compute as pc
 
-    rows = np.full((len(column), feature.width), feature.fill, np.float32)
+    rows = np.full((len(column), feature.width), feature.fill)
     held = ~_nulls(column)
     lengths = pc.list_value_length(column).fill_null(feature.width).to_numpy(zero_copy_only=False)
     if (wrong := lengths != feature.width).any():
@@ -331,9 +339,23 @@ def _vectors(source: Source, feature: Feature, column: pa.Array, first: int) -> 
             f"{feature.width} are needed."
         )
     rows[held] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, feature.width)
-    if (wrong := ~np.isfinite(rows).all(1)).any():
-        raise TableError(
-            f"{source.where}.x: column {feature.column!r} holds a number in row {first + int(wrong.argmax())} that is "
-            "missing or not finite. Correct it in SQL."
-        )
     return rows
+
+
+def _check_finite(source: Source, feature: Feature, rows: np.ndarray, column: pa.Array, first: int) -> None:
+    """Raises TableError: a number is missing in a vector, or is none that float32 holds, as it is or scaled."""
+    wrong = ~np.isfinite(rows).all(1)
+    if not wrong.any():
+        return
+    place = int(wrong.argmax())
+    where = f"{source.where}.x: column {feature.column!r}"
+    if feature.kind == "vector":
+        raise TableError(
+            f"{where} holds a number in row {first + place} that is missing, not finite or beyond float32, as "
+            f"{int(wrong.sum())} of {len(rows)} rows do. Correct it in SQL."
+        )
+    raise TableError(
+        f"{where}: less {feature.center:.5g} and divided by {feature.spread:.5g}, as fitted on training rows, "
+        f"{column[place].as_py()!r} in row {first + place} is beyond float32, as {int(wrong.sum())} of {len(rows)}. Make "
+        "such values null in SQL, or say another scale, and fit again."
+    )

@@ -8,7 +8,8 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable
 from lightning_gnnload.data import sanity as module
-from lightning_gnnload.data.sanity import sanity_issues
+from lightning_gnnload.data.sanity import check_training_labels, sanity_issues
+from lightning_gnnload.errors import GraphDataError
 
 RING = Graph.from_coo(src=np.arange(10), dst=np.roll(np.arange(10), 1))
 
@@ -110,6 +111,20 @@ def test_features_wider_than_the_models_are_told_unless_it_is_as_wide() -> None:
     assert told.text.startswith("features x are float64, which a model in float32 does not take")
     assert sanity_issues(data, mapped=False, double=True) == []
     assert sanity_issues(GraphData(RING, np.zeros((10, 2), np.float32)), mapped=False, double=False) == []
+
+
+def test_features_beyond_float32_are_told_where_the_model_computes_in_it() -> None:
+    x = np.zeros((10, 2))
+    x[4, 1] = -1e39
+    issues = sanity_issues(GraphData(RING, x), mapped=False, double=False)
+    assert any(issue.text.startswith("features x[4, 1] is -1e+39: the loss will be NaN") for issue in issues)
+    assert sanity_issues(GraphData(RING, x), mapped=False, double=True) == []
+
+
+def test_a_label_to_train_on_that_is_infinite() -> None:
+    data = GraphData(RING, y=torch.tensor([0.0, float("inf")] + [0.0] * 8), train=[0, 1])
+    with pytest.raises(GraphDataError, match="of 2 seeds to train on, 1 have a label that is none, first node 1 with"):
+        check_training_labels(data)
 
 
 def test_a_data_module_says_it_once() -> None:

@@ -177,3 +177,10 @@ def test_a_graph_without_edges_and_one_without_nodes_of_interest() -> None:
     data = GraphData(Graph.from_coo([], [], 7), x=torch.randn(7, WIDTH))
     assert infer(model(), data, num_layers=3, **SETTINGS).shape == (7, 4)
     assert infer(model(), flat_data(), nodes=[], **SETTINGS).shape[0] == 0
+
+
+def test_rows_that_float16_does_not_hold(tmp_path: Path) -> None:
+    rows = StoredRows(tmp_path / "half", 3, (2,), torch.float32, half=True, memory_bytes=1 << 20)
+    rows.write(np.array([0]), torch.tensor([[65504.0, float("-inf")]]))
+    with pytest.raises(InferenceError, match=r"rows between layers go up to 1e\+05, but float16 .* --dtype float32"):
+        rows.write(np.array([1, 2]), torch.tensor([[1.0, -1e5], [2.0, 3.0]]))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from lightning_gnnload.ingest.build import build_graph
 from lightning_gnnload.ingest.report import as_text
