@@ -182,6 +182,54 @@ def are_dates(values: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.kind in "Mm"
 
 
+_NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+@dataclass(frozen=True)
+class TimeForm:
+    """Says in which form times were given, so that results have it, too.
+
+    Attributes:
+        unit: ``"D"``, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+        zone: of dates, as ``"Europe/Berlin"``; None: they have none.
+        is_number: they count ``unit`` since 1970, and are no dates.
+    """
+
+    unit: str
+    zone: str | None = None
+    is_number: bool = False
+
+    @classmethod
+    def of(cls, values: Any) -> TimeForm | None:
+        """Returns the form of dates; None of numbers."""
+        zone, dates = getattr(getattr(values, "dtype", None), "tz", None), _dates(values)
+        if not isinstance(dates, np.ndarray) or dates.dtype.kind != "M":
+            return None
+        unit = np.datetime_data(dates.dtype)[0]
+        coarse = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}.get(unit, "ns")  # which Arrow lacks
+        return cls(unit if unit in _NANOSECONDS else coarse, None if zone is None else str(zone))
+
+    @classmethod
+    def from_json(cls, values: Any) -> TimeForm | None:
+        """Raises TypeError: values that are none of :meth:`to_json`, nor None."""
+        if values is None:
+            return None
+        unit, zone, is_number = values
+        if unit not in _NANOSECONDS or not isinstance(zone, str | None) or type(is_number) is not bool:
+            raise TypeError(f"{values!r:.100} is no form of times")
+        return cls(unit, zone, is_number)
+
+    def to_json(self) -> list[Any]:
+        """Returns JSON values."""
+        return [self.unit, self.zone, self.is_number]
+
+    def of_nanoseconds(self, times: np.ndarray) -> np.ndarray:
+        """Returns int64 nanoseconds ``[n]`` in this form; dates with a zone by UTC, as NumPy has no zones."""
+        if self.is_number:
+            return times // _NANOSECONDS[self.unit]
+        return times.view("datetime64[ns]").astype(f"datetime64[{self.unit}]")
+
+
 def length_of(window: float | np.timedelta64) -> float:
     """Returns a length of time as a number, of a ``timedelta64`` in nanoseconds; whole ones stay whole.
 

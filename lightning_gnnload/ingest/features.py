@@ -356,6 +356,6 @@ def _check_finite(source: Source, feature: Feature, rows: np.ndarray, column: pa
         )
     raise TableError(
         f"{where}: less {feature.center:.5g} and divided by {feature.spread:.5g}, as fitted on training rows, "
-        f"{column[place].as_py()!r} in row {first + place} is beyond float32, as {int(wrong.sum())} of {len(rows)}. Make "
-        "such values null in SQL, or say another scale, and fit again."
+        f"{column[place].as_py()!r} in row {first + place} is beyond float32, as {int(wrong.sum())} of {len(rows)}. "
+        "Make such values null in SQL, or say another scale, and fit again."
     )

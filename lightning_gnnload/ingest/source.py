@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
 from lightning_gnnload.ingest.csv_problems import csv_problem
 from lightning_gnnload.ingest.settings import nearest
@@ -256,6 +257,19 @@ class Source:
         raise TableError(
             f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{reason}"
         )
+
+    def time_form(self, name: str, unit: str | None = None, zone: str | None = None) -> TimeForm:
+        """Returns the form of times that :meth:`time` reads: text becomes dates, and dates with a zone those of UTC."""
+        type_ = self.types[name]
+        if unit is not None:
+            return TimeForm(unit, is_number=True)
+        if "WITH TIME ZONE" in type_ or type_ == "TIMESTAMPTZ" or (type_ == "VARCHAR" and zone is None):
+            return TimeForm("us", "UTC")
+        # What has no zone is that of the table, but for one where clocks are changed: then hours come twice.
+        own = None if zone in (None, "UTC") else zone
+        if type_ == "DATE" and own is None:
+            return TimeForm("D")
+        return TimeForm({"TIMESTAMP_S": "s", "TIMESTAMP_MS": "ms", "TIMESTAMP_NS": "ns"}.get(type_, "us"), own)
 
     def batches(self, readings: Sequence[Reading]) -> Iterator[pa.RecordBatch]:
         """Yields all rows, in their order, in batches of a column for each reading.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
@@ -71,10 +72,12 @@ class SeedKinds:
     Attributes:
         node_type: of nodes, in a graph with types.
         edge_type: of links, likewise.
+        time_form: of their times.
     """
 
     node_type: str | None = None
     edge_type: EdgeType | None = None
+    time_form: TimeForm | None = None
 
 
 def read_task(
@@ -115,6 +118,7 @@ def read_task(
         wanted["y"] = labels.reading, labels.values
     if spec.time is not None:
         reading = source.time(spec.time, spec.time_unit, spec.timezone)
+        kinds = replace(kinds, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
         wanted["time"] = reading, lambda column: times_of(column, source.where)
     if (of_split := _split_reading(source, spec.split, keys)) is not None:
         wanted["split"] = of_split, lambda column: _split_values(spec.split, column)
@@ -207,7 +211,9 @@ def _table(
     labels: Labels | None,
     y: np.ndarray | None,
 ) -> SeedTable:
-    given: dict[str, Any] = {"time": None if time is None else time[rows], "columns": {"table_row": rows}}
+    given: dict[str, Any] = {"columns": {"table_row": rows}}
+    if time is not None:
+        given |= {"time": time[rows], "time_form": kinds.time_form}
     if labels is not None and y is not None:
         given["y"] = labels.as_labels(y[rows])
     if nodes.shape[1] == 1:

@@ -106,7 +106,7 @@ def test_a_new_table_with_numbers_beyond_what_was_fitted(con: Any) -> None:
     told = "column 'c': less 0.0015 and divided by .*, 3e.38 in row 1 is beyond float32, as 1 of 2"
     with pytest.raises(TableError, match=told):
         x_of(source_of(con, pa.array([0.0, 3e38])), fitted)
-    with pytest.raises(TableError, match="1 of 2 values of column 'c'.*'1e.39' in row 1"):
+    with pytest.raises(TableError, match=r"1 of 2 values of column 'c'.*'1e.39' in row 1"):
         x_of(source_of(con, pa.array([0.0, 1e39])), fitted)
 
 
