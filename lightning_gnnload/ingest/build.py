@@ -62,6 +62,7 @@ def build_graph(
     overwrite: bool = False,
     transforms: Path | None = None,
     attributes: Mapping[str, Any] | None = None,
+    keep: bool = True,
     shown: bool = True,
 ) -> dict[str, Any]:
     """Builds the graph folder of tables, atomically: a build that fails, or is killed, leaves none.
@@ -73,6 +74,7 @@ def build_graph(
         overwrite: replace the folder, if it is one of a graph and holds nothing else.
         transforms: a folder that was built before, whose features and classes are applied; ``build.transforms`` else.
         attributes: further JSON values that the manifest keeps.
+        keep: write the folder; else all is done beside it and removed, to see whether it could be.
         shown: show bars.
 
     Returns:
@@ -86,7 +88,7 @@ def build_graph(
         FeatureFileError: no room, or the disk fails.
     """
     with (
-        new_folder(folder, "graph", overwrite=overwrite, alone=True) as made,
+        new_folder(folder, "graph", overwrite=overwrite, alone=True, keep=keep) as made,
         _scratch(spec, made, home, folder) as scratch,
     ):
         con = connect(spec.build, scratch / "duckdb", home, share=_OF_DUCKDB)
@@ -323,6 +325,8 @@ class _Build:
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
         self.report.add("tasks", name, read.report)
+        for sentence in read.notes:
+            self.report.note(sentence)
         return read
 
     def _link_type(self, name: str, task: TaskSpec) -> EdgeType:
@@ -360,7 +364,7 @@ class _Build:
             return []
         else:
             rows = np.unique(np.concatenate(list(training.values()))) if training else None
-            fitted = fit(source, spec.x, rows, timezone=spec.timezone)
+            fitted = fit(source, spec.x, rows, timezone=spec.timezone, note=self.report.note)
             on = "all rows, as no task trains on them"
             if rows is not None:
                 on = f"{len(rows):,} rows, which train {', '.join(training)}"

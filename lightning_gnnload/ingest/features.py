@@ -7,7 +7,7 @@ Numbers, times, vectors and lengths of text become the columns of one float32 ta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.errors import TableError
+from lightning_gnnload.ingest.distinct import DistinctValues
 from lightning_gnnload.ingest.source import Reading, Source, is_whole, strict
 from lightning_gnnload.ingest.spec import ColumnSpec
 
@@ -110,7 +111,12 @@ def _are_sound(given: Mapping[str, Any]) -> bool:
 
 
 def fit(
-    source: Source, columns: Sequence[ColumnSpec], rows: np.ndarray | None, *, timezone: str | None = None
+    source: Source,
+    columns: Sequence[ColumnSpec],
+    rows: np.ndarray | None,
+    *,
+    timezone: str | None = None,
+    note: Callable[[str], None] = lambda sentence: None,
 ) -> list[Feature]:
     """Finds what each column needs, by one scan of the numbers and one of each category.
 
@@ -119,6 +125,7 @@ def fit(
         columns: as graph.yaml has them.
         rows: which of them are for training, int64 ``[n]``; None: all.
         timezone: of times without one, where a column does not say its own.
+        note: is given sentences about categories that are seldom meant.
 
     Raises:
         TableError: a column of a kind that cannot be what it should, one without any value in a training row, or with a
@@ -132,7 +139,7 @@ def fit(
     with source.only(rows) as table:
         numbers = _fit_numbers(source, table, list(zip(columns, begun, strict=True)))
         return [
-            _fit_category(source, table, spec, feature) if feature.kind == "category" else numbers[feature.column]
+            _fit_category(source, table, spec, feature, note) if feature.kind == "category" else numbers[feature.column]
             for spec, feature in zip(columns, begun, strict=True)
         ]
 
@@ -241,14 +248,26 @@ def _fit_numbers(source: Source, table: str, columns: Sequence[tuple[ColumnSpec,
     return fitted
 
 
-def _fit_category(source: Source, table: str, spec: ColumnSpec, feature: Feature) -> Feature:
-    value = _reading(source, feature).sql
+def _fit_category(
+    source: Source, table: str, spec: ColumnSpec, feature: Feature, note: Callable[[str], None]
+) -> Feature:
+    reading = _reading(source, feature)
+    value, where = reading.sql, f"{source.where}.x"
+    distinct = DistinctValues.of(source, reading, table)
+    for sentence in distinct.notes(where, "categories"):
+        note(sentence)
     found = source.ask(
         f"{value} as value",
         f"where value is not null group by value having count(*) >= {spec.min_count} "
         f"order by count(*) desc, value limit {spec.max_values}",
         table=table,
     )
+    if not found and distinct.num_rows and not distinct.are_ids:
+        note(
+            f"{where}: none of the {distinct.num_values:,} values of column {feature.column!r} is in {spec.min_count} "
+            f"training rows, of {distinct.num_rows:,}, so that all count as unknown. Say a lower min_count, or leave "
+            "it out."
+        )
     return replace(feature, values=tuple(str(row[0]) for row in found))
 
 

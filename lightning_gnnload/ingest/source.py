@@ -304,9 +304,13 @@ class Source:
         import duckdb
 
         try:
-            return self.con.sql(f"select {columns} from {table or self._from} {tail}").fetchall()
+            return self.con.sql(self.select(columns, tail, table=table)).fetchall()
         except duckdb.Error as error:
             raise self._explained(error, readings) from error
+
+    def select(self, columns: str, tail: str = "", *, table: str | None = None) -> str:
+        """Returns the SQL that :meth:`ask` runs."""
+        return f"select {columns} from {table or self._from} {tail}"
 
     @contextmanager
     def only(self, rows: np.ndarray | None) -> Iterator[str]:

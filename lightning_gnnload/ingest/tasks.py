@@ -15,6 +15,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.ingest.distinct import DistinctValues
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.labels import Labels
 from lightning_gnnload.ingest.source import Reading, Source, literal
@@ -57,12 +58,14 @@ class ReadTask:
         rows: of its table that train, int64.
         train: the nodes that train, by node type, each once, within the type.
         report: figures, as JSON values.
+        notes: what the user is to know.
     """
 
     task: Task
     rows: np.ndarray
     train: dict[str, np.ndarray]
     report: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,10 @@ def read_task(
         before = by_type.get(end.nodes.node_type, np.empty(0, np.int64))
         by_type[end.nodes.node_type] = np.union1d(before, nodes[train, place])
     names = None if labels is None else labels.names
-    return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report)
+    notes: tuple[str, ...] = ()
+    if labels is not None and names is not None and known is None:
+        notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
+    return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report, notes)
 
 
 _Column = tuple[Reading, Callable[["pa.Array"], np.ndarray]]

@@ -97,3 +97,30 @@ def test_rows_that_come_too_early(tmp_path: Path) -> None:
     changed = {"age__from": early, "age__seed": "reader.r", "age__time": "at", "age__time_unit": "s"}
     (note,) = library(tmp_path / "out", **changed, age__split={"share": [1.0, 0.0, 0.0]})["notes"]
     assert "task age: its seeds: 5 of 5 see no edge that has a time: all come before" in note
+
+
+def test_categories_and_classes_that_are_ids_or_alike(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    columns = {
+        "id": np.arange(NUM_READERS),
+        "card": [f"c{number}" for number in range(NUM_READERS)],
+        "land": rng.choice(["DE", "de", " de", "FR"], NUM_READERS),
+        "pair": [f"p{number // 2}" for number in range(NUM_READERS)],
+        "y": [f"y{number}" for number in range(NUM_READERS)],
+        "asof": np.full(NUM_READERS, 2000 * DAY),
+    }
+    table = {"from": pa.table(columns), "id": "id", "x": ["card", "land", "pair"]}
+    task = {"seed": "reader.id", "y": "y", "time": "asof", "time_unit": "s", "split": {"share": [1.0, 0.0, 0.0]}}
+    changed = {f"reader__{key}": value for key, value in table.items()} | {f"age__{k}": v for k, v in task.items()}
+    notes = library(tmp_path / "out", reader__time=None, reader__time_unit=None, **changed)["notes"]
+    land = np.unique(columns["land"], return_counts=True)
+    rows = dict(zip(*(each.tolist() for each in land), strict=True))
+    pair = f"' de' ({rows[' de']} rows) beside 'de' ({rows['de']})"
+    for told in (
+        "tasks.age: column 'y' has 40 different values in 40 rows. As classes",
+        "nodes.reader.x: column 'card' has 40 different values in 40 rows. As categories",
+        f"nodes.reader.x: column 'land' has 3 values that others equal but for case or spaces: {pair}",
+        "nodes.reader.x: none of the 20 values of column 'pair' is in 10 training rows, of 40",
+    ):
+        assert sum(told in note for note in notes) == 1, notes
+    assert len(notes) == 4
