@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.nodenames import RESERVED
 from lightning_gnnload.data.output import OutputFile, check_output
+from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
 
@@ -57,26 +59,35 @@ def save(
     """
     found = {}
     for name, path in files.items():
-        held, ids, own = rows[name], wanted[name], data.user_ids.get(name)
+        held, ids, own = rows[name].rows, wanted[name], data.user_ids.get(name)
         column = "node" if own is None or own.column in (*RESERVED, values) else own.column
-        classes = None if data.class_names is None else np.array(data.class_names, object)
-        has_classes = classes is not None and values == PREDICTION and held.rows.shape[1:] == (len(classes),)
-
-        def of_part(part: slice) -> dict[str, Any]:
-            nodes = np.arange(part.start, part.stop) if ids is None else ids[part]  # noqa: B023  called in this round
-            columns = {column: nodes if own is None else own.take(nodes), values: held.rows[part]}  # noqa: B023
-            return columns | ({_CLASS: classes[held.rows[part].argmax(1)]} if has_classes else {})  # noqa: B023
-
+        classes = None if data.class_names is None or values != PREDICTION else np.array(data.class_names, object)
+        classes = None if classes is None or held.shape[1:] != classes.shape else classes
+        of_part = partial(_columns, held, ids, own, classes, (column, values))
         if path.suffix != ".npy":
-            _write(path, values, of_part, len(held.rows))
+            _write(path, values, of_part, len(held))
         else:
             if ids is not None or own is not None:
-                _write(path.with_suffix(f".{column}.npy"), column, of_part, len(held.rows))
-            if has_classes:
-                _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, of_part, len(held.rows))
-            held.path.replace(path)
-        found[name] = held.rows
+                _write(path.with_suffix(f".{column}.npy"), column, of_part, len(held))
+            if classes is not None:
+                _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, of_part, len(held))
+            rows[name].path.replace(path)
+        found[name] = held
     return found
+
+
+def _columns(
+    rows: torch.Tensor,
+    ids: np.ndarray | None,
+    own: UserIds | None,
+    classes: np.ndarray | None,
+    names: tuple[str, str],
+    part: slice,
+) -> dict[str, Any]:
+    """Returns the columns of some of the rows; ``names`` are those of ids and of rows."""
+    nodes = np.arange(part.start, part.stop) if ids is None else ids[part]
+    columns = {names[0]: nodes if own is None else own.take(nodes), names[1]: rows[part]}
+    return columns if classes is None else {**columns, _CLASS: classes[rows[part].argmax(1).numpy()]}
 
 
 def _write(path: Path, values: str, of_part: Callable[[slice], dict[str, Any]], num_rows: int) -> None:

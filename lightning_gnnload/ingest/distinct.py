@@ -52,7 +52,7 @@ class DistinctValues(NamedTuple):
             readings=[reading],
         )[0]
         pairs = [(each["one"], each["of_one"], each["other"], each["of_other"]) for each in row[3] or []]
-        return cls(reading.column, *map(int, row[:3]), pairs)
+        return cls(reading.column, int(row[0]), int(row[1]), int(row[2]), pairs)
 
     @property
     def are_ids(self) -> bool:
