@@ -236,12 +236,15 @@ class Source:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
             return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+        finite = "a time that is not infinite, or none: make others null in SQL"
         if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
-            return Reading(name, f"epoch_us({sql}::timestamptz)")
+            tried = f"epoch_us({sql}::timestamptz)"
+            return Reading(name, strict(sql, tried), tried, finite)
         if type_.startswith("TIMESTAMP") or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
-            return Reading(name, f"epoch_us({sql}::timestamp{at_zone})")
+            tried = f"epoch_us({sql}::timestamp{at_zone})"
+            return Reading(name, strict(sql, tried), tried, finite)
         if type_ == "VARCHAR":
             with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
             without = "null" if zone is None else f"try_cast({sql} as timestamp){at_zone}"
