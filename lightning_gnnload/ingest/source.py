@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.csv_problems import csv_problem
 from lightning_gnnload.ingest.settings import nearest
@@ -206,12 +207,15 @@ class Source:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
             return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+        finite = "a time that is not infinite, or none: make others null in SQL"
         if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
-            return Reading(name, f"epoch_us({sql}::timestamptz)")
+            tried = f"epoch_us({sql}::timestamptz)"
+            return Reading(name, strict(sql, tried), tried, finite)
         if type_.startswith("TIMESTAMP") or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
-            return Reading(name, f"epoch_us({sql}::timestamp{at_zone})")
+            tried = f"epoch_us({sql}::timestamp{at_zone})"
+            return Reading(name, strict(sql, tried), tried, finite)
         if type_ == "VARCHAR":
             with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
             without = "null" if zone is None else f"try_cast({sql} as timestamp){at_zone}"
@@ -227,6 +231,19 @@ class Source:
         raise TableError(
             f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{reason}"
         )
+
+    def time_form(self, name: str, unit: str | None = None, zone: str | None = None) -> TimeForm:
+        """Returns the form of times that :meth:`time` reads: text becomes dates, and dates with a zone those of UTC."""
+        type_ = self.types[name]
+        if unit is not None:
+            return TimeForm(unit, is_number=True)
+        if "WITH TIME ZONE" in type_ or type_ == "TIMESTAMPTZ" or (type_ == "VARCHAR" and zone is None):
+            return TimeForm("us", "UTC")
+        # What has no zone is that of the table, but for one where clocks are changed: then hours come twice.
+        own = None if zone in (None, "UTC") else zone
+        if type_ == "DATE" and own is None:
+            return TimeForm("D")
+        return TimeForm({"TIMESTAMP_S": "s", "TIMESTAMP_MS": "ms", "TIMESTAMP_NS": "ns"}.get(type_, "us"), own)
 
     def batches(self, readings: Sequence[Reading]) -> Iterator[pa.RecordBatch]:
         """Yields all rows, in their order, in batches of a column for each reading.
@@ -261,9 +278,13 @@ class Source:
         import duckdb
 
         try:
-            return self._run(f"select {columns} from {table or self._from} {tail}").fetchall()
+            return self._run(self.select(columns, tail, table=table)).fetchall()
         except duckdb.Error as error:
             raise self._explained(error, readings) from error
+
+    def select(self, columns: str, tail: str = "", *, table: str | None = None) -> str:
+        """Returns the SQL that :meth:`ask` runs."""
+        return f"select {columns} from {table or self._from} {tail}"
 
     @contextmanager
     def only(self, rows: np.ndarray | None) -> Iterator[str]:

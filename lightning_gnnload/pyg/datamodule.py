@@ -61,6 +61,7 @@ class PyGDataModule(GraphDataModule):
     """PyG's own loader, whose keywords are taken."""
     _SAMPLER: ClassVar[str]
     """The argument that takes a sampler."""
+    _TIMES_OF_SEEDS: ClassVar = "give input_train_time=, and so on; or leave time_attr= out"
     _INPUTS: ClassVar[tuple[str, ...]]
     """The loader's inputs, in the order of its arguments, as attributes of this class call them after the split."""
 

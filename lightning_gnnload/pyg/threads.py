@@ -22,6 +22,8 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.sanity import seen_issue
+from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.checks import as_integer
@@ -66,6 +68,9 @@ class AskedRows:
         listed = torch.as_tensor(rows)
         check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
         return self._sampler.asked(self._inputs[listed], key, self._neg_sampling)
+
+    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+        return self._sampler.seen(self._inputs[torch.from_numpy(rows)])
 
 
 class _ListedWorkload(Workload):
@@ -118,7 +123,7 @@ class ThreadedLoader:
     _old_worker_init_fn: Callable[[int], None]
     _attributes_class = Attributes
 
-    _started = False
+    _started = _is_told = False
     _resume_at: ResumePoint | None = None
     on_resume_change: OnResumeChange = "error"
     """What becomes of an epoch that is resumed and whose mini-batches have become others: ``"error"`` or ``"warn"``."""
@@ -253,6 +258,11 @@ class ThreadedLoader:
             seed=self.seed,
             rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
         )
+        if not self._is_told and (seen := workload.seen()) is not None:
+            issue = seen_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
+            if issue is not None and issue.is_suspicious:
+                warnings.warn(issue.text, stacklevel=2)
+        self._is_told = True
         return SampledLoader(
             BatchSource(tables, workload),
             num_threads=self.num_workers,
@@ -371,6 +381,9 @@ def _is_loaders_own(function: Any) -> bool:
     """Whether Lightning took it from a loader, to make another one like it."""
     return function is None or isinstance(getattr(function, "__self__", None), torch.utils.data.DataLoader)
 
+
+_OF_SEEDS = "give input_time=, or edge_label_time= of links; or leave time_attr= out"
+"""What to do where seeds have the times of their nodes."""
 
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (

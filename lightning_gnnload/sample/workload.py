@@ -14,6 +14,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.seen import SeenEdges, looked_at
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import LinkSettings
@@ -165,6 +166,14 @@ class Workload:
         """
         asked = self.asked_by(request)
         return self.sampler.sample_asked_into(self.graph, asked.seeds, asked.queries, self.key_of(request), arena)
+
+    def seen(self) -> SeenEdges | None:
+        """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not.
+
+        Raises:
+            SeedError: a seed is not a node of the graph, or has no time.
+        """
+        return self.rows.seen(looked_at(self.seeds))
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.

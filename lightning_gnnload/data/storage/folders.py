@@ -35,7 +35,13 @@ _LONGEST_NAME = 255
 
 @contextmanager
 def new_folder(
-    folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False, alone: bool = False
+    folder: str | os.PathLike[str],
+    kind: Kind,
+    *,
+    overwrite: bool,
+    repair: bool = False,
+    alone: bool = False,
+    keep: bool = True,
 ) -> Iterator[Path]:
     """Gives an empty folder to write to, which moves to its place when the ``with`` block ends; if that raises, it is
     removed. What a process that was killed left of the same folder is removed first.
@@ -44,6 +50,8 @@ def new_folder(
     that write the same folder do so in turn: the last one's stays; or, with ``alone``, the first one's, and others are
     refused, as where the work takes hours and a large part of the machine. A file system that cannot exchange folders
     (NFS, some of those in user space) has none in that place for a moment.
+
+    Without ``keep`` nothing moves: the folder, on the same disk, is a trial of what would be written, and removed.
 
     Raises:
         StoreFormatError: ``folder`` may not be written, as :func:`.check_place` has it, before the block or, where it
@@ -54,6 +62,8 @@ def new_folder(
     rules: dict[str, Any] = {"kind": kind, "overwrite": overwrite, "repair": repair}
     check_place(folder, **rules)
     try:
+        while not keep and not target.absolute().parent.is_dir():
+            target = target.absolute().parent.parent / target.name
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(target)  # which may put one back
         check_place(folder, **rules)
@@ -61,7 +71,8 @@ def new_folder(
             made = place / "new"
             made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
             yield made
-            _move_into_place(made, target, place / "old", rules)
+            if keep:
+                _move_into_place(made, target, place / "old", rules)
     except FeatureFileError:
         raise  # rows that could not be read
     except OSError as error:

@@ -215,6 +215,13 @@ def test_texts_that_are_no_times_are_counted(con: Any) -> None:
         rows(source, source.time("t"))
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz", "date"])
+def test_infinite_times_are_none(kind: str, con: Any) -> None:
+    source = Source(con, f"select unnest(['2026-03-01', '-infinity', null]::{kind}[]) as t", "edges.e")
+    with pytest.raises(TableError, match=r"1 of 3 values of column 't'.*'-infinity' in row 1.*not infinite, or none"):
+        rows(source, source.time("t", None, "UTC"))
+
+
 def test_zones_that_are_none(con: Any) -> None:
     with pytest.raises(GraphSpecError, match=r"nodes.t.timezone: 'Mars' is no time zone"):
         Source(con, pa.table({"t": ["2026-03-01"]}), "nodes.t").time("t", None, "Mars")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from copy import copy
 from functools import cache
 from typing import Any
@@ -593,3 +594,16 @@ def test_links_that_cannot_be_are_refused(settings: dict[str, Any], error: type[
 def test_typed_links_that_cannot_be_are_refused(links: Any, message: str) -> None:
     with pytest.raises(SeedError, match=message):
         LinkNeighborLoader(typed(), [2], links)
+
+
+def test_seeds_as_of_their_nodes_times_are_told() -> None:
+    # Node 0 is there before those that lead to it: as in PyG, it sees none of them by its own time.
+    data = Data(edge_index=torch.tensor([[1, 2, 3], [0, 0, 0]]), time=torch.tensor([10, 20, 30, 40]), num_nodes=4)
+    settings: Any = {"num_neighbors": [-1], "input_nodes": torch.tensor([0]), "time_attr": "time"}
+    with pytest.warns(UserWarning, match=r"1 of 1 see no edge that has a time, and 0 of 3.*give input_time="):
+        (batch,) = NeighborLoader(data, **settings)
+    assert batch.num_edges == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (batch,) = NeighborLoader(data, **settings, input_time=torch.tensor([30]))
+    assert batch.num_edges == 2
