@@ -6,7 +6,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,12 +18,13 @@ from torch_geometric.sampler import NegativeSampling
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.position import Position
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
@@ -31,6 +32,7 @@ from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_structure
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
+from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import Asked, Sharing
@@ -71,25 +73,6 @@ class _ListedWorkload(Workload):
         return self.rows.ask(request.rows, self.key_of(request))
 
 
-class ShuffledRows(torch.utils.data.Sampler):
-    """Shuffles rows as a pure function of (seed, epoch)."""
-
-    num_rows = 0  # of the loader, which knows it later
-
-    def __init__(self, seed: int) -> None:
-        self.seed, self.epoch = seed, 0
-
-    def of_epoch(self) -> np.ndarray:
-        """Returns the rows in this epoch's order, int64 ``[R]``."""
-        return Shuffled().order(np.arange(self.num_rows), seed=self.seed, epoch=self.epoch)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.of_epoch().tolist())
-
-    def __len__(self) -> int:
-        return self.num_rows
-
-
 class ThreadedLoader:
     """What our loaders do otherwise than PyG's, beside which each of them inherits it: threads make mini-batches.
 
@@ -112,8 +95,6 @@ class ThreadedLoader:
     loader_cores: Any
     _old_worker_init_fn: Callable[[int], None]
 
-    _started = False
-    _resume_at: ResumePoint | None = None
     on_resume_change: OnResumeChange = "error"
     """What becomes of an epoch that is resumed and whose mini-batches have become others: ``"error"`` or ``"warn"``."""
 
@@ -125,28 +106,45 @@ class ThreadedLoader:
             LoaderConfigError: some that mean nothing to threads.
         """
         self.seed = seed
-        self.epoch = self._num_yielded = 0
+        self.position = Position()
+        self._epoch_of_rows: int | None = None
         if not isinstance(sampler, GnnloadSampler):
             return kwargs
         for name, (is_fine, instead) in _REFUSED.items():
             if name in kwargs and not is_fine(kwargs[name]):
                 raise LoaderConfigError(f"{type(self).__name__} does not support {name}={kwargs[name]!r}: {instead}")
         found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
-        if found.pop("shuffle", None) and found.get("sampler") is None and found.get("batch_sampler") is None:
-            found["sampler"] = ShuffledRows(seed)
-        elif kwargs.get("shuffle"):
-            found["shuffle"] = True  # torch says why this cannot be
-        return found
+        if found.get("sampler") is None and found.get("batch_sampler") is None:
+            found["sampler"] = (
+                ShuffledRows(self.position, seed) if found.pop("shuffle", None) else OrderedRows(self.position)
+            )
+        return found  # with shuffle and a sampler, torch says why this cannot be
 
     def _begin(self) -> None:
         """Does what can be done only when PyG's constructor has read the rows."""
-        if isinstance(self.sampler, ShuffledRows):
-            self.sampler.num_rows = len(self.dataset)
         if isinstance(self._sampler, GnnloadSampler):
+            self._listen()
             check_structure(self.data)
             self._sampler.check_inputs(self.input_data, getattr(self, "neg_sampling", None))
             if self.num_workers:
                 _say_once()
+
+    def _listen(self) -> None:
+        """Puts an object where Lightning looks for one to announce each epoch to: ``loader.sampler``, and the sampler
+        of ``loader.batch_sampler``."""
+        if isinstance(self.sampler, OrderedRows | ShuffledRows):
+            self.sampler.data_source = self.dataset
+        elif self.batch_size is not None:  # so torch made the batch sampler, for this loader alone
+            self.batch_sampler.sampler = AnnouncedRows(self.position, self.sampler)
+        elif (
+            self.batch_sampler is not None
+        ):  # beside it, torch made a sampler that nobody reads, and lets none be given
+            vars(self)["sampler"] = OrderedRows(self.position, self.dataset)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was begun last, or is to begin."""
+        return self.position.epoch
 
     @property
     def _sampler(self) -> Any:
@@ -164,7 +162,7 @@ class ThreadedLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
-        self.epoch, self._started, self._num_yielded = epoch, False, 0
+        self.position.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         if not isinstance(self._sampler, GnnloadSampler):
@@ -174,22 +172,19 @@ class ThreadedLoader:
     def _get_iterator(self) -> Iterator[Any]:
         if not isinstance(self._sampler, GnnloadSampler):
             return super()._get_iterator()  # type: ignore[misc]
-        if self._started:
-            self.set_epoch(self.epoch + 1)
-        start, point = 0, self._resume_at
-        if point is not None:
-            point.check(self._resume_point(0), 1, _length(self), self.on_resume_change)
-            self.epoch, start, self._resume_at = point.epoch, point.step, None
-        self._started, self._num_yielded = True, start
-        return self._counted(self.epoch, self._made(self.epoch, start))
+        return self._read()
 
-    def _counted(self, epoch: int, batches: Iterable[Any]) -> Iterator[Any]:
-        # Where several iterators are read in turn, the last one to begin says where the loader is.
-        for batch in batches:
-            self._num_yielded += self.epoch == epoch
-            yield batch
-        if self.epoch == epoch:
-            self.set_epoch(epoch + 1)
+    def _read(self) -> Iterator[Any]:
+        # A user tells torch's DistributedSampler itself.
+        epoch = getattr(self.sampler, "epoch", self._epoch_of_rows)
+        if epoch != self._epoch_of_rows:
+            self._epoch_of_rows = epoch
+            self.position.announce(epoch)
+        yield from self.position.read(self._made, self._check)
+
+    def _check(self, point: ResumePoint) -> None:
+        """Raises CheckpointError: the epoch cannot go on with the settings of this loader."""
+        point.check(self._resume_point(), 1, _length(self), self.on_resume_change)
 
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
@@ -234,9 +229,8 @@ class ThreadedLoader:
         )
 
     def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
-        rows = self.sampler
-        if isinstance(rows, ShuffledRows):
-            rows.epoch = epoch
+        if isinstance(self.sampler, ShuffledRows):
+            self.sampler.drawn_epoch = epoch
         for step, index in enumerate(self._index()):
             if step >= start:
                 yield _Listed(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
@@ -245,8 +239,8 @@ class ThreadedLoader:
         """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same rows, one
         number at a time."""
         rows, batches = self.sampler, self.batch_sampler
-        is_plain = type(batches) is BatchSampler and batches.sampler is rows
-        if not is_plain or type(rows) not in (ShuffledRows, SequentialSampler):
+        is_plain = type(batches) is BatchSampler and self.batch_size is not None
+        if not is_plain or type(rows) not in (ShuffledRows, OrderedRows, SequentialSampler):
             return self._index_sampler  # type: ignore[attr-defined]
         order = rows.of_epoch() if isinstance(rows, ShuffledRows) else np.arange(len(rows))
         size = batches.batch_size
@@ -274,23 +268,18 @@ class ThreadedLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where the loader is: mini-batches that were given are done."""
-        if self._resume_at is not None:
-            return self._resume_at.to_state()
-        # Lightning does not ask for what comes after the last mini-batch.
-        is_over = self._num_yielded > 0 and self._num_yielded == _length(self)
-        point = self._resume_point(0 if is_over else self._num_yielded)
-        return replace(point, epoch=self.epoch + is_over).to_state()
+        return (self.position.loaded or self._resume_point()).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next iteration go on where :meth:`state_dict` was.
+        """Makes the next iteration go on where :meth:`state_dict` was, unless another epoch is set.
 
         Raises:
             CheckpointError: ``state`` is not a loader's; or, when the iteration begins, its epoch cannot go on with the
                 settings of this one.
         """
-        self._resume_at = ResumePoint.from_state(state)
+        self.position.load(ResumePoint.from_state(state))
 
-    def _resume_point(self, step: int) -> ResumePoint:
+    def _resume_point(self) -> ResumePoint:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
         order = f"{order} of {type(self.sampler).__name__}"
         seeds = 0
@@ -298,15 +287,14 @@ class ThreadedLoader:
             if isinstance(values, torch.Tensor) and name != "label":
                 seeds = zlib.crc32(values.contiguous().numpy().data, seeds)
         return ResumePoint(
-            self.epoch,
-            step,
-            len(self.dataset),
-            self.batch_size or 0,
-            self.seed,
-            order,
-            f"{seeds:08x} {self.input_data.input_type}",
-            self._sampler.graph.fingerprint,
-            self._sampler.inner().description,
+            **self.position.place(),
+            num_seeds=len(self.dataset),
+            global_batch_size=self.batch_size or 0,
+            seed=self.seed,
+            order=order,
+            seeds=f"{seeds:08x} {self.input_data.input_type}",
+            graph=self._sampler.graph.fingerprint,
+            sampler=self._sampler.inner().description,
         )
 
 
