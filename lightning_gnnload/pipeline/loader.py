@@ -127,9 +127,7 @@ class EpochLoader:
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of ``epoch``; otherwise each is the one after the last. A consumer that tells
         its ``progress`` decides."""
-        if self.progress is None:
-            self.position.set_epoch(epoch)
-        elif self.position.loaded is None and epoch != self.epoch:
+        if self.progress is None or (self.position.loaded is None and epoch != self.epoch):
             self.position.set_epoch(epoch)
 
     def _announce(self, epoch: int) -> None:

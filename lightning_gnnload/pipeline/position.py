@@ -23,14 +23,14 @@ class NextEpoch:
 
 
 class Position:
-    """Knows which epoch each iteration over a loader is, who resumes it, and who says so.
+    """Knows which epoch an iteration over a loader is, and at which of its steps it begins.
 
-    - In a loop by hand, an iteration is the epoch after the last one's, unless :meth:`set_epoch` has chosen it. One that
-      was broken off counts: the next one is not its rest.
-    - A Trainer announces each epoch (:meth:`announce`). What it reads again before it announces another one, as a
-      CombinedLoader does with its shorter loaders, draws and shuffles anew, and as no epoch does.
+    - In a loop by hand, an iteration is the epoch after the last one's, unless :meth:`set_epoch` has chosen another.
+      One that was broken off counts.
+    - A Trainer announces each epoch (:meth:`announce`). Where it reads a loader again before it announces another one,
+      as a CombinedLoader does with its shorter loaders, mini-batches are those of no other epoch.
     - After :meth:`load`, the next iteration goes on in the epoch of the state, unless another one was chosen, or a
-      Trainer has come to a later one. Nothing that is left of an epoch is no iteration: the next one comes then.
+      Trainer has come to a later one. Where nothing is left of that epoch, it is the next one.
 
     Attributes:
         epoch: the one that was begun last, or is to begin.

@@ -22,7 +22,7 @@ from tests.runif import EXTRA_MODULES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-CALLS = dict.fromkeys(["data.train_dataloader()", "module.train_dataloader()"])
+CALLS = ("data.train_dataloader()", "module.train_dataloader()")
 """What loops read beside loaders that have a name."""
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 
@@ -50,7 +50,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def check_loops(code: ast.AST, namespace: dict[str, object]) -> None:
     """Reads what the loops of a block read, for two epochs, which are others."""
     for loop in ast.walk(code):
-        if isinstance(loop, ast.For) and (read := ast.unparse(loop.iter)) in namespace | CALLS:
+        if isinstance(loop, ast.For) and (read := ast.unparse(loop.iter)) in {*namespace, *CALLS}:
             made = eval(read, namespace)
             if isinstance(made, DataLoader | EpochLoader):
                 epochs = [[ids_of(batch) for batch in eval(read, namespace)] for _ in range(2)]
@@ -70,11 +70,9 @@ def ids_of(batch: Any) -> Any:
 
 def test_loops_of_the_guides_are_read_for_two_epochs() -> None:
     for page in ("from_dgl", "from_graphbolt", "from_pyg", "links", "lightning"):
-        text = (ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8")
-        loops = [
-            loop for _, code in python_blocks(text) for loop in ast.walk(ast.parse(code)) if isinstance(loop, ast.For)
-        ]
-        assert {ast.unparse(loop.iter) for loop in loops} & {"loader", *CALLS}, page
+        blocks = python_blocks((ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8"))
+        parts = (part for _, code in blocks for part in ast.walk(ast.parse(code)))
+        assert {ast.unparse(part.iter) for part in parts if isinstance(part, ast.For)} & {"loader", *CALLS}, page
 
 
 def run(code: object, namespace: dict[str, object]) -> None:
