@@ -46,6 +46,9 @@ class Workload:
         keep_rest: as :class:`.StepPlan` has it.
         end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
 
+    Attributes:
+        shared_seed: the random seed of several trainers, where ``seed`` is of this process alone.
+
     Raises:
         LoaderConfigError: the order needs other labels, or times.
         SamplerConfigError, SeedError: as :class:`.SeedRows` has them.
@@ -79,6 +82,7 @@ class Workload:
         self.fixed_draws = fixed_draws
         self.drop_last = drop_last
         self.num_ranks = num_ranks
+        self.shared_seed: int | None = None
         self.keep_rest = keep_rest
         self.end_epoch = end_epoch
         self.labels = labels
@@ -110,6 +114,12 @@ class Workload:
             sampler = self.sampler.description + asked
             self._description = {"seeds": f"{seeds:08x}", "order": self.order.name, "sampler": sampler}
         return self._description
+
+    def share(self, num_ranks: int) -> None:
+        """Shares each step among this many trainers, whose number was not known before."""
+        self.num_ranks = num_ranks
+        if num_ranks > 1 and self.shared_seed is not None:
+            self.seed = self.shared_seed
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""

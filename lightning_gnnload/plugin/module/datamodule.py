@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -29,6 +30,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
+from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
@@ -208,6 +210,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._told: set[str] = set()  # phases whose issues were
         self._pins_memory = True
         self._copies = DeviceCopies()
+        self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
         self._sampling = TrainerDevice(sampling_device)
@@ -335,6 +338,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         state = self.__dict__.copy()
         # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
+        state["_next_epochs"] = defaultdict[str, NextEpoch](NextEpoch)
         state["caching"] = ModuleCache(self.cache)
         state["_sampling"] = TrainerDevice(self.sampling_device)
         state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
@@ -434,6 +438,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             prefetcher=partial(self._sampling.prefetcher, self, source),
             make_again=partial(self._loader_elsewhere, phase),
         )
+        loader.position.follow(self._next_epochs[phase])
         loader.on_resume_change = self.on_resume_change
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:

@@ -137,7 +137,39 @@ def test_a_run_resumes_at_any_step(num_threads: int) -> None:
         resumed.set_epoch(3)  # Lightning announces the epoch after it has loaded the state
         assert stream(resumed) == wanted[done:]
         assert place(resumed) == (3, NUM_STEPS)
+        resumed.set_epoch(3)
         assert stream(resumed) == wanted  # the place counts once
+
+
+def epochs_of(batches) -> list[int]:
+    """The epochs, in their order."""
+    return list(dict.fromkeys(batch.epoch for batch in batches))
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_each_loop_by_hand_is_the_next_epoch(num_threads: int) -> None:
+    each = loader(num_threads)
+    found = [stream(each) for _ in range(3)]
+    for epoch, batches in enumerate(found):
+        chosen = loader(num_threads)
+        chosen.set_epoch(epoch)
+        assert stream(chosen) == batches
+    assert next(iter(each)).epoch == 3  # broken off
+    assert epochs_of(each) == [4]
+    each.set_epoch(2)
+    assert [epochs_of(each), epochs_of(each)] == [[2], [3]]
+    first, second = iter(each), iter(each)
+    assert [(one.epoch, other.epoch) for one, other in zip(first, second, strict=True)] == [(4, 5)] * NUM_STEPS
+
+
+@pytest.mark.parametrize("step", [0, 5, NUM_STEPS])
+def test_a_loop_by_hand_goes_on_where_it_was(step: int) -> None:
+    """Nobody has to set the epoch, which the state has; of an epoch that is over, the next one comes."""
+    whole = loader()
+    wanted = [stream(whole) for _ in range(5)]
+    each = loader()
+    each.load_state_dict(each.state_dict() | {"epoch": 3, "step": step})
+    assert stream(each) == (wanted[3][step:] or wanted[4])
 
 
 def test_a_batch_at_work_is_not_done() -> None:
