@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -17,6 +17,7 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.position import Position
@@ -243,7 +244,7 @@ class SampledLoader(EpochLoader):
                 yield self._deliver(request, partial(make, request), QueueFill(ready=0))
             return
         make = self._begun(make)
-        threads = ThreadPoolExecutor(num_threads, "gnnload-sample")
+        threads = Threads(num_threads, "gnnload-sample")
         # One more than are made: a batch waits to be consumed while each thread makes another.
         num_ahead = num_threads if self.num_ahead is None else max(self.num_ahead, num_threads)
         ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
@@ -251,9 +252,9 @@ class SampledLoader(EpochLoader):
             for request in requests:
                 ahead.append((request, threads.submit(make, request)))
                 if len(ahead) > num_ahead:
-                    yield self._next(ahead)
+                    yield self._next(ahead, threads)
             while ahead:
-                yield self._next(ahead)
+                yield self._next(ahead, threads)
         finally:
             threads.shutdown(cancel_futures=True)
 
@@ -293,11 +294,11 @@ class SampledLoader(EpochLoader):
         batch = self.convert(payload.view(self._slots.lend(slot)))
         return _Made(payload, batch, (began, time.monotonic()))
 
-    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]]) -> Any:
+    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]], threads: Threads) -> Any:
         # As the trainer finds it: others get done while it waits.
         fill = QueueFill(ready=sum(made.done() for _, made in ahead))
         request, made = ahead.popleft()
-        return self._deliver(request, made.result, fill)
+        return self._deliver(request, partial(threads.result, made), fill)
 
     def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: QueueFill) -> Any:
         asked_s = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Container
 from functools import partial
@@ -13,6 +14,7 @@ import numpy as np
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.patience import Patience
+from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace
 from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
@@ -108,6 +110,7 @@ class BatchQueue:
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
         self._listened_at = time.monotonic()
         self._deaf_s = 0.0  # how long this thread has lately gone without listening
+        self._pid = os.getpid()
         self._pool = SamplerPool(
             job,
             trainer=trainer,
@@ -140,6 +143,7 @@ class BatchQueue:
             homes: of each step of the epoch, the index of the sampler that holds the part of the graph it is drawn
                 from, int64. It makes the step, unless it is lost or late; no mini-batch depends on it. None: any does.
         """
+        self._check_process()
         self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = Dealer(spec, self._pool.num_trainers, homes)
@@ -166,6 +170,7 @@ class BatchQueue:
                 which stage, and why.
             QueueStalledError: without ``takeover``: nothing came within ``stall_timeout_s``.
         """
+        self._check_process()
         dealer = self._streams[number]
         dealer.next_step = step
         self._pool.free_returned()
@@ -196,6 +201,7 @@ class BatchQueue:
 
     def skip(self, number: int, step: int) -> None:
         """Passes over a step, whose mini-batch nobody wants; its slot goes back now, or when the batch comes."""
+        self._check_process()
         self._streams[number].next_step = step + 1
         if (number, step) in self._inbox:
             peer, slot, _ = self._inbox.pop((number, step))
@@ -203,6 +209,7 @@ class BatchQueue:
 
     def fill(self, number: int) -> QueueFill:
         """Returns how full a stream's queue is. Handles the messages that have come first, so that they count."""
+        self._check_process()
         while self._listen(0):
             pass
         self._deal()
@@ -210,6 +217,8 @@ class BatchQueue:
 
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
+        if self._pid != os.getpid():
+            return  # what a fork drops, its parent goes on with
         del self._streams[number]
         # Also to those that sample no more, and to those yet to say welcome; who does not know the stream ignores it.
         for peer in self._pool.peers:
@@ -217,6 +226,9 @@ class BatchQueue:
         for key in [key for key in self._inbox if key[0] == number]:
             peer, slot, _ = self._inbox.pop(key)
             peer.free(slot)
+
+    def _check_process(self) -> None:
+        check_process(self._pid, "The queue of mini-batches")
 
     # Depth.
 

@@ -1,3 +1,5 @@
+import gc
+import sys
 import threading
 import time
 from itertools import chain
@@ -5,9 +7,10 @@ from itertools import chain
 import pytest
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.errors import CheckpointError, SeedError
+from lightning_gnnload.errors import CheckpointError, ForkError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from tests import guards
+from tests.forked import in_child
 from tests.unit.pipeline.job import settles
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -106,6 +109,48 @@ def test_an_abandoned_iterator_leaves_no_threads(num_read: int) -> None:
     assert sampling_threads()
     del iterator
     assert not sampling_threads()
+
+
+def test_a_fork_does_not_go_on_with_its_parents_iterator() -> None:
+    wanted = stream(loader(2))
+    reading = iter(loader(2))
+    read = [content(next(reading)) for _ in range(4)]
+
+    def go_on() -> None:
+        with pytest.raises(ForkError, match="a fork has neither the threads"):
+            next(reading)
+        assert stream(loader(2)) == wanted
+        reading.close()
+
+    assert in_child(go_on) == (0, "")
+    assert [*read, *map(content, reading)] == wanted
+
+
+def test_an_iterator_may_be_collected_by_a_thread_of_its_own(monkeypatch) -> None:
+    unraisable, armed, dropped, made = [], threading.Event(), threading.Event(), []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    def convert(batch):
+        if armed.is_set():
+            assert dropped.wait(20)
+            gc.collect()
+        made.append(batch)
+        return batch
+
+    cycle = [iter(SampledLoader(toy_source(batch_size=8), num_threads=2, convert=convert))]
+    cycle.append(cycle)
+    gc.disable()  # so that nobody else collects it
+    try:
+        next(cycle[0])
+        assert settles(lambda: len(made), 3)  # one for each thread, and one that waits
+        armed.set()
+        next(cycle[0])  # is there, and another is begun
+        del cycle
+        dropped.set()
+        assert settles(lambda: len(sampling_threads()), 0)
+    finally:
+        gc.enable()
+    assert [str(each.exc_value) for each in unraisable] == []
 
 
 def test_a_consumer_that_raises_ends_the_threads() -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.data.orders.seeds import Sequential
+from lightning_gnnload.errors import ForkError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import QueueFill
+from tests.forked import in_child
 from tests.unit.pipeline.job import job, num_slots, settles
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
@@ -120,6 +122,19 @@ def test_closing_in_mid_stream(num_read: int) -> None:
         # Slots of closed streams came back: each of the two samplers has no more than two streams' worth.
         assert num_slots() <= 2 * (2 * 4)
         assert not queue._inbox
+
+
+def test_a_fork_neither_reads_nor_closes_its_parents_stream() -> None:
+    with job(queue_depth=2, num_samplers=2, num_threads=2) as running:
+        reading = iter(running.loader(running.queue()))
+        read = [content(next(reading)) for _ in range(3)]
+
+        def go_on() -> None:
+            with pytest.raises(ForkError, match="The queue of mini-batches works in process"):
+                next(reading)
+
+        assert in_child(go_on) == (0, "")
+        assert [*read, *map(content, reading)] == running.wanted()
 
 
 def test_the_depth_follows_a_wait_from_epoch_to_epoch() -> None:
