@@ -103,9 +103,12 @@ class EpochLoader:
 
     def __iter__(self) -> Iterator[Any]:
         if self.progress is None:
-            yield from self.position.read(self._batches, self._check)
-            return
-        epoch, num_processed = self.progress()
+            return self.position.read(self._batches, self._check)
+        return self._read(self.progress)
+
+    def _read(self, progress: Callable[[], Progress]) -> Iterator[Any]:
+        """Yields the mini-batches of the consumer's epoch, from where it is when it asks for the first one."""
+        epoch, num_processed = progress()
         start, point = 0, self.position.loaded
         if point is not None and num_processed > 0:
             self._check(point)
@@ -167,13 +170,14 @@ class EpochLoader:
 
     def _resume_point(self) -> ResumePoint:
         workload = self.source.workload
+        described: dict[str, Any] = workload.description
         return ResumePoint(
             **self.position.place(),
             num_seeds=len(workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
             seed=workload.seed,
             graph=workload.sampler.fingerprint_of(workload.graph),
-            **workload.description,
+            **described,
         )
 
 

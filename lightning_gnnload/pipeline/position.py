@@ -30,7 +30,7 @@ class Position:
     - A Trainer announces each epoch (:meth:`announce`). Where it reads a loader again before it announces another one,
       as a CombinedLoader does with its shorter loaders, mini-batches are those of no other epoch.
     - After :meth:`load`, the next iteration goes on in the epoch of the state, unless another one was chosen, or a
-      Trainer has come to a later one. Where nothing is left of that epoch, it is the next one.
+      Trainer has come to a later one. Where nothing is left of that epoch, a loop by hand is the next one.
 
     Attributes:
         epoch: the one that was begun last, or is to begin.
@@ -44,6 +44,7 @@ class Position:
         self.loaded: ResumePoint | None = None
         self._is_chosen = False  # and not begun yet
         self._is_announced = False
+        self._num_announced = 0
         self._is_unread = False  # since a state was loaded
         self._again = 0
         # A Trainer's numbers may not be those of epochs: with max_steps, it counts one twice that it resumes from the
@@ -71,6 +72,7 @@ class Position:
         """Hears from a Trainer that the epoch begins, or goes on, that it calls ``number``."""
         last = self.epoch + self._ahead
         self._is_announced = True
+        self._num_announced += 1
         if self._is_unread:
             # Lightning restores states only of epochs that it was in. Of those that it then announces without reading
             # them, the one was at its end, and the other it counts twice.
@@ -88,7 +90,7 @@ class Position:
         self.loaded, self._ahead, self._again, self._is_unread = point, point.ahead, point.again, True
         self._is_announced = bool(point.ahead or point.again)
 
-    def place(self) -> dict[str, int]:
+    def place(self) -> dict[str, Any]:
         """Returns the fields of a :class:`.ResumePoint` that say where the loader is."""
         return {"epoch": self.epoch, "step": self.step, "ahead": self._ahead, "again": self._again}
 
@@ -99,6 +101,11 @@ class Position:
             batches: makes those of an epoch, from a step on.
             check: raises what keeps a state from being resumed.
         """
+        return self._read(batches, check, self._num_announced)
+
+    def _read(
+        self, batches: Callable[[int, int], Iterable[Any]], check: Callable[[ResumePoint], None], num_announced: int
+    ) -> Iterator[Any]:
         start, point = 0, self.loaded
         if point is not None:
             check(point)
@@ -106,12 +113,15 @@ class Position:
         elif not self._is_chosen and self._is_announced and self._ahead >= 0:
             self._again += 1
         elif not self._is_chosen:
-            self._ahead -= self._is_announced
-            self._move_to(self._following.number)
+            self._go_on()
         reading = self.begin(start)
         yield from self.counted(batches(self.drawn_epoch, start), reading)
-        if start and self._reading is reading and self.step == start:
-            yield from self.read(batches, check)
+        was_over = start and self._reading is reading and self.step == start
+        # Lightning, which calls iter() and then announces an epoch, wants no more of one that is over. In a loop by
+        # hand, and in Fabric's, where iter() comes last, an empty epoch would be one that nobody asked for.
+        if was_over and self._num_announced == num_announced:
+            self._go_on()
+            yield from self._read(batches, check, num_announced)
 
     def begin(self, step: int) -> object:
         """Begins an iteration at a step of the epoch. Returns what it is known by."""
@@ -130,6 +140,10 @@ class Position:
 
         # A reference kept here would keep the last batch's slot while the next one is waited for.
         return map(count, batches)
+
+    def _go_on(self) -> None:
+        self._ahead -= self._is_announced
+        self._move_to(self._following.number)
 
     def _move_to(self, epoch: int) -> None:
         self.epoch, self.step, self._again, self.loaded, self._is_chosen = epoch, 0, 0, None, True

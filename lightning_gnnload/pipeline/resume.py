@@ -56,7 +56,7 @@ class ResumePoint:
     def from_state(cls, state: Any) -> ResumePoint:
         """Raises CheckpointError: ``state`` is not what :meth:`to_state` gives."""
         types = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(cls)}
-        whole = dict.fromkeys(_MOSTLY_0, 0) | state if isinstance(state, dict) else {}
+        whole: dict[str, Any] = {**dict.fromkeys(_MOSTLY_0, 0), **state} if isinstance(state, dict) else {}
         # Exact types: True would pass for a step.
         sound = {name: type(value) for name, value in whole.items()} == types
         if not sound or min(whole["epoch"], whole["step"], whole["again"]) < 0:

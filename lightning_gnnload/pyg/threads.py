@@ -121,7 +121,7 @@ class ThreadedLoader:
         refuse_unknown(type(self).__name__, kwargs, known, OF_GRAPH_DATA_MODULE)
         self.seed = seed
         self.position = Position()
-        self._epoch_of_rows: int | None = None
+        self._epoch_of_rows = 0
         if not isinstance(sampler, GnnloadSampler):
             return kwargs
         for name, (is_fine, instead) in _REFUSED.items():
@@ -206,15 +206,15 @@ class ThreadedLoader:
     def _get_iterator(self) -> Iterator[Any]:
         if not isinstance(self._sampler, GnnloadSampler):
             return super()._get_iterator()  # type: ignore[misc]
-        return self._read()
+        return self._read(self.position.read(self._made, self._check))
 
-    def _read(self) -> Iterator[Any]:
-        # A user tells torch's DistributedSampler itself.
-        epoch = getattr(self.sampler, "epoch", self._epoch_of_rows)
-        if epoch != self._epoch_of_rows:
+    def _read(self, batches: Iterator[Any]) -> Iterator[Any]:
+        # Torch's DistributedSampler is told by whoever made it.
+        epoch = getattr(self.sampler, "epoch", None)
+        if isinstance(epoch, int) and epoch != self._epoch_of_rows:
             self._epoch_of_rows = epoch
             self.position.announce(epoch)
-        yield from self.position.read(self._made, self._check)
+        yield from batches
 
     def _check(self, point: ResumePoint) -> None:
         """Raises CheckpointError: the epoch cannot go on with the settings of this loader."""

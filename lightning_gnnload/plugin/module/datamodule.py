@@ -302,7 +302,12 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             self.module_partition.disconnect(exception)
 
     def train_dataloader(self) -> SampledLoader:
-        """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
+        """Returns a loader of the training mini-batches. In a loop by hand each iteration is the next epoch, whichever
+        of this module's loaders it is over.
+
+        Raises:
+            SeedError: the train split is empty, or has fewer seeds than there are trainers.
+        """
         return self._loader("train")
 
     def val_dataloader(self) -> SampledLoader | list[SampledLoader]:

@@ -112,9 +112,10 @@ def test_a_run_that_lightning_resumes(announced: list[int], wanted: str, limit: 
         position.announce(epoch)
         list(islice(read(position), limit if wanted == "next" else 2))
     following = resumed(position)
+    reading = read(following)
     for number in announced:
         following.announce(number)
-    assert list(read(following)) == (batches(1, 2) if wanted == "rest" else batches(2, 0))
+    assert list(reading) == (batches(1, 2) if wanted == "rest" else batches(2, 0))
     ahead = 3 if announced == [2, 3] else 2 if wanted == "next" else 1
     again = resumed(following)  # from the middle of that epoch, which keeps its number
     again.announce(ahead)
@@ -123,10 +124,24 @@ def test_a_run_that_lightning_resumes(announced: list[int], wanted: str, limit: 
         assert epoch_of(each) == (3 if wanted == "next" else 2)
 
 
-@pytest.mark.parametrize("done", [2, NUM_STEPS])
-def test_fabric_counts_from_0_in_each_process(done: int) -> None:
+def test_lightning_is_given_no_more_of_an_epoch_that_is_over() -> None:
+    """It asks for more after the last batch of one loader of several, in release 2.4 after that of any."""
     position = Position()
-    for epoch in range(3):
+    position.announce(0)
+    list(islice(read(position), NUM_STEPS))
+    following = resumed(position)
+    reading = read(following)
+    following.announce(0)
+    assert list(reading) == []
+    following.announce(1)
+    assert epoch_of(following) == 1
+
+
+@pytest.mark.parametrize("num_epochs", [1, 3])
+@pytest.mark.parametrize("done", [2, NUM_STEPS])
+def test_fabric_counts_from_0_in_each_process(done: int, num_epochs: int) -> None:
+    position = Position()
+    for epoch in range(num_epochs):
         position.announce(epoch)
         list(islice(read(position), done))
     following = resumed(position)
@@ -134,8 +149,8 @@ def test_fabric_counts_from_0_in_each_process(done: int) -> None:
     for number in range(3):
         following.announce(number)
         found.append(list(read(following)))
-    wanted = [batches(2, 2), batches(3, 0), batches(4, 0)] if done == 2 else [batches(3 + each, 0) for each in range(3)]
-    assert found == wanted
+    rest = [batches(num_epochs - 1, 2)] if done == 2 else []
+    assert found == [*rest, *(batches(num_epochs + each, 0) for each in range(3))][:3]
 
 
 def test_a_state_that_cannot_be_resumed_stays() -> None:
