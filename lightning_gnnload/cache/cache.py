@@ -138,11 +138,6 @@ class FeatureCache:
         [opened] = _opened({tier: self}, table, workload, [membership], sharer_of, epoch, progress, left)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
-    def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
-        """Opens the cache in a place's memory: see :meth:`open`."""
-        chosen = self.choose(place, workload, epoch=epoch, progress=progress)
-        return place.hold(chosen, rule_of(self.policy), workload, epoch=epoch, progress=progress, tier=tier)
-
     def choose(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool) -> Chosen:
         """Chooses the rows that the cache is to hold in a place's memory, without filling it."""
         if place.peers is not None:
