@@ -29,8 +29,8 @@ def template_of(data: Any) -> Any:
     a type as a whole."""
     template = copy(data)
     # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
-    for store in (each for each in template.stores if hasattr(each, "is_node_attr")):
-        by_row = [key for key in attributes(store) if store.is_node_attr(key) or store.is_edge_attr(key)]
+    for store in template.stores:
+        by_row = [key for key in attributes(store) if _is_by_row(store, key)]
         for key in [*_STRUCTURE, *numbers_of_nodes(store), *by_row]:
             if key in store:
                 del store[key]

@@ -109,7 +109,7 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
         **kwargs: those of torch's DataLoader.
 
     Raises:
-        LoaderConfigError: keywords of DataLoader that mean nothing to threads.
+        LoaderConfigError: keywords that are none, or of DataLoader that mean nothing to threads.
         GraphDataError, GraphFormatError, SamplerConfigError: as :class:`.GnnloadHGTSampler`.
 
     Example:

@@ -23,7 +23,8 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
     - ``seed`` decides all draws and the order of ``shuffle=True``. Each iteration is the next epoch, whose draws are
       new; :meth:`set_epoch` sets it.
     - :meth:`state_dict` and :meth:`load_state_dict` resume in mid-epoch.
-    - ``disjoint`` and times work with every ``subgraph_type``.
+    - ``disjoint`` and times work with every ``subgraph_type``; of ``"bidirectional"`` each edge has its own number.
+    - Attributes that number the whole graph's nodes are left out of mini-batches, with a warning: :func:`.repeated`.
 
     Args:
         data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
@@ -31,7 +32,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         input_nodes: the seeds: None for all nodes, ids, a slice or a mask; in a graph with types ``(type, those)``.
         input_time: of the seeds; those of nodes are their own, where there are some.
         replace: draw with replacement.
-        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``.
+        subgraph_type: ``"directional"``, ``"bidirectional"`` or ``"induced"``: as :class:`.GnnloadSampler` has it.
         disjoint: each seed has nodes of its own; always so by time.
         temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
         time_attr: the attribute of nodes or edges by which nothing later than its seed is drawn.
@@ -46,7 +47,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         **kwargs: those of torch's DataLoader.
 
     Raises:
-        LoaderConfigError: keywords of DataLoader that mean nothing to threads.
+        LoaderConfigError: keywords that are none, or of DataLoader that mean nothing to threads.
         GraphDataError, GraphFormatError, SamplerConfigError: as :class:`.GnnloadSampler`.
 
     Example:
@@ -111,7 +112,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
     """PyG's ``LinkNeighborLoader``, as :class:`NeighborLoader` is its ``NeighborLoader``.
 
     Negatives are drawn by PyG's rules, and so may be edges of the graph; :class:`.Negatives` of a
-    :class:`.GraphDataModule` never are.
+    :class:`.GraphDataModule` never are. By time, none is later than its link: :class:`.NamedNegatives`.
 
     Args:
         data: as :class:`NeighborLoader` has it.
@@ -127,7 +128,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
         **kwargs: those of torch's DataLoader.
 
     Raises:
-        LoaderConfigError: keywords of DataLoader that mean nothing to threads.
+        LoaderConfigError: keywords that are none, or of DataLoader that mean nothing to threads.
         GraphDataError, GraphFormatError, SamplerConfigError: as :class:`.GnnloadSampler`; weights of negatives that are
             none.
 

@@ -66,7 +66,8 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         **kwargs: those of torch's DataLoader.
 
     Raises:
-        LoaderConfigError: keywords of DataLoader that mean nothing to threads; ``adj_t`` without torch-sparse.
+        LoaderConfigError: keywords that are none, or of DataLoader that mean nothing to threads; ``adj_t`` without
+            torch-sparse.
         SeedError: roots that are no nodes.
         GraphDataError, GraphFormatError, SamplerConfigError: as :class:`.GnnloadSampler`.
 
