@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.by_type import table_of_type
-from lightning_gnnload.data.derived import typed_lists_of
 from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.progress import progress
-from lightning_gnnload.data.sanity import seen_issue
-from lightning_gnnload.data.seen import MOST_ROWS, SeenEdges, looked_at
 from lightning_gnnload.data.storage.folders import (
     ArrayWriter,
     array_entry,
@@ -40,12 +37,12 @@ from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
 from lightning_gnnload.ingest.opened import OpenTables, named_files
 from lightning_gnnload.ingest.report import Report, degrees
+from lightning_gnnload.ingest.seeds import describe_seeds
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
 from lightning_gnnload.ingest.sql import EVERYWHERE, connect
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedKinds, read_task
 from lightning_gnnload.ingest.transforms import Transforms
-from lightning_gnnload.ops import NO_TIME
 
 X, CODES = "x", "codes"
 """The tables of numbers and of categories of a node or edge type."""
@@ -186,8 +183,8 @@ class _Build:
             edge_tables = [each for name in self.spec.edges for each in self._edge_features(name, tasks)]
         with self.report.stage("finish"):
             self._describe_nodes()
-            for name, task in tasks.items():
-                self._describe_seeds(name, task)
+            for name, read in tasks.items():
+                describe_seeds(self.report, name, self.spec.tasks[name], read, self.graph, self.nodes, self._mapped)
             self._write_tasks(tasks)
         self._write_manifest(tasks, tables, edge_tables, attributes)
         self.fitted.write(self.made)
@@ -250,43 +247,6 @@ class _Build:
                     f"nodes {name}: time {self.spec.nodes[name].time!r} bounds nothing and is not kept, as no edge "
                     "leads from these nodes or has a time of its own."
                 )
-
-    def _describe_seeds(self, name: str, read: ReadTask) -> None:
-        """Reports which seeds of a task have no in-neighbours, or see none at their times."""
-        spec, types, clock = self.spec.tasks[name], self.graph.types, self.graph.clock
-        tables = list(read.task.splits.values())
-        ends = looked_at(np.concatenate([table.ends for table in tables])) if tables else np.empty((0, 1), np.int64)
-        first = [0 if types is None else types.range_of(end.node_type).start for end in spec.ends]
-        nodes, indptr = ends + np.array(first), self._mapped("indptr")
-        alone = int((indptr[nodes + 1] == indptr[nodes]).all(1).sum())
-        self.report.add("tasks", name, {"without_in_neighbours": alone})
-        of_many = "" if len(ends) < MOST_ROWS else " that were looked at"
-        if 2 * alone > len(ends):
-            of_types = " and ".join(dict.fromkeys(end.node_type for end in spec.ends))
-            self.report.note(
-                f"task {name}: {alone:,} of {len(ends):,} seeds{of_many} ({of_types}) have no in-neighbours, so that "
-                "models see their own features alone. An edge carries features from src to dst. Where edges lead away "
-                "from seeds, say reverse: true at their table."
-            )
-        if clock is None or not len(ends):
-            return
-        of_nodes = None if spec.is_links else self.nodes[spec.ends[0].node_type].time
-        if spec.time is None and (of_nodes is None or (of_nodes[ends[:, 0]] == NO_TIME).any()):
-            self.report.note(
-                f"task {name}: its rows have no time, though the graph has, and not all of their nodes have one. fit "
-                f"needs one: say time: COLUMN at the task, or before: null at the sampler, which ignores all times."
-            )
-            return
-        of_rows = [table.time for table in tables if table.time is not None]
-        times = looked_at(np.concatenate(of_rows)) if of_rows else of_nodes[ends[:, 0]]  # type: ignore[index]
-        starts = indptr if types is None else self._mapped("run_ptr")
-        lists = typed_lists_of(types, starts, self._mapped("edge_time"), clock)
-        seen = SeenEdges.of(lists, clock, nodes, times, are_own=not of_rows)
-        self.report.add("tasks", name, {"too_early": seen.num_blind})
-        remedy = "say time: COLUMN at the task; or before: null at the sampler, which ignores all times"
-        issue = seen_issue(seen, f"task {name}: its seeds", remedy)
-        if issue is not None and (issue.is_suspicious or seen.are_own):
-            self.report.note(issue.text)
 
     def _user_ids(self, node_type: str) -> UserIds:
         name = ids_name(node_type if self.is_typed else "")

@@ -308,9 +308,10 @@ class GnnloadSampler(BaseSampler):
         Raises:
             SeedError: a node without a time where times count.
         """
-        clock, ends = self.graph.clock, self.ends_of(inputs)
+        clock = self.graph.clock
         if clock is None:
             return None
+        ends = self.ends_of(inputs)
         times = self._own_times(ends[:, 0]) if inputs.time is None else _times(inputs.time)
         return SeenEdges.of(self.graph.typed_lists, clock, ends, times, are_own=inputs.time is None)
 

@@ -207,7 +207,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self.template: Any = None  # what every batch of from_pyg repeats
-        self._told: set[str] = set()  # phases whose issues were
+        self._is_told = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
         self._pins_memory = True
         self._copies = DeviceCopies()
         self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase
@@ -456,10 +456,10 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     def _log_sanity_issues(self, phase: str, workload: Workload) -> None:
         """Logs the findings of the sanity checks, once, in one rank; those about a phase's seeds once for each."""
         rank_zero: Any = pl.utilities.rank_zero
-        if phase in self._told or rank_zero.rank_zero_only.rank:
+        if self._is_told[phase] or rank_zero.rank_zero_only.rank:
             return
-        issues = [] if self._told else self._issues_of_data()
-        self._told.add(phase)
+        issues = [] if any(self._is_told.values()) else self._issues_of_data()
+        self._is_told[phase] = True
         if (seen := workload.seen()) is not None:
             of_task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
             issue = seen_issue(seen, f"the seeds to {phase} on{of_task}", self._TIMES_OF_SEEDS)
