@@ -322,7 +322,7 @@ class GraphSources:
             task: whose splits to take, of several.
             transforms: a folder that was built before, whose features and classes are applied.
             overwrite: replace ``folder``, if it is one of a graph and holds nothing else.
-            show: print the report, and bars.
+            show: print the report, and bars; else its notes are warnings.
             **build: further settings of graph.yaml's ``build``: ``memory="4GB"``.
 
         Raises:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -40,4 +41,6 @@ def data_of_tables(
         data.folder = data.folder_fingerprint = None
     if show:
         print(as_text(report))
+    for sentence in [] if show else report["notes"]:
+        warnings.warn(f"GraphData.from_tables: {sentence}", stacklevel=3)
     return data

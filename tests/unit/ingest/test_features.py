@@ -93,14 +93,6 @@ def test_numbers_of_any_size_are_scaled_alike(values: list[float], con: Any) -> 
         assert np.allclose(x[:, 0], wanted if values[0] < values[1] else wanted[::-1], atol=1e-5)
 
 
-def test_integers_of_any_width_are_numbers(con: Any) -> None:
-    for dtype, most in ((pa.int64(), 2**63 - 1), (pa.uint64(), 2**64 - 1)):
-        source = source_of(con, pa.array([most, 0], dtype))
-        for scale, wanted in (("standard", [1, -1]), ("none", [most, 0])):
-            x = x_of(source, fit(source, [ColumnSpec(column="c", kind="number", scale=scale)], None))
-            assert np.allclose(x[:, 0], wanted, rtol=1e-6)
-
-
 def test_a_new_table_with_numbers_beyond_what_was_fitted(con: Any) -> None:
     source = source_of(con, pa.array([1e-3, 2e-3, 1.5e-3]))
     fitted = fit(source, [ColumnSpec(column="c")], None)

@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from lightning_gnnload import GraphData
 from lightning_gnnload.ingest.build import build_graph
 from lightning_gnnload.ingest.report import as_text
 from lightning_gnnload.ingest.spec import GraphSpec
@@ -97,6 +99,18 @@ def test_rows_that_come_too_early(tmp_path: Path) -> None:
     changed = {"age__from": early, "age__seed": "reader.r", "age__time": "at", "age__time_unit": "s"}
     (note,) = library(tmp_path / "out", **changed, age__split={"share": [1.0, 0.0, 0.0]})["notes"]
     assert "task age: its seeds: 5 of 5 see no edge that has a time: all come before" in note
+
+
+def test_without_the_report_notes_are_warnings() -> None:
+    ends = pa.table({"s": ["a", "b", "a"], "d": ["c", "c", "d"]})
+    labels = pa.table({"who": ["a", "b", "c"], "y": ["odd", "even", "odd"]})
+    with pytest.warns(UserWarning, match="GraphData.from_tables: task parity: 2 of 3 seeds .n. have no in-neighbours"):
+        GraphData.from_tables(
+            nodes={"n": {"from": pa.table({"id": ["a", "b", "c", "d"]}), "id": "id"}},
+            edges={"leads": {"from": ends, "src": "n.s", "dst": "n.d"}},
+            tasks={"parity": {"from": labels, "seed": "n.who", "y": "y", "split": {"share": [1.0, 0.0, 0.0]}}},
+            show=False,
+        )
 
 
 def test_categories_and_classes_that_are_ids_or_alike(tmp_path: Path) -> None:
