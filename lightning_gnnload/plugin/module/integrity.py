@@ -26,8 +26,8 @@ def check_alike(found: dict[str, str]) -> None:
     for name, data in found.items():
         if data != found[first]:
             raise DataDisagreementError(
-                f"{first} has loaded {found[first]}; but {name} {data}. All ranks need the same data and seed. If a folder was "
-                f"replaced while they started, start the job again; if machines have folders of their own, bring these "
+                f"{first} has loaded {found[first]}; but {name} {data}. All ranks need the same data and seed. If a folder "
+                f"was replaced while they started, start the job again; if machines have folders of their own, bring these "
                 f"to one version."
             )
 
