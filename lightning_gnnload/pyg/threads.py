@@ -129,9 +129,8 @@ class ThreadedLoader:
                 raise LoaderConfigError(f"{type(self).__name__} does not support {name}={kwargs[name]!r}: {instead}")
         found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
         if found.get("sampler") is None and found.get("batch_sampler") is None:
-            found["sampler"] = (
-                ShuffledRows(self.position, seed) if found.pop("shuffle", None) else OrderedRows(self.position)
-            )
+            shuffle = found.pop("shuffle", None)
+            found["sampler"] = ShuffledRows(self.position, seed) if shuffle else OrderedRows(self.position)
         return found  # with shuffle and a sampler, torch says why this cannot be
 
     def _begin(self) -> None:
@@ -170,9 +169,8 @@ class ThreadedLoader:
             self.sampler.data_source = self.dataset
         elif self.batch_size is not None:  # so torch made the batch sampler, for this loader alone
             self.batch_sampler.sampler = AnnouncedRows(self.position, self.sampler)
-        elif (
-            self.batch_sampler is not None
-        ):  # beside it, torch made a sampler that nobody reads, and lets none be given
+        elif self.batch_sampler is not None:
+            # Beside it torch has made a sampler of its own, which nobody reads, and lets none be given.
             vars(self)["sampler"] = OrderedRows(self.position, self.dataset)
 
     @property
@@ -322,7 +320,9 @@ class ThreadedLoader:
     # Resuming, as torchdata's StatefulDataLoader has it.
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns where the loader is: mini-batches that were given are done."""
+        """Returns where the loader is: mini-batches that were given are done. Nothing, with a sampler of others'."""
+        if not isinstance(self._sampler, GnnloadSampler):
+            return {}
         return (self.position.loaded or self._resume_point()).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -332,11 +332,20 @@ class ThreadedLoader:
             CheckpointError: ``state`` is not a loader's; or, when the iteration begins, its epoch cannot go on with the
                 settings of this one.
         """
+        if not isinstance(self._sampler, GnnloadSampler):
+            warnings.warn(
+                f"the epoch begins anew: with the sampler {type(self._sampler).__name__}, which is not of this package, "
+                f"a {type(self).__name__} is PyG's own, and cannot go on in mid-epoch.",
+                stacklevel=2,
+            )
+            return
         self.position.load(ResumePoint.from_state(state))
 
     def _resume_point(self) -> ResumePoint:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
         order = f"{order} of {type(self.sampler).__name__}"
+        if (num_ranks := getattr(self.sampler, "num_replicas", 1)) > 1:
+            order = f"{order}, shared by {num_ranks} ranks"
         seeds = 0
         for name, values in sorted(vars(self.input_data).items()):
             if isinstance(values, torch.Tensor) and name != "label":

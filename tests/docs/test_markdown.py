@@ -59,7 +59,7 @@ def check_loops(code: ast.AST, namespace: dict[str, object]) -> None:
 
 def ids_of(batch: Any) -> Any:
     """Which nodes a mini-batch of any format has."""
-    if isinstance(batch, tuple):  # DGL's
+    if isinstance(batch, tuple | list):  # DGL's
         return ids_of(batch[0])
     if isinstance(batch, dict):
         return {name: ids_of(ids) for name, ids in batch.items()}

@@ -26,9 +26,9 @@ def check_alike(found: dict[str, str]) -> None:
     for name, data in found.items():
         if data != found[first]:
             raise DataDisagreementError(
-                f"{first} has loaded {found[first]}; but {name} {data}. All ranks need the same data. If a folder was "
-                f"replaced while they started, start the job again; if machines have folders of their own, bring these "
-                f"to one version."
+                f"{first} has loaded {found[first]}; but {name} {data}. All ranks need the same data and seed. If a "
+                f"folder was replaced while they started, start the job again; if machines have folders of their own, "
+                f"bring these to one version."
             )
 
 

@@ -183,3 +183,7 @@ def test_a_seed_that_is_no_node_is_an_error() -> None:
     source.workload.seeds = np.array([1, 300])
     with pytest.raises(SeedError, match="300"):
         made(source)
+
+
+def test_ranks_that_would_draw_by_other_seeds_do_not_agree() -> None:
+    assert toy_source(seed=1).fingerprint == toy_source(seed=1).fingerprint != toy_source(seed=2).fingerprint

@@ -357,12 +357,12 @@ def test_ranks_do_not_share_rows_by_a_seed_that_each_drew(monkeypatch: pytest.Mo
     before = [module.train_dataloader() for module in made]  # before there are ranks
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    for loaders in (before, [module.train_dataloader() for module in made]):
-        rows = []
-        for rank, loader in enumerate(loaders):
-            monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
-            rows += [row for batch in loader for row in batch.input_id.tolist()]
-        assert sorted(rows) == list(range(len(SEEDS)))
+    rows: dict[str, list[int]] = {"before": [], "now": []}
+    for rank, module in enumerate(made):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        for name, loader in (("before", before[rank]), ("now", module.train_dataloader())):
+            rows[name] += [row for batch in loader for row in batch.input_id.tolist()]
+    assert {name: sorted(found) for name, found in rows.items()} == dict.fromkeys(rows, list(range(len(SEEDS))))
 
 
 def test_rows_of_torchs_samplers_are_trained_on() -> None:

@@ -497,6 +497,9 @@ def test_with_anothers_sampler_it_is_pygs_own_loader() -> None:
     [[first], [second]] = list(loader), list(loader)
     assert not torch.equal(first.n_id, second.n_id)
     assert sorted(first.n_id.tolist()) == sorted(second.n_id.tolist()) == list(range(N))
+    assert loader.state_dict() == {}  # for which Lightning asks, in each checkpoint
+    with pytest.warns(UserWarning, match="begins anew: with the sampler Alone"):
+        loader.load_state_dict({})
 
 
 def test_a_sampler_is_shared() -> None:

@@ -15,6 +15,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.utils.data import DistributedSampler, RandomSampler
 from torch_geometric.data import Data, HeteroData
 
+from lightning_gnnload.errors import CheckpointError
 from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
 from tests.integration.learnable import quiet_trainer
 
@@ -183,6 +184,17 @@ def test_a_distributed_sampler_says_the_epoch() -> None:
         epochs.append([ids_of(batch) for batch in whole])
     sampler.set_epoch(2)  # a job that begins there
     assert [ids_of(batch) for batch in loader] == epochs[2]
+
+
+def test_rows_that_were_shared_among_fewer_ranks_do_not_go_on() -> None:
+    then, now = (
+        NeighborLoader(DATA, [2], sampler=DistributedSampler(range(N), num_ranks, 0), batch_size=2, seed=7)
+        for num_ranks in (2, 3)
+    )
+    next(iter(then))
+    now.load_state_dict(then.state_dict())
+    with pytest.raises(CheckpointError, match="shared by 2 ranks' then and .*shared by 3 ranks' now"):
+        next(iter(now))
 
 
 def test_several_fits_and_validations_of_a_loader() -> None:
