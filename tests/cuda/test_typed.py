@@ -18,7 +18,7 @@ from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
 from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.ops.graphs import KEY
-from tests.ops.typed_graphs import TypedGraph, random_queries, random_typed_graph
+from tests.ops.typed_graphs import TypedGraph, paths_back_to_seeds, random_queries, random_typed_graph
 from tests.oracle import TypedEdge
 
 from .sampled import assert_equal, topology_of
@@ -89,6 +89,13 @@ def test_a_batch_of_any_graph_is_that_of_the_cpu(device: Device, number: int) ->
         pick=pick,
         queries=queries,
     )
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_no_copy_of_a_seed_draws_what_is_left_out(device: Device, number: int) -> None:
+    graph, seeds, queries, _ = paths_back_to_seeds(np.random.default_rng(number))
+    fanouts = np.full((3, 3), [-1, 2][number % 2])
+    check(device, graph, seeds, fanouts, queries=queries, pick=["uniform", "last"][number // 2])
 
 
 def two_types(num_edges: int = 300, most_time: int = 50) -> TypedGraph:

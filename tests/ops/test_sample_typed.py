@@ -25,7 +25,7 @@ from tests import oracle
 from tests.oracle import TypedEdge
 
 from .graphs import KEY, Arena, Batch, instruction_set, random_graph, read_batch, sample, sampled
-from .typed_graphs import TypedGraph, at_the_end, random_queries, random_typed_graph
+from .typed_graphs import TypedGraph, at_the_end, paths_back_to_seeds, random_queries, random_typed_graph
 
 FANOUTS, SHARES = [-1, 0, 1, 2, 3, 5, 10, 17, 70], [0.05, 0.08, 0.12, 0.15, 0.2, 0.18, 0.13, 0.05, 0.04]
 
@@ -87,6 +87,20 @@ def test_equals_the_oracle_on_any_graph(number):
     table = str(rng.choice(["stamp", "hash"]))
     dtype = np.int32 if rng.random() < 0.5 else np.int64
     assert_equals_oracle(graph, seeds, fanouts, want, lists, table=table, dtype=dtype, **options)
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_no_copy_of_a_seed_draws_what_is_left_out(number):
+    rng = np.random.default_rng(number)
+    graph, seeds, queries, excluded = paths_back_to_seeds(rng)
+    fanouts = np.full((3, 3), [-1, 2, 3][number % 3])
+    options = {"queries": queries, "pick": ["uniform", "last"][number % 2], "expand": ["all", "new"][number // 6]}
+    want = oracle.TypedSampling(graph.edges, fanouts.tolist(), KEY, excluded=excluded, **options).run(seeds)
+    assert_equals_oracle(graph, seeds, fanouts, want, **options)
+    batch, left_out = graph.sample(seeds, fanouts, **options), set(excluded)
+    for hop in batch.hops:
+        of_edge = np.repeat(batch.queries[: len(hop.indptr) - 1], np.diff(hop.indptr)).tolist()
+        assert not left_out & {(query, graph.stored[edge]) for query, edge in zip(of_edge, hop.edge_ids, strict=True)}
 
 
 @pytest.mark.parametrize("in_order", [True, False])

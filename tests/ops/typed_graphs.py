@@ -154,6 +154,33 @@ def random_queries(
     return seeds, queries, excluded
 
 
+def paths_back_to_seeds(
+    rng: np.random.Generator,
+) -> tuple[TypedGraph, np.ndarray, Queries, list[tuple[int, TypedEdge]]]:
+    """Few nodes and many edges, so that paths come back to seeds, of which half of the edges are left out."""
+    ends, timed, first, sizes = [(0, 0), (1, 0), (0, 1)], [True, bool(rng.random() < 0.5), True], [0, 3], [3, 2]
+    edges = [
+        TypedEdge(first[src] + int(rng.integers(sizes[src])), first[dst] + int(rng.integers(sizes[dst])), kind, time, i)
+        for kind, (src, dst) in enumerate(ends)
+        for i, time in enumerate(rng.integers(0, 8, 14).tolist() if timed[kind] else [None] * 14)
+    ]
+    graph = TypedGraph(sizes, ends, edges, timed)
+    of_seed, seeds = np.repeat(np.arange(3, dtype=np.int32), 2), np.concatenate([rng.permutation(5)[:2] for _ in "123"])
+    askers = set(zip(seeds.tolist(), of_seed.tolist(), strict=True))
+    excluded = [(q, edge) for edge in edges for q in range(3) if (edge.dst, q) in askers and rng.random() < 0.5]
+    queries = Queries(
+        of_seed,
+        name=rng.integers(0, 2**32, 3).astype(np.uint32),
+        by_row=bool(rng.random() < 0.5),
+        until=rng.integers(5, 10, 3).astype(np.uint32),
+        along_path=True,
+        path_end=int(rng.integers(0, 2)),
+        excluded=np.array([graph.position[edge] for _, edge in excluded], np.int64),
+        excluded_query=np.array([query for query, _ in excluded], np.int32),
+    )
+    return graph, seeds, queries, excluded
+
+
 def at_the_end(
     graph: TypedGraph, queries: Queries, excluded: list[tuple[int, TypedEdge]]
 ) -> tuple[TypedGraph, Queries, list[tuple[int, TypedEdge]]]:
