@@ -249,8 +249,9 @@ class DeviceBatch:
             self.most_nodes = nodes[hop.index]
             hop.most_edges = edges[hop.index]
             if picker.replaces_neighbors:
-                first = 0 if before is None else edges[before.index]
-                self.check_draws(hop, hop.most_edges - first, "neighbours with replacement")
+                first_dst, first = (0, 0) if before is None else (nodes[before.index], edges[before.index])
+                num_dst = nodes[hop.index] - first_dst
+                self.check_draws(hop, num_dst, hop.most_edges - first, "neighbours with replacement")
         else:
             hop.most_edges = edges_before + bound
         if self.most_nodes + hop.most_edges > codes.MAX_POSITIONS:
@@ -299,11 +300,11 @@ class DeviceBatch:
             return DeviceSample(found, tuple(hops))
         return DeviceSample(self.queries.nodes(found), tuple(hops), self.queries.numbers(found))
 
-    def check_draws(self, hop: HopBuilder, num_draws: int, what: str) -> None:
+    def check_draws(self, hop: HopBuilder, num_dst: int, num_draws: int, what: str) -> None:
         """Raises SamplerConfigError: a hop draws more than there is time and memory for, as on the CPU."""
         if num_draws > MAX_HOP_DRAWS:
             raise SamplerConfigError(
-                f"Hop {hop.index} of a batch, of {hop.most_dst} nodes, draws up to {num_draws} {what}, but a hop draws "
+                f"Hop {hop.index} of a batch, of {num_dst} nodes, draws up to {num_draws} {what}, but a hop draws "
                 f"at most {MAX_HOP_DRAWS}. Use a smaller batch, or draw fewer for each node."
             )
 

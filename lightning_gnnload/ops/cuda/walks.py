@@ -184,7 +184,7 @@ class _VisitPicker:
         steps = self.walks.num_walks * self.walks.length
         if hop.most_dst * self.most > MAX_BOUND_EDGES or hop.most_dst * steps > MAX_HOP_DRAWS:
             batch.narrow(hop)
-        batch.check_draws(hop, hop.most_dst * steps, "steps of walks")
+        batch.check_draws(hop, hop.most_dst, hop.most_dst * steps, "steps of walks")
         visited = self._visited = _Visited(
             self.most,
             device.empty(batch.most_nodes, torch.int32),
