@@ -1,7 +1,12 @@
 // bind.cpp: the extension module lightning_gnnload.ops._kernels.
+#include <unistd.h>
+
+#include <chrono>
+
 #include "bind/sampler.h"
 #include "common/error.h"
 #include "common/isa.h"
+#include "common/signals.h"
 
 namespace lg::bind {
 namespace {
@@ -31,6 +36,20 @@ void translate(const std::exception_ptr& pointer, void*) {
   }
 }
 
+// Runs the handlers of signals that have come, and throws what they raise. Python runs them in its main
+// thread alone, the process's first one, or the one that forked it.
+void run_signal_handlers() {
+  using Clock = std::chrono::steady_clock;
+  // The GIL may be waited for, 5 ms or longer, where other threads compute in Python.
+  constexpr std::chrono::milliseconds kPause(100);
+  static thread_local Clock::time_point next;
+  const Clock::time_point now = Clock::now();
+  if (now < next || gettid() != getpid()) return;
+  next = now + kPause;
+  nb::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw nb::python_error();
+}
+
 }  // namespace
 
 std::vector<Definition>& definitions() {
@@ -41,6 +60,7 @@ std::vector<Definition>& definitions() {
 NB_MODULE(_kernels, m) {
   nb::set_leak_warnings(false);  // a Workspace may well live until the interpreter ends
   nb::register_exception_translator(translate);
+  look_at_signals = run_signal_handlers;
   nb::class_<Workspace>(m, "Workspace").def(nb::init<int64_t, bool>(), "num_nodes"_a, "use_hash"_a);
   nb::class_<AnyInput>(m, "SamplerInput")
       .def(nb::init<Workspace&, Array<const int64_t>, AnyInput::Indices, Array<const int64_t>,
@@ -54,6 +74,7 @@ NB_MODULE(_kernels, m) {
   m.attr("MAX_BUDGET") = kMaxDraws64;
   m.attr("MAX_FANOUT") = kMaxDraws;
   m.attr("MAX_HOPS") = kMaxHops;
+  m.attr("MAX_HOP_DRAWS") = kMaxHopDraws;
   m.def("best_isa", [] { return int(best_isa()); });
   m.def("used_isa", [] { return int(used_isa()); });
   m.def("set_isa", [](int isa) { set_isa(Isa(isa)); }, "isa"_a);

@@ -7,6 +7,7 @@
 #include "build_alias/pair_slots.h"
 #include "build_alias/shares.h"
 #include "common/error.h"
+#include "common/signals.h"
 #include "common/workspace.h"
 
 namespace lg {
@@ -28,9 +29,11 @@ void build_alias(const int64_t* indptr, int64_t num_nodes, const Weight* weights
                  AliasEntry* table) {
   std::vector<uint64_t> shares;
   std::vector<uint32_t> order;
+  SignalWatch signals;
   for (int64_t v = 0; v < num_nodes; ++v) {
     const int64_t begin = indptr[v], end = indptr[v + 1];
     if (begin == end) continue;
+    signals.after(end - begin);
     uint64_t least = ~uint64_t(0), greatest = 0;
     for (int64_t e = begin; e < end; ++e) {
       const uint64_t bits = weight_bits(weights[e]);

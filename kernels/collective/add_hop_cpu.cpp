@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/signals.h"
+
 namespace lg {
 namespace {
 
@@ -46,11 +48,13 @@ class HopAdder {
     for (int64_t i = 0; i < num_dst; ++i) indptr[i + 1] = indptr[i] + int32_t(edges_.counts[i]);
     int32_t* local = reserve(edges.indices, num_edges);
     fetch(0);
+    SignalWatch signals;
     for (int64_t begin = 0; begin < num_edges; begin += kAhead) {
       fetch(begin + kAhead);
       const int64_t count = std::min(kAhead, num_edges - begin);
       batch_.reserve_nodes(count);
       batch_.add(edges_.neighbors + begin, count, local + begin);
+      signals.after(count);
     }
     keep(edges.ids, edges_.ids, num_edges);
     keep(edges.weights, edges_.weights, num_edges);

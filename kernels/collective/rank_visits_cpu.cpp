@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/signals.h"
 #include "sample_walks/visit_counts.h"
 
 namespace lg {
@@ -13,9 +14,11 @@ int64_t rank_visits(const VisitRequest& request, int64_t* counts, int64_t* neigh
   ranking.reserve_visits(request.num_visits);
   std::vector<int64_t> seen(request.num_visits);
   int64_t num_edges = 0;
+  SignalWatch signals;
   for (int64_t d = 0; d < request.num_starts; ++d) {
     const int64_t* visits = request.visits + d * request.num_visits;
     int64_t num_seen = 0;
+    signals.after(request.num_visits);
     for (int64_t i = 0; i < request.num_visits; ++i) {
       const int64_t node = visits[i];
       if (!in_range(node + 1, (int64_t(1) << 48) + 1)) {

@@ -4,6 +4,7 @@
 
 #include "common/philox_many.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -80,7 +81,9 @@ template <class Index>
 void step_walks(const StepRequest<Index>& request, int64_t* nodes, uint8_t* fates) {
   check(request);
   const StreamKey key = stream_key(request.seed, request.epoch);
+  SignalWatch signals;
   for (int64_t first = 0; first < request.count; first += kGroup) {
+    signals.after(kGroup);
     const int64_t count = std::min(kGroup, request.count - first);
     step_group(request, key, first, count, nodes + first, fates + first);
   }

@@ -288,6 +288,17 @@ class Batch {
   std::vector<HopLayout> hops_;
 };
 
+// The most draws that a batch makes at one hop where nothing else bounds them, as with replacement and
+// along walks: some seconds, and a few gigabytes.
+constexpr int64_t kMaxHopDraws = int64_t(1) << 28;
+
+[[noreturn]] inline void fail_beyond_draws(size_t hop, int64_t num_dst, int64_t num_draws,
+                                           const char* what) {
+  fail<SamplerConfigError>("Hop ", hop, " of a batch, of ", num_dst, " nodes, draws up to ",
+                           num_draws, " ", what, ", but a hop draws at most ", kMaxHopDraws,
+                           ". Use a smaller batch, or draw fewer for each node.");
+}
+
 inline void check_workspace(const Workspace& workspace, int64_t num_graph_nodes) {
   if (workspace.num_nodes < num_graph_nodes) {
     fail<SamplerConfigError>("The Workspace is for graphs of ", workspace.num_nodes,

@@ -5,6 +5,7 @@
 
 #include "common/batch.h"
 #include "common/error.h"
+#include "common/signals.h"
 
 namespace lg {
 
@@ -22,6 +23,7 @@ void for_edge_labels(const Csc<Index>& graph, const int32_t* label_of, int64_t n
   }
   const int64_t last_edge = graph.indptr[graph.num_nodes] - 1;
   int32_t labels[kChunk];
+  SignalWatch signals;
   for (int64_t node = 0; node < graph.num_nodes; ++node) {
     const int64_t end = graph.indptr[node + 1];
     for (int64_t begin = graph.indptr[node]; begin < end; begin += kChunk) {
@@ -32,6 +34,7 @@ void for_edge_labels(const Csc<Index>& graph, const int32_t* label_of, int64_t n
         labels[i] = label_of[graph.indices[begin + i]];
       }
       visit(label_of[node], labels, count);
+      signals.after(count);
     }
   }
 }

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <sstream>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace lg {
 
@@ -33,11 +34,32 @@ struct ArenaTooSmall {
   int64_t needed_bytes;
 };
 
+// No streams: they number the facets of locales in each copy of libstdc++, and a process has two where a
+// compiler links it statically. What they would write is written all the same.
+inline void append(std::string& message, const std::string& text) { message += text; }
+
+template <class Number, class = std::enable_if_t<std::is_arithmetic_v<Number>>>
+void append(std::string& message, Number number) {
+  static_assert(sizeof(Number) > 1, "a number, or a letter? Convert it to int or std::string.");
+  if constexpr (std::is_integral_v<Number>) {
+    message += std::to_string(number);
+  } else {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", double(number));
+    bool is_separator = false;  // the C library's, of the user's language: any bytes
+    for (const char* at = text; *at; ++at) {
+      const bool is_plain = *at >= '+' && *at != ',' && *at != '/' && *at <= 'z';
+      if (is_plain || !is_separator) message += is_plain ? *at : '.';
+      is_separator = !is_plain;
+    }
+  }
+}
+
 template <class Error, class... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
-  std::ostringstream message;
-  (message << ... << parts);
-  throw Error(message.str());
+  std::string message;
+  (append(message, parts), ...);
+  throw Error(message);
 }
 
 // The range check of every id that indexes memory. One compare: negative ids wrap to large ones.

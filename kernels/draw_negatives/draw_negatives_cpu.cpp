@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/philox_many.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -58,6 +59,7 @@ class NegativeDraws {
       for (int64_t a = 0; a < request_.tries && !todo_.empty(); ++a) {
         draw(uint32_t(a));
         look(out);
+        signals_.after(kChunk);
       }
       for (const Try& left : todo_) out[left.row * request_.num + left.j] = -1;
     }
@@ -151,7 +153,7 @@ class NegativeDraws {
     if (list >= 0 && list < count) request_.runs.prefetch_list(run_of(todo_[size_t(list)]));
   }
 
-  bool is_negative(const Try& each) const {
+  bool is_negative(const Try& each) {
     const int64_t candidate = range(each).first + each.candidate;
     const int64_t src = request_.src[each.row], dst = request_.dst[each.row];
     if (candidate == (is_dst(each) ? dst : src)) return false;
@@ -159,6 +161,7 @@ class NegativeDraws {
     if (time && time[each.candidate] >= request_.until[each.row]) return false;
     const int64_t run = run_of(each);
     const int64_t begin = request_.runs.begin(run), end = request_.runs.begin(run + 1);
+    signals_.after((end - begin) / 16);  // vectors scan them
     const int64_t found =
         find_(request_.runs.indices + begin, end - begin, Index(is_dst(each) ? src : candidate));
     if (found < 0) return true;
@@ -172,6 +175,7 @@ class NegativeDraws {
   const Scan<Index> find_;
   std::vector<Try> todo_;
   std::vector<Words4> blocks_;
+  SignalWatch signals_;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include "common/error.h"
 #include "common/huge_array.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -106,7 +107,9 @@ const EdgeSpill::Bucket& EdgeSpill::bucket(int64_t number) const {
 int64_t EdgeSpill::add(const EdgeBatch& batch) {
   const int64_t within = (int64_t(1) << shift_) - 1;
   int64_t id = batch.first_id;
+  SignalWatch signals;
   for (int64_t e = 0; e < batch.count; ++e) {
+    signals.after(1);
     const int32_t src = batch.src[e], dst = batch.dst[e];
     if ((src | dst) < 0) continue;
     const int64_t list = batch.first_list + dst * batch.step;
@@ -145,6 +148,7 @@ void EdgeSpill::for_records(const Bucket& bucket, int64_t first, int64_t count,
                             const Call& call) const {
   const int64_t bytes = layout_.bytes(), most = extent_bytes_ / bytes;  // records of an extent
   std::vector<uint8_t> buffer(size_t(std::min(count, most) * bytes));
+  SignalWatch signals;
   for (int64_t done = 0; done < count;) {
     const int64_t within = (first + done) % most, size = std::min(most - within, count - done);
     int64_t at = bucket.extents[size_t((first + done) / most)] + within * bytes;
@@ -159,6 +163,7 @@ void EdgeSpill::for_records(const Bucket& bucket, int64_t first, int64_t count,
       to += got, at += got, left -= got;
     }
     for (int64_t r = 0; r < size; ++r) call(buffer.data() + r * bytes, done + r);
+    signals.after(size);
     done += size;
   }
 }

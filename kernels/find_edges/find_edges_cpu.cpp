@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/signals.h"
+
 namespace lg {
 namespace {
 
@@ -23,6 +25,7 @@ template <class Index, class Visit>
 void for_runs(const TypeRuns<Index>& runs, const int64_t* destinations, int64_t count,
               const Visit& visit) {
   check_destinations(runs.destinations, destinations, count);
+  SignalWatch signals;
   for (int64_t i = -kBoundsAhead; i < count; ++i) {
     if (i + kBoundsAhead < count) runs.prefetch_bounds(runs.run_of(destinations[i + kBoundsAhead]));
     const int64_t next = i + kListAhead;
@@ -30,6 +33,7 @@ void for_runs(const TypeRuns<Index>& runs, const int64_t* destinations, int64_t 
     if (i < 0) continue;
     const int64_t run = runs.run_of(destinations[i]);
     visit(i, runs.begin(run), runs.begin(run + 1));
+    signals.after(1 + (runs.begin(run + 1) - runs.begin(run)) / 4);
   }
 }
 

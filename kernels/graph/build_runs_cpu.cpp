@@ -9,6 +9,7 @@
 
 #include "common/error.h"
 #include "common/huge_array.h"
+#include "common/signals.h"
 #include "gather_rows/line.h"
 
 namespace lg {
@@ -218,6 +219,7 @@ class PartSorter {
     int64_t from = part.begin;
     for (int64_t r = part.first_run; r < part.end_run; ++r) {
       const int64_t to = int64_t(run_ptr_[r + 1]);
+      signals_.after(to - from);
       if (to - from > 1) sort_keys(&keys_[from - part.begin], to - from, spare_.data());
       from = to;
     }
@@ -270,6 +272,7 @@ class PartSorter {
   Ptr* run_ptr_;
   HugeArray<uint64_t> keys_, spare_;
   HugeArray<uint32_t> spare_run_;
+  SignalWatch signals_;
   std::array<uint32_t, (1 << kDigitBits) + 1> end_;  // of those with each digit
 };
 
@@ -277,7 +280,9 @@ class PartSorter {
 
 template <class Id>
 void count_cells(const char* name, const EdgeList<Id>& edges, int shift, int64_t* num_in_cell) {
+  SignalWatch signals;
   for (int64_t from = 0; from < edges.num_edges; from += kBlock) {
+    signals.after(kBlock);
     const int64_t to = std::min(from + kBlock, edges.num_edges);
     check_block(name, "source", edges.src, edges.num_src, from, to);
     check_block(name, "target", edges.dst, edges.num_dst, from, to);
@@ -306,7 +311,9 @@ void divide_edges(const EdgeList<Id>& edges, int64_t first_src, const uint32_t* 
   const int shift = parts.shift;
   int64_t* next = parts.next;
   Block block;
+  SignalWatch signals;
   for (block.first = 0; block.first < edges.num_edges; block.first += kBlock) {
+    signals.after(kBlock);
     block.size = std::min(kBlock, edges.num_edges - block.first);
     // By itself: a branch on a place that is not yet known, when guessed wrong, is known to be so late.
     for (int64_t i = 0; i < block.size; ++i) {
@@ -341,8 +348,10 @@ void sort_parts(const int64_t* first_run, const int64_t* begin, int64_t num_part
   PartSorter<Ptr> sorter(run, edge_time, run_ptr, most);
   HugeArray<uint8_t> unsorted(size_t(most * widest));
   const uint64_t place_bits = edge_time ? UINT32_MAX : UINT64_MAX;
+  SignalWatch signals;
   for (int64_t p = 0; p < num_parts; ++p) {
     const int64_t size = begin[p + 1] - begin[p];
+    signals.after(size);
     const uint64_t* keys = sorter.sort({first_run[p], first_run[p + 1], begin[p], begin[p + 1]});
     if (edge_time) {
       for (int64_t i = 0; i < size; ++i) edge_time[begin[p] + i] = uint32_t(keys[i] >> 32);

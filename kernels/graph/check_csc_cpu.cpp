@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/error.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -38,8 +39,10 @@ void check_indptr(const int64_t* indptr, int64_t num_nodes, int64_t num_edges) {
 template <class Index>
 void check_indices(const Index* indices, int64_t num_edges, int64_t num_nodes) {
   constexpr int64_t kBlock = 1024;
+  SignalWatch signals;
   for (int64_t begin = 0; begin < num_edges; begin += kBlock) {
     const int64_t end = std::min(begin + kBlock, num_edges);
+    signals.after(kBlock / 16);  // they are compared by vectors
     Index least = 0, greatest = 0;
     for (int64_t e = begin; e < end; ++e) {
       least = std::min(least, indices[e]);

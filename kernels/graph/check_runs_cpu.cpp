@@ -1,6 +1,7 @@
 #include "graph/check_runs.h"
 
 #include "common/error.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -43,6 +44,7 @@ void check_edges(const Index* indices, const uint32_t* edge_time, int64_t begin,
 template <class Ptr, class Index>
 void check_runs(const Csc<Index>& graph, const NodesOfType& nodes, const Ptr* run_ptr,
                 const uint32_t* edge_time) {
+  SignalWatch signals;
   for (int64_t i = 0; i < nodes.num_nodes; ++i) {
     const int64_t node = nodes.first_node + i, run = nodes.first_run + i * nodes.num_slots;
     int64_t at = graph.indptr[node];
@@ -55,6 +57,7 @@ void check_runs(const Csc<Index>& graph, const NodesOfType& nodes, const Ptr* ru
                                ", where the node's list does. ", kRemedy);
       }
       check_edges(graph.indices, edge_time, begin, end, nodes.least[slot], nodes.bound[slot]);
+      signals.after(1 + end - at);
       at = end;
     }
     if (at != list_end) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/signals.h"
+
 namespace lg {
 namespace {
 
@@ -35,10 +37,12 @@ bool count_edge_type_runs(const int64_t* indptr, int64_t num_nodes, const int32_
                           int64_t* run_ptr) {
   TypeCounts counts;
   bool sorted = true;
+  SignalWatch signals;
   run_ptr[0] = 0;
   for (int64_t v = 0; v < num_nodes; ++v) {
     const int32_t* own = types + indptr[v];
     const int64_t degree = indptr[v + 1] - indptr[v];
+    signals.after(1 + degree);
     run_ptr[v + 1] = run_ptr[v] + int64_t(counts.count(own, degree).size());
     sorted = sorted && std::is_sorted(own, own + degree);
   }
@@ -49,10 +53,12 @@ void index_edge_types(const int64_t* indptr, int64_t num_nodes, const int32_t* t
                       const int64_t* run_ptr, int32_t* run_type, uint32_t* run_end,
                       uint32_t* order) {
   TypeCounts counts;
+  SignalWatch signals;
   for (int64_t v = 0; v < num_nodes; ++v) {
     const int32_t* own = types + indptr[v];
     const int64_t degree = indptr[v + 1] - indptr[v];
     uint32_t end = 0;
+    signals.after(1 + degree);
     int64_t run = run_ptr[v];
     for (const int32_t type : counts.count(own, degree)) {
       const uint32_t begin = end;

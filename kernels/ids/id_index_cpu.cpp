@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "common/signals.h"
+
 namespace lg {
 namespace {
 
@@ -127,6 +129,7 @@ typename IdIndex<Ids>::Found IdIndex<Ids>::find(const Keys& keys, const uint8_t*
                                                 int64_t count, int32_t* rows) const {
   keys.check(0, count);
   Found found{0, 0};
+  SignalWatch signals;
   std::array<Place, kBlock> places;
   for (int64_t first = 0; first < count; first += kBlock) {
     const int64_t size = std::min(kBlock, count - first);
@@ -139,6 +142,7 @@ typename IdIndex<Ids>::Found IdIndex<Ids>::find(const Keys& keys, const uint8_t*
       row[i] = candidate(places[i]);
       if (row[i] >= 0) fetch_place(ids_, row[i]);
     }
+    signals.after(size);
     for (int64_t i = 0; i < size; ++i) {
       if (row[i] >= 0) fetch_id(ids_, row[i]);
     }

@@ -1,5 +1,6 @@
 #include "importance_tree/importance_tree.h"
 
+#include "common/signals.h"
 #include "importance_tree/importance.h"
 #include "importance_tree/tree.h"
 
@@ -13,9 +14,11 @@ void importance_tree(const Csc<Index>& graph, const EdgeWeights& weights, int64_
   std::fill_n(entries, num_nodes + 1, 0);
   if (num_nodes == 0) return;
   const ImportanceUnits units(num_nodes);
+  SignalWatch signals;
   for (int64_t dst = 0; dst < num_nodes; ++dst) {
     const int64_t begin = graph.indptr[dst], end = graph.indptr[dst + 1];
     if (begin == end) continue;
+    signals.after(end - begin);
     const ListWeights list(weights, begin, end - begin);
     const int64_t importance = units.of_edge(end - begin);
     for (int64_t i = begin; i < end; ++i) {

@@ -13,6 +13,7 @@
 
 #include "common/batch.h"
 #include "common/scan_neighbors.h"
+#include "common/signals.h"
 
 namespace lg {
 
@@ -37,6 +38,7 @@ class Inducer {
     ascending_.clear();
     const auto prefetch = [&](int64_t neighbor) { table.prefetch(neighbor); };
     const auto visit = [&](const NeighborRun& run) {
+      signals_.after(1 + std::min(run.end - run.begin, longest));
       if (run.end - run.begin <= longest) {
         look_up(table, run.begin, run.end, int32_t(first));
       } else if (ascends(nodes[run.index])) {
@@ -83,6 +85,7 @@ class Inducer {
         table.prefetch(graph_.indices[fetched]);
       }
       look_up(table, begin, std::min(begin + kPart, run.end), first);
+      signals_.after(kPart);
     }
   }
 
@@ -133,6 +136,7 @@ class Inducer {
   int64_t num_edges_ = 0;
   std::vector<std::pair<int64_t, int32_t>> ascending_;  // the scope's nodes, once a hub asks
   std::vector<Hub> hubs_;                               // by node, the last that was met
+  SignalWatch signals_;
 };
 
 }  // namespace lg

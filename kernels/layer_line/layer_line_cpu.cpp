@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/signals.h"
 #include "sample_layers/draw_waves.h"
 
 namespace lg {
@@ -18,6 +19,7 @@ WeightUnits units_of(const EdgeWeights& weights, const LineUnits& units) {
 int64_t measure_lists(const LineLists& lists, const LineUnits& units, int64_t* lengths) {
   const WeightUnits counted = units_of(lists.weights, units);
   int64_t num_positive = 0;
+  SignalWatch signals;
   for (int64_t i = 0; i < lists.count; ++i) {
     const int64_t end = lists.indptr[lists.rows[i] + 1];
     uint64_t length = 0, greatest = 0;
@@ -28,6 +30,7 @@ int64_t measure_lists(const LineLists& lists, const LineUnits& units, int64_t* l
       num_positive += bits > 0;
     }
     lists.weights.check(greatest);
+    signals.after(end - lists.indptr[lists.rows[i]]);
     lengths[i] = int64_t(length);
   }
   return num_positive;
@@ -36,9 +39,11 @@ int64_t measure_lists(const LineLists& lists, const LineUnits& units, int64_t* l
 void find_on_line(const LineLists& lists, const LineUnits& units, const int64_t* places,
                   const LineItems& items) {
   const WeightUnits counted = units_of(lists.weights, units);
+  SignalWatch signals;
   for (int64_t i = 0; i < lists.count;) {
     const int64_t row = lists.rows[i], start = lists.indptr[row];
     const int64_t degree = lists.indptr[row + 1] - start;
+    signals.after(degree);
     const ListWeights list(lists.weights, start, degree);
     int64_t number = -1;
     uint64_t begin = 0, end = 0;  // of the edge where the pass over the list has come

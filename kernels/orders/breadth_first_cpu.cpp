@@ -4,6 +4,7 @@
 
 #include "common/error.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -51,6 +52,7 @@ class Search {
     for (int64_t e = graph.indptr[node]; e < graph.indptr[node + 1]; ++e) {
       reach(graph.indices[e], number);
     }
+    signals_.after(1 + graph.indptr[node + 1] - graph.indptr[node]);
   }
 
   void reach(Index node, int32_t number) {
@@ -79,6 +81,7 @@ class Search {
   std::vector<uint64_t> seen_;  // a bit a node: near the core for millions of nodes
   std::vector<Index> queue_;
   int64_t num_found_ = 0;
+  SignalWatch signals_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -24,8 +25,10 @@ class Deal {
   int64_t run() {
     check_parts();
     int64_t num_changed = 0;
+    SignalWatch signals;
     for (int64_t node = 0; node < request_.graph.num_nodes; ++node) {
       count_neighbors(node);
+      signals.after(1 + request_.graph.indptr[node + 1] - request_.graph.indptr[node]);
       const bool is_seed = request_.is_seed[node] != 0;
       const int32_t part = best_part(is_seed);
       ++loads_[size_t(part)].nodes;

@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/huge_array.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -43,6 +44,7 @@ class Dealer {
 
   int64_t run(const int64_t* seeds, int64_t count) {
     int64_t done = 0;
+    SignalWatch signals;
     for (; done < count && num_edges_ < settings_.max_edges; ++done) {
       const int64_t seed = seeds[done];
       if (!in_range(seed, graph_.num_nodes)) {
@@ -53,7 +55,9 @@ class Dealer {
         fail<SeedError>("seeds[", done, "] is ", seed, ", which is in part ",
                         int(state_.part[seed]), " already: give each seed once.");
       }
+      const int64_t before = num_edges_;
       deal(Index(seed), done);
+      signals.after(1 + num_edges_ - before);
     }
     return done;
   }

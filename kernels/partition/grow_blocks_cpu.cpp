@@ -6,6 +6,7 @@
 #include "common/error.h"
 #include "common/huge_array.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 
 namespace lg {
 namespace {
@@ -27,6 +28,7 @@ class Growth {
   int64_t run() {
     std::fill_n(block_of_, num_nodes_, kNone);
     start_at_sources();
+    SignalWatch signals;
     while (head_ < tail_ || start_at_lowest()) {
       fetch_ahead();
       const Index node = queue_[size_t(head_++)];
@@ -34,6 +36,7 @@ class Growth {
       --num_queued_[size_t(block)];
       if (is_full(block)) continue;  // another has started in its place
       take_neighbors(node, block);
+      signals.after(1 + request_.graph.indptr[node + 1] - request_.graph.indptr[node]);
       if (is_full(block) || num_queued_[size_t(block)] == 0) start_at_lowest();
     }
     return int64_t(num_queued_.size());

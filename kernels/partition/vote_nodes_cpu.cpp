@@ -1,5 +1,7 @@
 #include "partition/vote_nodes.h"
 
+#include "common/signals.h"
+
 namespace lg {
 namespace {
 
@@ -61,8 +63,11 @@ class Poll {
 template <class Index>
 void vote_nodes(const Csc<Index>& graph, int64_t begin, int64_t end, Voters& voters) {
   Poll<Index> poll(graph, voters);
+  SignalWatch signals;
   for (int64_t node = begin; node < end; ++node) {
-    if (voters.open[node]) poll.decide(node);
+    if (!voters.open[node]) continue;
+    poll.decide(node);
+    signals.after(1 + graph.indptr[node + 1] - graph.indptr[node]);
   }
 }
 

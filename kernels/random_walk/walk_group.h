@@ -9,6 +9,7 @@
 
 #include "common/philox_many.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 #include "random_walk/random_walk.h"
 
 namespace lg {
@@ -37,6 +38,7 @@ class WalkGroup {
       choose(t);
       if (settings_.table) resolve();
       advance(t, visit);
+      signals_.after(num_walks_);
     }
   }
 
@@ -168,6 +170,7 @@ class WalkGroup {
   NodeDraws draws_[kMaxWalks];
   uint32_t first_block_[kMaxWalks];
   int64_t begin_[kMaxWalks];  // of the list that a slot is of
+  SignalWatch signals_;
 };
 
 }  // namespace lg

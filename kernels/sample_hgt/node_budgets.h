@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/signals.h"
 #include "sample_hgt/exponential.h"
 #include "sample_hgt/sample_hgt.h"
 #include "sample_labor/draw_sources.h"
@@ -73,6 +74,7 @@ class NodeBudgets {
       }
       group.finish();
       give_group(num_edges);
+      signals_.after(num_edges);
     }
   }
 
@@ -183,6 +185,7 @@ class NodeBudgets {
   const HgtRequest<Index, Offset>& request_;
   const StreamKey key_;
   NodeBudgetsScratch& scratch_;
+  SignalWatch signals_;
   Candidates<std::remove_reference_t<decltype(std::declval<Batch>().table())>> candidates_;
 };
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "common/scan_neighbors.h"
+#include "common/signals.h"
 #include "sample_labor/draw_sources.h"
 #include "sample_labor/sample_labor.h"
 #include "sample_labor/sum_above.h"
@@ -118,6 +119,7 @@ class Importance {
     const auto prefetch = [&](int64_t source) { numbering.table.prefetch(source); };
     const auto visit = [&](const NeighborRun& run) {
       const int64_t size = run.end - run.begin;
+      signals_.after(size);
       check_num_sources(list.count + size);
       list.ids = reserve(memory_.nodes, list.count + size + 1);
       int32_t* edge_source = reserve(memory_.edge_source, num_edges + size) + num_edges;
@@ -144,6 +146,7 @@ class Importance {
     for (int64_t dst = 0; dst < num_dst_; ++dst) {
       const int32_t* source = sources_of(dst);
       const double scale = memory_.scale[dst];
+      signals_.after(degree(dst));
       for (int64_t j = 0; j < degree(dst); ++j) {
         __builtin_prefetch(&largest[source[j + kAhead]], 1);
         largest[source[j]] = std::max(largest[source[j]], scale);
@@ -156,6 +159,7 @@ class Importance {
   // certain, by Newton's method. The sum is convex in 1 / c: from the second step on c only grows.
   double scale_of(int64_t dst) {
     const int64_t count = degree(dst);
+    signals_.after(2 * count);
     const int32_t* source = sources_of(dst);
     double* inverse = reserve(memory_.gathered, count);
     for (int64_t j = 0; j < count; ++j) {
@@ -190,6 +194,7 @@ class Importance {
   const LaborRequest<Index>& request_;
   Memory& memory_;
   int64_t num_dst_ = 0, num_sources_ = 0, fanout_ = 0;
+  SignalWatch signals_;
 };
 
 }  // namespace lg

@@ -32,6 +32,8 @@ class ImportantPicker {
   }
 
   int chunk_size() const { return kMinChunk; }
+  int64_t most_draws() const { return 0; }
+  int64_t num_draws(int64_t) const { return 0; }
 
   void begin(const int64_t*, const Chunk&) const {}  // importance has read the lists
 

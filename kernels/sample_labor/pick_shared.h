@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/prefetch.h"
+#include "common/signals.h"
 #include "sample_labor/draw_sources.h"
 #include "sample_labor/sample_labor.h"
 #include "sample_neighbors/sample_neighbors.h"
@@ -38,6 +39,8 @@ class SharedPicker {
   }
 
   int chunk_size() const { return kMinChunk; }
+  int64_t most_draws() const { return 0; }
+  int64_t num_draws(int64_t) const { return 0; }
 
   LG_PREFETCHES void begin(const int64_t* nodes, const Chunk& chunk) {
     for (int i = 0; i < chunk.size; ++i) {
@@ -150,12 +153,13 @@ class SharedPicker {
   }
 
   template <class Visit>
-  void for_each_block(int64_t start, int64_t degree, const Visit& visit) const {
+  void for_each_block(int64_t start, int64_t degree, const Visit& visit) {
     uint64_t words[kMaxSourceBlock];
     for (int64_t done = 0; done < degree; done += kMaxSourceBlock) {
       const int64_t size = std::min(kMaxSourceBlock, degree - done);
       draw_sources_of(graph_, key_, graph_.indices + start + done, size, words);
       visit(start + done, size, words);
+      signals_.after(size);
     }
   }
 
@@ -166,6 +170,7 @@ class SharedPicker {
   const int64_t* fanouts_ = nullptr;  // of the hop, by type
   SourceKey key_;                     // of the list
   int64_t fanout_ = 0;                // likewise
+  SignalWatch signals_;
 };
 
 }  // namespace lg

@@ -14,6 +14,7 @@
 
 #include "common/draw.h"
 #include "common/node_table.h"
+#include "common/signals.h"
 #include "common/workspace.h"
 #include "sample_layers/budget.h"
 
@@ -30,7 +31,9 @@ inline void draw_edges(int64_t num_edges, int64_t count, bool replace, const Nod
                        DrawnEdges& drawn) {
   NodeList list{reserve(drawn.numbers, count + 1), 0};
   drawn.table.clear(list);  // of what the call before drew
+  SignalWatch signals;
   for (int64_t j = 0; j < count; ++j) {
+    signals.after(1);
     const int64_t last = replace ? num_edges - 1 : num_edges - count + j;
     const int64_t number = int64_t(draw_below64(draws, uint32_t(j), uint64_t(last) + 1));
     if (replace) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/draw.h"
+#include "common/signals.h"
 #include "importance_tree/tree.h"
 #include "sample_layers/draw_factor.h"
 
@@ -16,7 +17,9 @@ template <class Tree, class Drawn>
 void draw_items(Tree& tree, int64_t count, bool replace, const NodeDraws& draws,
                 const Drawn& drawn) {
   uint64_t left = total(tree);
+  SignalWatch signals;
   for (int64_t j = 0; j < count; ++j) {
+    signals.after(8);  // the tree's levels
     const int64_t item = item_at(tree, draw_below64(draws, uint32_t(j), left));
     if (item >= tree.size()) {
       fail<SamplerConfigError>("importance_tree: draw ", j, " of ", count,

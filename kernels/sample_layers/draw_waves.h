@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/draw.h"
+#include "common/signals.h"
 #include "importance_tree/tree.h"
 #include "sample_layers/draw_factor.h"
 
@@ -40,6 +41,7 @@ template <class Tree, class IsNew, class Drawn>
 void draw_waves(Tree& tree, int64_t count, const NodeDraws& draws, const IsNew& is_new,
                 const Drawn& drawn) {
   uint64_t left = total(tree);
+  SignalWatch signals;
   int64_t num_drawn = 0;
   std::vector<std::pair<int64_t, uint64_t>> taken;
   for (uint32_t wave = 0; num_drawn < count; ++wave) {
@@ -48,6 +50,7 @@ void draw_waves(Tree& tree, int64_t count, const NodeDraws& draws, const IsNew& 
     const int64_t num_places = places_of_wave(count - num_drawn);
     taken.clear();
     for (int64_t j = 0; j < num_places && num_drawn < count; ++j) {
+      signals.after(8);  // the tree's levels
       const int64_t item = item_at(tree, draw_below64(of_wave, uint32_t(j), length));
       if (!is_new(item)) continue;
       const uint64_t importance = importance_of(tree, item);

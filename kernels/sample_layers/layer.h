@@ -7,6 +7,7 @@
 
 #include "common/batch.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 
 namespace lg {
 
@@ -42,9 +43,11 @@ class Layer {
     Cursor cursor{0, 0};
     int64_t blocks[2][kBlock];
     int size = fill(cursor, blocks[0], see);
+    SignalWatch signals;
     for (int current = 0; size > 0; current = 1 - current) {
       const int next = fill(cursor, blocks[1 - current], see);
       use(blocks[current], size);
+      signals.after(size);
       size = next;
     }
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/signals.h"
 #include "importance_tree/tree.h"
 #include "sample_layers/draw_edges.h"
 #include "sample_layers/draw_items.h"
@@ -58,10 +59,12 @@ class TakeEdges {
     const EdgeWeights& weights = request_.weights;
     if (!weights) return false;
     uint64_t least = ~uint64_t(0), greatest = 0;
+    SignalWatch signals;
     const auto for_each = [&](const auto& use) {
       for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
         const auto [start, degree] = layer[dst];
         for (int64_t i = 0; i < degree; ++i) use(weights.bits(start + i));
+        signals.after(degree);
       }
     };
     for_each([&](uint64_t bits) {
@@ -143,6 +146,7 @@ class TakeEdges {
     const int64_t* positions = scratch_.positions.data();
     const int64_t* sources = scratch_.sources.data();
     int64_t i = 0;
+    SignalWatch signals;
     for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
       const auto [start, degree] = layer[dst];
       const auto is_here = [&] { return i < count && in_range(positions[i] - start, degree); };
@@ -151,6 +155,7 @@ class TakeEdges {
         continue;
       }
       const ListWeights list(weights, start, degree);
+      signals.after(degree);
       while (is_here()) {
         const int64_t position = positions[i], source = sources[i];
         double sum = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/signals.h"
 #include "importance_tree/importance.h"
 #include "importance_tree/tree.h"
 #include "sample_layers/candidates.h"
@@ -116,8 +117,10 @@ class TakeNodes {
     if (layer.num_edges() == 0) return;
     const ImportanceUnits units(layer.num_destinations());
     const int32_t* source = scratch_.sources.data();
+    SignalWatch signals;
     for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
       const int64_t degree = layer[dst].degree;
+      signals.after(degree);
       if (degree == 0) continue;
       if (request_.weights) {
         const ListWeights list(request_.weights, layer[dst].start, degree);
@@ -170,8 +173,10 @@ class TakeNodes {
     }
     const int32_t* source = scratch_.sources.data();
     int64_t num_found = 0;
+    SignalWatch signals;
     for (int64_t dst = 0; dst < layer.num_destinations(); ++dst) {
       const auto [start, degree] = layer[dst];
+      signals.after(degree);
       const ListWeights list(request_.weights, start, degree);
       for (int64_t i = 0; i < degree; ++i) {
         const int32_t candidate = *source++;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/batch.h"
+#include "common/signals.h"
 
 namespace lg {
 
@@ -68,7 +69,7 @@ class EdgeStream {
     fetch(fetched_ + first);
     read(fetched_ - kReadBehind);
     insert(fetched_ - kInsertBehind);
-    flow(count - first);
+    signals_.in_pieces(0, count - first, [&](int64_t begin, int64_t end) { flow(end - begin); });
   }
 
   void fetch(int64_t end) {
@@ -131,6 +132,7 @@ class EdgeStream {
   std::vector<int64_t>& values_;
   int64_t inserted_ = 0, read_ = 0, fetched_ = 0, picked_ = 0;  // where the stages are, in values_
   int64_t num_inserted_ = 0;                                    // where they are in edges.indices
+  SignalWatch signals_;
 };
 
 }  // namespace lg

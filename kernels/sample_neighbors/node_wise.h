@@ -10,14 +10,21 @@
 
 #include "common/batch.h"
 #include "common/prefetch.h"
+#include "common/signals.h"
 #include "sample_neighbors/edge_stream.h"
 #include "sample_neighbors/fanout.h"
 
 namespace lg {
 
 // Destinations in a chunk. While their positions are chosen memory idles, so that they are few; but as
-// many as vectors have lanes.
+// many as vectors have lanes, unless each draws very many.
 constexpr int kMinChunk = 16, kMaxChunk = 128;
+
+// So many that their draws take milliseconds: signals are looked at between chunks.
+inline int size_for_draws(int64_t fanout) {
+  constexpr int64_t kDraws = int64_t(1) << 20;
+  return int(std::clamp<int64_t>(kDraws / std::max<int64_t>(fanout, 1), 1, kMinChunk));
+}
 
 enum class Expand {
   kAll,  // every node known so far is a destination of the next hop (DGL)
@@ -48,11 +55,14 @@ struct PrefetchDegree {
 // Prefetch: (graph, destination), two chunks before it is picked for.
 // Picker:
 //   void start_hop(uint32_t hop)
-//   int chunk_size()                               of the next chunk, kMinChunk to kMaxChunk
+//   int chunk_size()                               of the next chunk, at most kMaxChunk
 //   void begin(const int64_t* nodes, Chunk&)       nodes: the chunk's destinations
 //   void pick(Batch&, EdgeStream&, const int64_t* nodes, Chunk&)
 //                                  writes positions where the stream has room for them. Calls
 //                                  batch.check_num_edges() before it asks for that room.
+//   int64_t most_draws(), num_draws(int64_t node)
+//                                  with replacement, at the hop, of any destination and of one: 0
+//                                  without, since then neither exceeds the edges that there are
 template <class Batch, class Index, class Picker, class Prefetch = PrefetchDegree>
 class NodeWise {
  public:
@@ -91,6 +101,7 @@ class NodeWise {
  private:
   void run_hop(size_t hop, int64_t first, int64_t end) {
     picker_.start_hop(uint32_t(hop));
+    check_num_draws(hop, first, end);
     reserve(batch_.edges().indptr, end + 1)[first] = int32_t(num_edges_);
     stream_.start(num_edges_);
     int64_t fetched = first;
@@ -111,6 +122,16 @@ class NodeWise {
     stream_.finish();
   }
 
+  void check_num_draws(size_t hop, int64_t first, int64_t end) const {
+    const int64_t most = picker_.most_draws();
+    if (most <= kMaxHopDraws / std::max<int64_t>(end - first, 1)) return;
+    int64_t all = 0;
+    for (int64_t i = first; i < end; ++i) {
+      if (__builtin_add_overflow(all, picker_.num_draws(batch_.nodes()[i]), &all)) all = INT64_MAX;
+    }
+    if (all > kMaxHopDraws) fail_beyond_draws(hop, end - first, all, "neighbours with replacement");
+  }
+
   // A function of its own has the registers that its loops need.
   __attribute__((noinline)) void pick(Chunk& chunk) {
     const int64_t first_edge = chunk.first_edge = num_edges_;
@@ -123,6 +144,7 @@ class NodeWise {
       int64_t* id = reserve(edges.ids, num_edges_) + first_edge;
       for (int64_t i = 0; i < chunk.num_edges; ++i) id[i] = batch_.ids().position(value[i]);
     }
+    signals_.after(chunk.size + chunk.num_edges);
     stream_.append(chunk.num_edges);
   }
 
@@ -134,6 +156,7 @@ class NodeWise {
   EdgeStream<Batch, Index> stream_;
   Chunk chunks_[2];
   int64_t num_edges_ = 0;  // picked
+  SignalWatch signals_;
 };
 
 }  // namespace lg

@@ -18,7 +18,15 @@ class UniformPicker {
 
   void start_hop(uint32_t hop) {
     hop_ = hop;
-    chunk_size_ = kMinChunk;
+    least_size_ = size_for_draws(request_.fanouts[hop]);
+    chunk_size_ = least_size_;
+  }
+
+  int64_t most_draws() const {
+    return request_.replace ? std::max<int64_t>(request_.fanouts[hop_], 0) : 0;
+  }
+  int64_t num_draws(int64_t node) const {
+    return request_.graph.indptr[node] < request_.graph.indptr[node + 1] ? most_draws() : 0;
   }
 
   int chunk_size() const { return chunk_size_; }
@@ -44,9 +52,9 @@ class UniformPicker {
     uniform_.choose(group_, stream.reserve(chunk.num_edges + kVectorSlack));
     // Vectors are for kMinChunk that draw: where few do, the next chunk has more destinations.
     const int num_idle = chunk.size - group_.num_drawn;
-    chunk_size_ = num_idle >= chunk.size * 3 / 4 ? 4 * kMinChunk
-                  : num_idle >= chunk.size / 2   ? 2 * kMinChunk
-                                                 : kMinChunk;
+    chunk_size_ = num_idle >= chunk.size * 3 / 4 ? 4 * least_size_
+                  : num_idle >= chunk.size / 2   ? 2 * least_size_
+                                                 : least_size_;
   }
 
  private:
@@ -54,7 +62,7 @@ class UniformPicker {
   UniformPositions& uniform_;
   const BatchDraws<Index> draws_;
   uint32_t hop_ = 0;
-  int chunk_size_ = kMinChunk;
+  int least_size_ = kMinChunk, chunk_size_ = kMinChunk;
   int64_t start_[2][kMaxChunk], end_[2][kMaxChunk];  // of the lists of the two chunks under way
   UniformChunk group_;
 };

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/signals.h"
 #include "sample_typed/exclusion.h"
 #include "sample_typed/run_positions.h"
 #include "sample_typed/sample_typed.h"
@@ -62,6 +63,20 @@ class TypedPicker {
 
   int chunk_size() const { return chunk_size_; }
 
+  int64_t most_draws() const {
+    int64_t all = 0;
+    for (int64_t type = 0; type < request_.num_types; ++type) all += num_drawn(type);
+    return all;
+  }
+  // Times may leave less.
+  int64_t num_draws(int64_t value) const {
+    int64_t all = 0;
+    runs_.visit(ids_.node(value), [&](int32_t type, int64_t, uint32_t degree) {
+      all += degree > 0 ? num_drawn(type) : 0;
+    });
+    return all;
+  }
+
   void begin(const int64_t* nodes, Chunk& chunk) {
     Part& part = scratch_.parts[chunk.parity];
     int64_t most = 1;  // one beyond the last is written
@@ -90,6 +105,7 @@ class TypedPicker {
       r += group_runs(first, part.num_runs - r, batch.num_seeds(), chunk);
       batch.check_num_edges(chunk.first_edge + chunk.num_edges);
       const int64_t before = chunk.num_edges - num_grouped_;
+      signals_.after(num_grouped_);
       int64_t* position = stream.reserve(chunk.num_edges + kVectorSlack) + before;
       scratch_.positions.choose(group_, position);
       change(nodes, first, position);
@@ -105,6 +121,10 @@ class TypedPicker {
  private:
   using Run = TypedScratch::Run;
   using Part = TypedScratch::Part;
+
+  int64_t num_drawn(int64_t type) const {
+    return request_.replace ? std::max<int64_t>(fanouts_[type], 0) : 0;
+  }
 
   bool is_timed(int32_t type) const { return request_.times.timed && request_.times.timed[type]; }
 
@@ -155,6 +175,8 @@ class TypedPicker {
     }
   }
 
+  static constexpr int64_t kManyEdges = int64_t(1) << 20;  // signals are looked at between groups
+
   // Collects runs of a chunk until there are as many as are drawn from at once, and returns how many.
   int64_t group_runs(const Run* runs, int64_t num_runs, int64_t num_seeds, Chunk& chunk) {
     scratch_.skips.clear();
@@ -162,7 +184,7 @@ class TypedPicker {
     const bool excludes = !scratch_.exclusion.empty(), newest = request_.newest;
     const bool is_untyped = request_.is_untyped;
     int64_t num_edges = 0, r = 0;
-    for (; r < num_runs && !group.is_full(); ++r) {
+    for (; r < num_runs && !group.is_full() && num_edges < kManyEdges; ++r) {
       const Run& run = runs[r];
       const int64_t fanout = fanouts_[run.type];
       int64_t start = run.start, degree = run.degree;
@@ -274,6 +296,7 @@ class TypedPicker {
   NodeDraws draws_[kMaxChunk];  // of the destinations, but for the hop
   RunChunk group_;
   int64_t num_grouped_ = 0;  // edges
+  SignalWatch signals_;
 };
 
 }  // namespace lg

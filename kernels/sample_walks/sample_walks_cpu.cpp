@@ -52,6 +52,7 @@ class WalkWise {
   };
 
   void run_hop(uint32_t hop, int64_t first, int64_t end) {
+    check_num_steps(hop - request_.batch.hop, end - first);
     reserve(batch_.edges().indptr, end + 1)[first] = int32_t(num_edges_);
     for (int64_t begin = first; begin < end; begin += chunk_size_) {
       const int64_t size = std::min(chunk_size_, end - begin);
@@ -60,6 +61,12 @@ class WalkWise {
       choose(begin, size);
     }
     relabel();
+  }
+
+  void check_num_steps(size_t hop, int64_t num_dst) const {
+    const int64_t each = request_.walks.num_walks * request_.walks.length;
+    if (each <= kMaxHopDraws / std::max<int64_t>(num_dst, 1)) return;
+    fail_beyond_draws(hop, num_dst, num_dst * each, "steps of walks");
   }
 
   // The visits of each destination of a chunk.

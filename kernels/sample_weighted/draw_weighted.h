@@ -81,8 +81,10 @@ LG_HD uint32_t draw_with_replacement(const WeightedNode& node, uint32_t fanout, 
 // The second part of draw_without_replacement(): picks from pick[count] on, by what is left.
 //   tmp  shares[degree]
 //   ret  fanout, or the number of neighbours whose weight is not zero, if that is less
+// Calls spent(work) now and then, which may throw.
+template <class Spent>
 LG_HD uint32_t draw_from_shares(const WeightedNode& node, uint32_t fanout, uint64_t* shares,
-                                uint32_t* pick, uint32_t count) {
+                                uint32_t* pick, uint32_t count, const Spent& spent) {
   for (uint32_t i = 0; i < node.degree; ++i) shares[i] = 0;
   for (uint32_t i = 0; i < node.degree; ++i) {
     shares[i] += threshold_of(node.entries[i]);
@@ -99,6 +101,7 @@ LG_HD uint32_t draw_from_shares(const WeightedNode& node, uint32_t fanout, uint6
     uint64_t at = draw_below64(node.draws, first_draw + count, left);
     uint32_t position = 0;
     while (at >= shares[position]) at -= shares[position++];
+    spent(position);
     pick[count] = position;
     remove(position);
   }
@@ -113,10 +116,10 @@ LG_HD uint32_t draw_from_shares(const WeightedNode& node, uint32_t fanout, uint6
 //   out  pick             distinct positions in [0, degree), in the order of the draws; room for
 //                         fanout and for num_ready + 1 of them
 //   ret                   fanout, or the number of neighbours whose weight is not zero
-template <class Distinct, class GetShares>
+template <class Distinct, class GetShares, class Spent>
 LG_HD uint32_t draw_without_replacement(const WeightedNode& node, uint32_t fanout,
                                         Distinct& distinct, const GetShares& get_shares,
-                                        uint32_t* first, uint32_t* pick) {
+                                        uint32_t* first, uint32_t* pick, const Spent& spent) {
   for (uint32_t n = 0; n < node.num_ready; ++n) first[n] = node.neighbor(node.ready[n]);
   if (first[0] == kNobody) return 0;
   uint32_t count = distinct.keep(first, node.num_ready, pick);
@@ -128,7 +131,7 @@ LG_HD uint32_t draw_without_replacement(const WeightedNode& node, uint32_t fanou
     });
   }
   if (count >= fanout) return fanout;
-  return draw_from_shares(node, fanout, get_shares(node.degree), pick, count);
+  return draw_from_shares(node, fanout, get_shares(node.degree), pick, count, spent);
 }
 
 }  // namespace lg

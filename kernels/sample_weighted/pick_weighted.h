@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/signals.h"
 #include "sample_neighbors/draw_words.h"
 #include "sample_neighbors/uniform_positions.h"
 #include "sample_typed/pick_typed.h"
@@ -28,12 +29,24 @@ class WeightedPicker {
     hop_ = hop;
     fanouts_ = request_.fanouts.data() + hop * request_.num_types;
     uint32_t* ready = reserve(scratch_.ready, request_.num_types);
+    most_fanout_ = most_draws_ = 0;
     for (int64_t type = 0; type < request_.num_types; ++type) {
       ready[type] = num_ready(fanouts_[type]);
+      most_fanout_ = std::max(most_fanout_, fanouts_[type]);
+      most_draws_ += std::max<int64_t>(fanouts_[type], 0);
     }
   }
 
-  int chunk_size() const { return kMinChunk; }
+  int chunk_size() const { return size_for_draws(most_fanout_); }
+
+  int64_t most_draws() const { return request_.replace ? most_draws_ : 0; }
+  int64_t num_draws(int64_t value) const {
+    int64_t all = 0;
+    request_.runs.visit(ids_.node(value), [&](int32_t type, int64_t, uint32_t degree) {
+      all += request_.replace && degree > 0 ? std::max<int64_t>(fanouts_[type], 0) : 0;
+    });
+    return all;
+  }
 
   // Makes the first trials, and prefetches the slots that they, or all neighbours, are in.
   void begin(const int64_t* nodes, const Chunk& chunk) {
@@ -57,6 +70,7 @@ class WeightedPicker {
     std::fill_n(chunk.count, chunk.size, 0);
     for (int64_t l = 0; l < ahead.num_lists; ++l) {
       const List& list = ahead.lists[size_t(l)];
+      signals_.after(list.num_ready ? list.fanout : list.degree);
       const int64_t count =
           list.num_ready ? choose(list, *draws++, trials, position) : take_all(list, position);
       trials += list.num_ready;
@@ -196,12 +210,13 @@ class WeightedPicker {
     if (request_.replace) return draw_with_replacement(node, fanout, pick);
     uint32_t* first = reserve(scratch_.first, node.num_ready);
     const auto get_shares = [this](uint32_t degree) { return reserve(scratch_.shares, degree); };
+    const auto spent = [this](int64_t work) { signals_.after(work); };
     if (most <= FewDistinct::kMaxSize) {
       FewDistinct few;
-      return draw_without_replacement(node, fanout, few, get_shares, first, pick);
+      return draw_without_replacement(node, fanout, few, get_shares, first, pick, spent);
     }
     scratch_.many.clear(most);
-    return draw_without_replacement(node, fanout, scratch_.many, get_shares, first, pick);
+    return draw_without_replacement(node, fanout, scratch_.many, get_shares, first, pick, spent);
   }
 
   const WeightedRequest<Index, Runs>& request_;
@@ -209,7 +224,9 @@ class WeightedPicker {
   Scratch& scratch_;
   const StreamKey key_;
   uint32_t hop_ = 0;
-  const int64_t* fanouts_ = nullptr;  // of the hop, by type
+  const int64_t* fanouts_ = nullptr;          // of the hop, by type
+  int64_t most_fanout_ = 0, most_draws_ = 0;  // of a run, of a destination
+  SignalWatch signals_;
 };
 
 }  // namespace lg

@@ -27,6 +27,7 @@ except ImportError as error:
 ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT
 MAX_HOPS: int = kernels.MAX_HOPS
+MAX_HOP_DRAWS: int = kernels.MAX_HOP_DRAWS
 # A draw names its node in 48 bits (kernels/common/draw.h).
 MAX_NODES = 1 << 48  # offsets in bytes stay within int64
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")  # in the order of kernels/common/isa.h

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
 from .checks import INDEX_DTYPES, as_integer, check_array, check_choice, check_kind
-from .dispatch import DrawKey, kernels
+from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
 from .queries import TypedLists
 
 MOST_DRAWS = 1 << 25  # negatives of a row: a name has 2**26 draws, and one may take two
@@ -96,6 +96,11 @@ def draw_negatives(
         src_time = dst_time = None
     _check_rows("src_time", src_time, np.uint32, num_src)
     _check_rows("dst_time", dst_time, np.uint32, num_dst)
+    if len(rows) * num > MAX_HOP_DRAWS:
+        raise SamplerConfigError(
+            f"{num} negatives for each of {len(rows)} edges are {len(rows) * num}, but at most {MAX_HOP_DRAWS} are "
+            "drawn at once. Use a smaller batch, or fewer negatives."
+        )
     out = np.empty((len(rows), num), np.int64)
     kernels.draw_negatives(
         lists.run_ptr,

@@ -7,6 +7,7 @@ Shapes: N graph nodes, E edges, S seeds, W walks a node, T steps a walk, L hops.
 
 from __future__ import annotations
 
+import math
 import numbers
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -148,7 +149,14 @@ def random_walk(
     check_starts(starts)
     if runs is not None:
         runs.check(walks, starts, "starts")
-    traces = np.empty((len(starts) * walks.num_walks, walks.length + 1), np.int64)
+    shape = len(starts) * walks.num_walks, walks.length + 1
+    try:
+        traces = np.empty(shape, np.int64)
+    except (MemoryError, ValueError):  # the latter, where NumPy cannot even count the bytes
+        raise SamplerConfigError(
+            f"{walks.num_walks} walks of {walks.length} steps from each of {len(starts)} starts are {math.prod(shape)} "
+            f"nodes of 8 bytes, more than there is memory for: walk from fewer starts at a time."
+        ) from None
     kernels.random_walk(
         indptr,
         indices,

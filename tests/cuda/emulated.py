@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,9 +22,11 @@ from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.arguments import KernelArguments, check_grid
 from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
+from lightning_gnnload.ops.cuda.host_memory import HostMemory
 from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
 from . import host_build
+from .fakes import FakeRuntime
 from .streams import Streams
 
 UNWRITTEN = 0xA5  # every byte of memory that nobody has written
@@ -84,6 +86,8 @@ class EmulatedDevice:
         self.launched: set[str] = set()
         self.memory_bytes = memory_bytes
         self.streams = Streams()
+        self._runtime = FakeRuntime()
+        self._host_memory = HostMemory(self._runtime, nullcontext)
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
@@ -148,9 +152,12 @@ class EmulatedDevice:
         return tensor.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        writable = (ctypes.c_byte * array.nbytes).from_address(array.ctypes.data)  # torch warns of others
-        tensor = torch.from_numpy(np.frombuffer(writable, dtype=array.dtype).reshape(array.shape))
-        return Mapped(tensor, array.ctypes.data, keeps=array)
+        return self._host_memory.map(array)
+
+    def copy_from_host(self, array: np.ndarray) -> torch.Tensor:
+        """Copies pageable memory, as a user's ``.to(device)`` does, which fails where others have registered a part."""
+        self._runtime.memcpy(array.ctypes.data, array.nbytes)
+        return self.put(array)
 
     def side_stream(self) -> AbstractContextManager[None]:
         return self.streams.side()

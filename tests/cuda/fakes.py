@@ -83,3 +83,10 @@ class FakeRuntime:
 
     def hostUnregister(self, begin):  # noqa: N802
         del self.registered[begin]
+
+    def memcpy(self, host: int, num_bytes: int) -> None:
+        """Refuses a copy to or from memory of the host, as CUDA does, that lies on registered pages in part."""
+        for begin, size in self.registered.items():
+            first, last = max(begin, host), min(begin + size, host + num_bytes)
+            if first < last and last - first < num_bytes:
+                raise RuntimeError("cudaErrorInvalidValue: invalid argument")

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import GnnLoadError
 
 from .emulated import EmulatedDevice
@@ -194,3 +195,17 @@ def test_the_host_orders_streams_when_it_waits(emulated: EmulatedDevice) -> None
         emulated.read(sums)
     scan(emulated, sums, values)
     assert emulated.num_reads == 1
+
+
+def test_a_copy_of_memory_that_is_registered_in_part_is_refused() -> None:
+    """As CUDA refuses it, "invalid argument". What a device maps leaves alone what lies beside it on the heap."""
+    device, heap = EmulatedDevice(), np.arange(4 * 4096, dtype=np.int64)
+    mapped = device.map_host(heap[100:300])
+    assert device.copy_from_host(heap).tolist() == heap.tolist()
+    assert mapped.tensor.tolist() == heap[100:300].tolist()
+    own = private_bytes(2 * 4096)
+    kept = device.map_host(own[:4096])
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        device.copy_from_host(own)
+    del kept
+    device.copy_from_host(own)

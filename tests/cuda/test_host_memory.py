@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.host_memory import HostMemory
 
@@ -26,8 +27,8 @@ def test_mapped_memory_is_registered_while_it_is_used():
     memory = HostMemory(runtime, lambda: nullcontext(waits.append(len(runtime.registered))))
     array = pages(4)
     begin = array.ctypes.data
-    whole = memory.map(array[100:5000].view(np.int32))
-    assert whole.address == begin + 100 == whole.tensor.data_ptr()
+    whole = memory.map(array[: 2 * 4096].view(np.int32))
+    assert whole.address == begin == whole.tensor.data_ptr()
     assert runtime.registered == {begin: 2 * 4096}
     rest = memory.map(array[4096:])  # its first page is there already
     assert runtime.registered == {begin: 2 * 4096, begin + 2 * 4096: 2 * 4096}
@@ -38,6 +39,41 @@ def test_mapped_memory_is_registered_while_it_is_used():
     del rest
     assert not runtime.registered
     assert waits == [2]  # before the first page went
+
+
+@pytest.mark.parametrize(("begin", "end"), [(100, 5000), (100, 2 * 4096), (4096, 4100)])
+def test_memory_beside_a_small_array_can_be_copied(begin: int, end: int) -> None:
+    """As by anybody's .cpu(): the heap lays other memory on the first and the last page of an array."""
+    runtime, heap = FakeRuntime(), pages(4)
+    heap[:] = np.arange(heap.size) % 251
+    array = heap[begin:end]
+    array.flags.writeable = False
+    mapped = HostMemory(runtime, nullcontext).map(array)
+    assert mapped.tensor.tolist() == array.tolist()
+    assert not mapped.tensor.numpy().flags.writeable or mapped.address != array.ctypes.data
+    assert mapped.address == mapped.tensor.data_ptr()
+    for first, last in ((0, begin), (end, heap.size), (0, heap.size)):
+        runtime.memcpy(heap.ctypes.data + first, last - first)
+    [pages_of_its_own] = runtime.registered.items()
+    assert pages_of_its_own == (mapped.address, -(-array.nbytes // 4096) * 4096)
+    del mapped
+    assert not runtime.registered
+
+
+def test_what_has_its_pages_to_itself_is_mapped_in_place(tmp_path, monkeypatch) -> None:
+    runtime = FakeRuntime()
+    memory = HostMemory(runtime, nullcontext)
+    np.save(tmp_path / "x.npy", np.arange(1000))  # behind a header, on the file's pages
+    file = np.load(tmp_path / "x.npy", mmap_mode="r")
+    private = private_bytes(5000)
+    monkeypatch.setattr("lightning_gnnload.ops.cuda.host_memory.HEAP_BYTES", 3 * 4096)
+    large = pages(5)[16 : 16 + 3 * 4096]
+    for array in (file, file.reshape(10, 100), private, large):
+        assert memory.map(array).address == array.ctypes.data
+    for array in (file[600:], private[:3000].view(np.int16)):  # the rest is somebody's
+        mapped = memory.map(array)
+        assert mapped.address != array.ctypes.data
+        assert np.array_equal(mapped.tensor.numpy(), array)
 
 
 def test_large_memory_is_registered_in_chunks(monkeypatch):

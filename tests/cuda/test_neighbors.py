@@ -145,6 +145,17 @@ def test_edges_beyond_int32_are_refused(device: Device, monkeypatch: pytest.Monk
         sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, [5, 5], DrawKey(0, 0, 0))
 
 
+def test_more_draws_than_there_is_time_for_are_refused_as_on_the_cpu(device: Device) -> None:
+    nodes = np.arange(300)
+    ring = np.arange(301), np.roll(nodes, 1)
+    table, key = DeviceWorkspace(device, 300), DrawKey(0, 0, 0)
+    for fanouts, hop in (([1 << 24], "Hop 0 of a batch, of 99"), ([1, 1 << 24], "Hop 1 of a batch, of 100")):
+        with pytest.raises(SamplerConfigError, match=f"{hop} nodes.* neighbours with replacement.* at most {1 << 28}"):
+            sample_neighbors(table, topology_of(device, *ring), nodes[:99], fanouts, key, replace=True)
+        with pytest.raises(SamplerConfigError, match=f"{hop} nodes.* neighbours with replacement.* at most {1 << 28}"):
+            graphs.sample(*ring, nodes[:99], fanouts, key, replace=True)
+
+
 def test_nothing_to_draw(device: Device) -> None:
     graph = skewed_graph(seed=1)
     check(device, graph, [], SEEDS)

@@ -10,6 +10,7 @@ import torch
 
 from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows
@@ -108,7 +109,8 @@ def fill(
     if backing is not None:
         gather_rows(device, backing, device.put(ids), shard, error)
         return
-    piece = device.map_host(np.empty((min(rows_in_piece(store), len(ids)), store.row_bytes), np.uint8))
+    most = min(rows_in_piece(store), len(ids))
+    piece = device.map_host(private_bytes(most * store.row_bytes).reshape(most, store.row_bytes))
     room = piece.tensor.numpy()
     for begin, rows in gather_in_pieces(store, ids, lambda begin, end: room[: end - begin], progress=progress):
         here = Mapped(piece.tensor[: len(rows)], piece.address, piece)

@@ -13,7 +13,7 @@ import torch
 
 from ...errors import SamplerConfigError, SeedError
 from ..checks import check_array, check_choice
-from ..dispatch import DrawKey, check_hops
+from ..dispatch import MAX_HOP_DRAWS, DrawKey, check_hops
 from . import state as codes
 from .device import Device
 from .queries import DeviceQueries
@@ -39,6 +39,7 @@ class Picker(Protocol):
     edge_ids: bool
     edge_weights: bool
     edge_types: bool
+    replaces_neighbors: bool
 
     def most_edges(self, hop: HopBuilder) -> int | None:
         """Returns the largest number of edges that the hop can have; None where only counting tells, for which the
@@ -247,6 +248,10 @@ class DeviceBatch:
             nodes, edges = self.read()
             self.most_nodes = nodes[hop.index]
             hop.most_edges = edges[hop.index]
+            if picker.replaces_neighbors:
+                first_dst, first = (0, 0) if before is None else (nodes[before.index], edges[before.index])
+                num_dst = nodes[hop.index] - first_dst
+                self.check_draws(hop, num_dst, hop.most_edges - first, "neighbours with replacement")
         else:
             hop.most_edges = edges_before + bound
         if self.most_nodes + hop.most_edges > codes.MAX_POSITIONS:
@@ -294,6 +299,14 @@ class DeviceBatch:
         if self.queries is None:
             return DeviceSample(found, tuple(hops))
         return DeviceSample(self.queries.nodes(found), tuple(hops), self.queries.numbers(found))
+
+    def check_draws(self, hop: HopBuilder, num_dst: int, num_draws: int, what: str) -> None:
+        """Raises SamplerConfigError: a hop draws more than there is time and memory for, as on the CPU."""
+        if num_draws > MAX_HOP_DRAWS:
+            raise SamplerConfigError(
+                f"Hop {hop.index} of a batch, of {num_dst} nodes, draws up to {num_draws} {what}, but a hop draws "
+                f"at most {MAX_HOP_DRAWS}. Use a smaller batch, or draw fewer for each node."
+            )
 
     def read(self) -> tuple[list[int], list[int]]:
         """Reads how many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.

@@ -98,7 +98,8 @@ class Device(Protocol):
         """Copies to the host, and waits for the current stream: the one way in which this package does."""
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        """Lets kernels read the array in place, without a copy.
+        """Lets kernels read the array: in place, unless it is small and shares pages with other memory, whose copies
+        would then fail. Who changes it later changes the result's tensor.
 
         Raises:
             DeviceMemoryError: the system lets no more memory be page-locked.

@@ -20,6 +20,9 @@ from .device import Mapped
 CHUNK_BYTES = 64 << 30
 """The most bytes of one registration: new drivers refuse 512 GiB at once."""
 
+HEAP_BYTES = 32 << 20
+"""From here on malloc gives each allocation pages of its own, whatever its threshold has grown to."""
+
 _PORTABLE, _READ_ONLY = 1, 8  # cudaHostRegisterPortable, cudaHostRegisterReadOnly
 
 Pages = tuple[int, int]
@@ -32,7 +35,10 @@ class _Holder:
 class HostMemory:
     """Registers the pages of host arrays with CUDA, so that kernels can read them. Thread-safe.
 
-    Pages are counted, as arrays may share them, and CUDA registers none twice.
+    Pages are counted, as arrays may share them, and CUDA registers none twice. A page that an array shares with other
+    memory is not registered: CUDA then refuses anybody's copy to or from memory that lies on it in part, "invalid
+    argument". So an array below :data:`HEAP_BYTES` that may share its first or last page, as those of the heap do, is
+    copied to pages of its own.
 
     Args:
         runtime: CUDA's, as CuPy binds it, which clears the pending error when it raises.
@@ -62,7 +68,8 @@ class HostMemory:
             return sum(end - begin for begin, end in self._uses)
 
     def map(self, array: np.ndarray) -> Mapped:
-        """Maps an array for kernels to read, for as long as the result lives.
+        """Maps an array for kernels to read, for as long as the result lives: in place, or from a copy. What the
+        result's tensor holds is what kernels read.
 
         Raises:
             DeviceMemoryError: the array has gaps, or the system lets no more memory be page-locked.
@@ -74,14 +81,14 @@ class HostMemory:
             )
         holder = _Holder()
         if array.nbytes and not self._is_coherent:
+            array = _on_own_pages(array)
             used = self._register(array)
             weakref.finalize(holder, self._release, used)
         return Mapped(_tensor(array), array.ctypes.data, (array, holder))
 
     def _register(self, array: np.ndarray) -> list[Pages]:
         """Registers the pages that hold the array, and returns their ranges, each with one use more."""
-        begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
-        end = -(-(array.ctypes.data + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+        begin, end = _pages(array)
         flags = _PORTABLE | (_READ_ONLY if self._reads_only and not array.flags.writeable else 0)
         with self._lock:
             used = sorted(pages for pages in self._uses if pages[0] < end and begin < pages[1])
@@ -116,6 +123,37 @@ class HostMemory:
                     del self._uses[pages]
                     with suppress(RuntimeError):  # a device that failed says so where it is used
                         self._runtime.hostUnregister(pages[0])
+
+
+def _pages(array: np.ndarray) -> Pages:
+    """Returns where the first page of an array that is not empty begins, and where the last one ends."""
+    begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
+    return begin, -(-(array.ctypes.data + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+def _on_own_pages(array: np.ndarray) -> np.ndarray:
+    """Returns the array, or a copy on pages of its own where other memory may lie on those of the array."""
+    begin, end = _pages(array)
+    if array.nbytes >= HEAP_BYTES or end - begin == array.nbytes or _fills_its_mapping(array):
+        return array
+    try:
+        memory = mmap.mmap(-1, array.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise DeviceMemoryError(
+            f"{array.nbytes:,} bytes of host memory, to be page-locked, cannot be allocated: {error}."
+        ) from error
+    own = np.frombuffer(memory, np.uint8, array.nbytes)
+    own[:] = array.reshape(-1).view(np.uint8)
+    own.flags.writeable = array.flags.writeable
+    return own.view(array.dtype).reshape(array.shape)
+
+
+def _fills_its_mapping(array: np.ndarray) -> bool:
+    """Tells whether the array lies on all pages of an ``mmap``: of a file, shared or private. Nothing else is there."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
+    return isinstance(owner, mmap.mmap) and _pages(np.frombuffer(owner, np.uint8)) == _pages(array)
 
 
 def _gaps(begin: int, end: int, used: list[Pages]) -> list[Pages]:

@@ -101,6 +101,7 @@ class _LayerPicker:
     edge_ids: bool
     edge_weights: bool = True
     edge_types: bool = False
+    replaces_neighbors: bool = False  # a node's neighbours are no more than it has
     layer: Layer | None = None
 
     def most_edges(self, hop: HopBuilder) -> int | None:

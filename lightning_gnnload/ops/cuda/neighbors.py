@@ -75,6 +75,7 @@ class FanoutPicker:
 
     def __init__(self, fanouts: list[int], replace: bool, edge_ids: bool) -> None:
         self.fanouts, self.replace, self.edge_ids = fanouts, replace, edge_ids
+        self.replaces_neighbors = replace
 
     def most_edges(self, hop: HopBuilder) -> int | None:
         fanout = self.fanouts[hop.index]

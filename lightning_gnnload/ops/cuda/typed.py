@@ -138,6 +138,7 @@ class _TypedPicker:
     ) -> None:
         self.fanouts, self.lists, self.paths = fanouts, lists, paths
         self.replace, self.newest, self.edge_ids = replace, newest, edge_ids
+        self.replaces_neighbors = replace
         self.edge_types = not lists.is_untyped
 
     def most_edges(self, hop: HopBuilder) -> int | None:

@@ -13,7 +13,7 @@ import torch
 
 from ...errors import SeedError
 from ..checks import as_flag, check_kind
-from ..dispatch import DrawKey
+from ..dispatch import MAX_HOP_DRAWS, DrawKey
 from ..walks import Walks, check_starts, check_walk_hops
 from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch
 from .device import Device
@@ -169,7 +169,7 @@ class _Visited(NamedTuple):
 
 
 class _VisitPicker:
-    edge_ids = edge_types = False
+    edge_ids = edge_types = replaces_neighbors = False
     edge_weights = True
 
     def __init__(self, walks: Walks, most: int, include_self: bool, normalize: bool) -> None:
@@ -181,8 +181,10 @@ class _VisitPicker:
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
-        if hop.most_dst * self.most > MAX_BOUND_EDGES:
+        steps = self.walks.num_walks * self.walks.length
+        if hop.most_dst * self.most > MAX_BOUND_EDGES or hop.most_dst * steps > MAX_HOP_DRAWS:
             batch.narrow(hop)
+        batch.check_draws(hop, hop.most_dst, hop.most_dst * steps, "steps of walks")
         visited = self._visited = _Visited(
             self.most,
             device.empty(batch.most_nodes, torch.int32),

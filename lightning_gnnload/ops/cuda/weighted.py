@@ -93,6 +93,7 @@ class _WeightedPicker:
 
     def __init__(self, fanouts: TypedFanouts, lists: DeviceLists, replace: bool, edge_ids: bool) -> None:
         self.fanouts, self.lists, self.replace, self.edge_ids = fanouts, lists, replace, edge_ids
+        self.replaces_neighbors = replace
         self.edge_types = not lists.is_untyped
         self._runs: HopBuilder | None = None  # of the hop in the making, in the place of destinations
 
