@@ -182,6 +182,10 @@ class QueueProtocolError(GnnLoadError, RuntimeError):
     """A message between ranks is malformed, or comes from a process that has no right to send it."""
 
 
+class ForkError(GnnLoadError, RuntimeError):
+    """A forked process goes on with what threads or connections of its parent work at."""
+
+
 class PeerError(GnnLoadError, RuntimeError):
     """Another rank of this job failed, died or stalled: the base class of the errors that say which.
 

@@ -166,9 +166,11 @@ class TypedPicker {
       const Run& run = runs[r];
       const int64_t fanout = fanouts_[run.type];
       int64_t start = run.start, degree = run.degree;
-      ExcludedPart left_out{nullptr, nullptr};
-      if (excludes && chunk.begin + run.dst < num_seeds) {
-        left_out = scratch_.exclusion.edges().within(start, start + degree);
+      ExcludedPart left_out{};
+      // Along paths a seed's node is found again, as another one.
+      if (excludes && (queries_.along_path || chunk.begin + run.dst < num_seeds)) {
+        const int64_t query = ids_.query(start), moved = ids_.above(query - outer(query));
+        left_out = scratch_.exclusion.edges().within(start, start + degree, moved);
         degree -= left_out.size();
       }
       if (newest && is_timed(run.type) && fanout != kAllNeighbors && degree > fanout) {

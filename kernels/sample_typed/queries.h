@@ -23,7 +23,7 @@ struct Queries {
   const uint32_t* until = nullptr;       // beyond the last one
   bool along_path = false;               // a node asks for what came before the edge that found it
   uint32_t path_end = 0;                 // or, where this is 1, at its time
-  const int64_t* excluded = nullptr;     // positions of edges into seeds
+  const int64_t* excluded = nullptr;     // positions of edges into seeds, or along paths of any
   const int32_t* excluded_of = nullptr;  // and the query that does not count them
   int64_t num_excluded = 0;
 };

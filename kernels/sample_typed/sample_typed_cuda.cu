@@ -23,7 +23,7 @@ struct Asked {
   const uint32_t* until;  // by query; nullptr: whatever the code
   const int64_t*
       pairs;  // along paths, by number: a query above a bound; nullptr: numbers are queries
-  ExcludedEdges excluded;  // of edges into seeds
+  ExcludedEdges excluded;  // of edges into seeds, or along paths of any
   int64_t num_seeds;
   int32_t shift;
   int32_t by_row;
@@ -34,6 +34,10 @@ struct Asked {
 
   __device__ int64_t query(int64_t number) const {
     return pairs != nullptr ? pairs[number] >> 32 : number;
+  }
+  // How far a node's number lies above the one that its query had, which tells what the query leaves out.
+  __device__ int64_t moved(int64_t value) const {
+    return pairs != nullptr ? (number(value) - query(number(value))) << shift : 0;
   }
   __device__ uint32_t bound(int64_t number) const {
     return pairs != nullptr ? uint32_t(pairs[number]) : until[number];
@@ -104,7 +108,7 @@ class TypedDestination {
 
   __device__ CountedRun run(int64_t slot) const {
     CountedRun run;
-    run.left_out = {asked_.excluded.values, asked_.excluded.values};
+    run.left_out = {asked_.excluded.values, asked_.excluded.values, 0};
     if (slot >= num_slots_) return run;
     run.type = types_[slot];
     run.begin = int64_t(runs_[slot]) - int64_t(runs_[0]);
@@ -113,9 +117,10 @@ class TypedDestination {
     if (run.degree == 0 || fanout == 0) return run;
     const bool is_timed = draws_.timed[run.type] != 0;
     if (is_timed) narrow(run);
-    if (is_seed_ && asked_.excluded.count > 0) {
+    // Along paths a seed's node is found again, as another one.
+    if (asked_.excluded.count > 0 && (is_seed_ || asked_.pairs != nullptr)) {
       const int64_t first = first_value() + run.begin;
-      run.left_out = asked_.excluded.within(first, first + run.degree);
+      run.left_out = asked_.excluded.within(first, first + run.degree, asked_.moved(above_));
       run.degree -= uint32_t(run.left_out.size());
     }
     if (draws_.newest != 0 && is_timed && fanout != kAllNeighbors && run.degree > fanout) {
@@ -196,6 +201,7 @@ __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
     const Index* list = graph.list(node);
     const int64_t number = destination.number();
     const uint32_t step = asked.step(number, key.step);
+    const int64_t moved = asked.moved(batch.nodes[dst]);
     for (int64_t slot = 0; slot < destination.num_slots(); slot += kLanes) {
       const CountedRun mine = destination.run(slot + lanes.lane);
       uint32_t waiting = lanes.vote(mine.num_picked > 0);
@@ -205,11 +211,11 @@ __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
         const uint32_t degree = lanes.get(lanes.mask, mine.degree, lane);
         const int32_t type = lanes.get(lanes.mask, mine.type, lane);
         const int64_t count = lanes.get(lanes.mask, mine.num_picked, lane);
-        ExcludedPart left_out{nullptr, nullptr};
+        ExcludedPart left_out{};
         if (asked.excluded.count > 0) {
           const int64_t* all = asked.excluded.values;
           left_out = {all + lanes.get(lanes.mask, mine.left_out.begin - all, lane),
-                      all + lanes.get(lanes.mask, mine.left_out.end - all, lane)};
+                      all + lanes.get(lanes.mask, mine.left_out.end - all, lane), moved};
         }
         const uint32_t of_type = draws.is_untyped != 0 ? key.hop : typed_hop(key.hop, type);
         const auto put = [&](uint32_t j, uint32_t position) {

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.adapters.columns import as_names
+from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -77,11 +78,11 @@ def left_out(without: Iterable[str], known: Iterable[Any], where: str) -> list[s
     return names
 
 
-def as_features(column: np.ndarray | None) -> np.ndarray | None:
-    """Returns features ``[B, F]``, of single precision; one number each is a column of width 1."""
-    return single(column[:, None] if column is not None and column.ndim == 1 else column)
+def as_features(column: np.ndarray | None, what: str) -> np.ndarray | None:
+    """Returns features ``[B, F]``, of torch's usual precision; one number each is a column of width 1."""
+    return single(column[:, None] if column is not None and column.ndim == 1 else column, what)
 
 
-def single(column: np.ndarray | None) -> np.ndarray | None:
+def single(column: np.ndarray | None, what: str) -> np.ndarray | None:
     """Returns floats in torch's usual precision, as models compute in it; Python's have none of their own to keep."""
-    return column.astype(np.float32) if column is not None and column.dtype == np.float64 else column
+    return None if column is None else as_single(column, what=what)

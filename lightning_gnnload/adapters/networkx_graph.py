@@ -75,11 +75,11 @@ def read_networkx(
     tables = {name: rows for name, rows in nodes.items() if name not in (feature_name, label_name)}
     return GraphData(
         topology,
-        x=as_features(nodes.get(feature_name)),
-        y=single(nodes.get(label_name)),
+        x=as_features(nodes.get(feature_name), f"attribute {feature_name!r} of nodes"),
+        y=single(nodes.get(label_name), f"attribute {label_name!r} of nodes"),
         **split_ids(splits, nodes, len(keys)),
         tables=tables,
-        edge_x=as_features(edge_x),
+        edge_x=as_features(edge_x, f"attribute {edge_feature_name!r} of edges"),
         edge_tables=columns,
         user_ids=_user_ids(keys),
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
@@ -13,7 +13,7 @@ import numpy as np
 from lightning_gnnload.cache.budget import Allowance, Table
 from lightning_gnnload.cache.opening import HostPlace, Place, print_line
 from lightning_gnnload.cache.peers import Membership
-from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
+from lightning_gnnload.cache.policy import CachePolicy, Chosen, SubsetPolicy
 from lightning_gnnload.cache.rules import RULES, Rule, policy_named, rule_of
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import CacheLevels
@@ -134,42 +134,25 @@ class FeatureCache:
             CacheShareError: peers that are late, fail, or have another table.
             CudaUnavailableError: ``device="cuda"``, while this is the cache in the machine's memory.
         """
-        if self.device == "cuda":
-            raise CudaUnavailableError(
-                "FeatureCache(device='cuda') has to lie on a device, but these features are gathered on the CPU. Train "
-                "on a CUDA device with GraphDataModule(sampling_device='cuda'), which says what is missing; or give "
-                "device='auto', which takes the machine's memory where there is no device."
-            )
-        # Of quantised features the bytes are cached: in the same room, several times the rows.
-        table = store.codes if isinstance(store, QuantizedFeatureStore) else store
-        # The group ends with the opening; a renewed cache has detached its channels by then.
-        with membership.connect() if membership is not None and membership.count > 1 else nullcontext() as peers:
-            place = HostPlace(table, peers, sharer_of, left)
-            opened = self.open_in(place, workload, epoch=epoch, progress=progress, tier=tier)
+        table = _cached_bytes(store)
+        [opened] = _opened({tier: self}, table, workload, [membership], sharer_of, epoch, progress, left)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
-    def open_in(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
-        """Opens the cache in a place's memory: see :meth:`open`."""
+    def choose(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool) -> Chosen:
+        """Chooses the rows that the cache is to hold in a place's memory, without filling it."""
         if place.peers is not None:
             place.peers.agree(self.facts(place.store, epoch))
-        rule = rule_of(self.policy)
         policy = None if self.evicts else policy_named(self.policy, window=self.window, progress=progress)
-        num_rows, together, allowed = self._agreed_rows(place, rule, policy)
-        hot, said = None, ""
-        if num_rows and policy is not None:
+        chosen, allowed = self._agreed_room(place, rule_of(self.policy), policy)
+        said = ""
+        if chosen.num_rows and policy is not None:
             if policy.is_own:
                 # Only now: the number of rows was still for all ranks to agree on.
                 place.part()
-            hot, said = place.hot_rows(policy, workload, num_rows, epoch, spare=self.is_unlimited and place.is_thrifty)
+            chosen, said = place.hot_rows(chosen, workload, epoch, spare=self.is_unlimited and place.is_thrifty)
         if progress and allowed:
             print_line(f"Feature cache{place.where} by {self.policy!r}: {allowed}{said}")
-        if not num_rows:
-            return place.without()
-        if policy is None:
-            assert rule is not None, "what evicts has a name"
-            return place.evicting(rule, workload, num_rows, tier, together=together)
-        assert hot is not None, "a policy ranks"
-        return place.ranked(hot, policy, workload, together=together, epoch=epoch, progress=progress, tier=tier)
+        return chosen
 
     @property
     def is_unlimited(self) -> bool:
@@ -182,12 +165,12 @@ class FeatureCache:
         rule = rule_of(self.policy)
         return rule is not None and rule.admit is not None
 
-    def _agreed_rows(self, place: Place[T], rule: Rule | None, policy: CachePolicy | None) -> tuple[int, bool, str]:
-        """Returns how many rows to cache, whether each is there once on the machine, not once a rank; and, for peer 0,
-        why, in words. Peer 0 decides, as ranks that look at different moments see different amounts of free memory."""
+    def _agreed_room(self, place: Place[T], rule: Rule | None, policy: CachePolicy | None) -> tuple[Chosen, str]:
+        """Returns how many rows to cache, none of them chosen yet; and, for peer 0, why so many, in words. Peer 0
+        decides, as ranks that look at different moments see different amounts of free memory."""
         # Every rank asks for the room, as ranks on devices tell each other theirs; only peer 0 goes on to decide.
         store, peers, room = place.store, place.peers, place.room()
-        found, said = None, ""
+        found, num_bytes, said = None, 0, ""
         if place.leads:
             count = 1 if peers is None else peers.membership.count
             table = Table(store.shape[0], store.row_bytes, place.slot_bytes(rule, policy), copies=count)
@@ -199,11 +182,11 @@ class FeatureCache:
             allowed, together = place.budget(table, self.ratio, self.capacity_bytes, share, room)
             how = "partitioned over" if together else "replicated in"
             said = f"{allowed}; {how} {count} ranks" if count > 1 else str(allowed)
-            found = np.array([allowed.num_rows, together])
+            found, num_bytes = np.array([allowed.num_rows, together]), allowed.num_bytes
         if peers is not None:
             found = peers.broadcast(found)
         assert found is not None
-        return int(found[0]), bool(found[1]), said
+        return Chosen(policy, int(found[0]), num_bytes, bool(found[1]), nearer=place.nearer), said
 
     @property
     def no_device_reason(self) -> str | None:
@@ -241,32 +224,66 @@ def open_all(
 ) -> FeatureStore:
     """Opens several caches in front of each other, as one store; closing it closes them and leaves ``store`` open.
 
+    A row that a cache holds for the whole run lies in none behind it; so does one that the same policy renews for the
+    same window. Together they hold as many rows as each has room for.
+
     Args:
         levels: nearest first. Reads from them are counted as ``"cache"``, ``"cache 2"`` and so on.
         store: see :meth:`FeatureCache.open`, which raises what this does; likewise all others.
+
+    Source: DSP (PPoPP'23), section 3.2, which replicates hot features and partitions the others.
     """
+    numbers = range(1, len(levels) + 1)
+    by_tier = {"cache" if number == 1 else f"cache {number}": levels[number - 1] for number in numbers}
+    memberships = [membership and replace(membership, name=f"{membership.name}-{number}") for number in numbers]
+    table = _cached_bytes(store)
+    opened = CacheLevels(table, _opened(by_tier, table, workload, memberships, sharer_of, epoch, progress, left))
+    return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
+
+
+def _opened(
+    levels: Mapping[str, FeatureCache],
+    table: FeatureStore,
+    workload: Workload,
+    memberships: Sequence[Membership | None],
+    sharer_of: SharerOf | None,
+    epoch: int,
+    progress: bool,
+    left: Allowance | None,
+) -> list[FeatureStore]:
+    """Opens caches, nearest first, each in front of the next one and the last in front of ``table``."""
+    if any(level.device == "cuda" for level in levels.values()):
+        raise CudaUnavailableError(
+            "FeatureCache(device='cuda') has to lie on a device, but these features are gathered on the CPU. Train on "
+            "a CUDA device with GraphDataModule(sampling_device='cuda'), which says what is missing; or give "
+            "device='auto', which takes the machine's memory where there is no device."
+        )
     caches: list[FeatureStore] = []
-    try:
-        # The farthest first: each is filled through those behind it.
-        for number in range(len(levels), 0, -1):
-            behind = caches[0] if caches else store
-            ours = None if membership is None else replace(membership, name=f"{membership.name}-{number}")
-            tier = "cache" if number == 1 else f"cache {number}"
-            opened = levels[number - 1].open(
-                behind,
-                workload,
-                membership=ours,
-                sharer_of=sharer_of,
-                epoch=epoch,
-                progress=progress,
-                tier=tier,
-                left=left,
-            )
-            caches.insert(0, opened)
-    except BaseException:
-        CacheLevels(store, caches).close()
-        raise
-    return CacheLevels(store, caches)
+    chosen: tuple[Chosen, ...] = ()
+    places: list[HostPlace] = []
+    # Groups end with the opening; a renewed cache has detached its channels by then.
+    with ExitStack() as connected:
+        # The nearest first, as those behind it leave its rows out.
+        for level, ours in zip(levels.values(), memberships, strict=True):
+            peers = connected.enter_context(ours.connect()) if ours is not None and ours.count > 1 else None
+            places.append(HostPlace(table, peers, sharer_of, left, chosen))
+            chosen += (level.choose(places[-1], workload, epoch=epoch, progress=progress),)
+        try:
+            # The farthest first, as a cache is opened in front of another one.
+            for (tier, level), place, rows in reversed(list(zip(levels.items(), places, chosen, strict=True))):
+                place.store = caches[0] if caches else table
+                rule = rule_of(level.policy)
+                caches.insert(0, place.hold(rows, rule, workload, epoch=epoch, progress=progress, tier=tier))
+        except BaseException:
+            CacheLevels(table, caches).close()
+            raise
+    return caches
+
+
+def _cached_bytes(store: FeatureStore) -> FeatureStore:
+    """Returns the store whose rows are cached: of quantised features their bytes, several times the rows in the same
+    room."""
+    return store.codes if isinstance(store, QuantizedFeatureStore) else store
 
 
 def fitting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from abc import ABC, abstractmethod
 from dataclasses import replace
+from functools import reduce
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -14,15 +15,15 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import Allowance, Budget, Table, budget, rows_worth_it
 from lightning_gnnload.cache.dynamic import SharedSlots
 from lightning_gnnload.cache.locks import SharedLock
-from lightning_gnnload.cache.peers import PeerGroup
-from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.peers import PeerGroup, numbers_file, numbers_in
+from lightning_gnnload.cache.policy import CachePolicy, Chosen
 from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
 from lightning_gnnload.cache.rules import Rule
 from lightning_gnnload.cache.static import SharerOf, StaticCache, exchange_files, hold_alone, hold_together
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.memory import in_units
+from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.sample.workload import Workload
@@ -41,6 +42,7 @@ class Place(ABC, Generic[T]):
         store: has all rows.
         peers: the ranks of this machine that open the cache together; None for a rank alone.
         sharer_of: which of them a row is to lie with, where each is there once; None: any.
+        nearer: what the caches in front of it hold, nearest first.
 
     Attributes:
         where: in messages.
@@ -52,8 +54,14 @@ class Place(ABC, Generic[T]):
     is_thrifty = False
     evicts_together = False
 
-    def __init__(self, store: FeatureStore, peers: PeerGroup | None, sharer_of: SharerOf | None = None) -> None:
-        self.store, self.peers, self.sharer_of = store, peers, sharer_of
+    def __init__(
+        self,
+        store: FeatureStore,
+        peers: PeerGroup | None,
+        sharer_of: SharerOf | None = None,
+        nearer: tuple[Chosen, ...] = (),
+    ) -> None:
+        self.store, self.peers, self.sharer_of, self.nearer = store, peers, sharer_of, nearer
 
     @property
     def leads(self) -> bool:
@@ -64,16 +72,13 @@ class Place(ABC, Generic[T]):
         """Parts the ranks, as they share no rows: from here on nobody waits for another."""
         self.peers = None
 
-    def hot_rows(
-        self, policy: CachePolicy, workload: Workload, num_rows: int, epoch: int, *, spare: bool
-    ) -> tuple[np.ndarray, str]:
-        """Returns the rows that ``policy`` ranks highest, hottest first, int64, the same in all ranks of the group; and
-        for the one that leads, what they are expected to give, in words.
+    def hot_rows(self, room: Chosen, workload: Workload, epoch: int, *, spare: bool) -> tuple[Chosen, str]:
+        """Chooses the rows that the policy ranks highest, of those that no nearer cache holds, the same in all ranks of
+        the group; and for the one that leads, tells what they are expected to give, in words.
 
         Args:
-            policy: ranks rows.
+            room: the policy, and the rows that there is memory for.
             workload: the mini-batches to come.
-            num_rows: that there is memory for.
             epoch: that training begins with.
             spare: leave rows out that are not worth their memory.
 
@@ -81,21 +86,52 @@ class Place(ABC, Generic[T]):
             CacheConfigError: a ranking that is none.
             CacheShareError: a peer failed, or has other rows.
         """
-        hot, said = None, ""
+        policy, num_nodes, hot, said = room.policy, self.store.shape[0], None, ""
+        assert policy is not None, "what evicts chooses no rows"
+        if self.peers is not None:
+            room = replace(room, nearer=tuple(map(self._held_by_all, room.nearer)))
         if self.leads:
             hotness = _ranked(policy, workload, epoch)
-            hot = hottest(hotness, self.store.shape[0], num_rows)
+            hot = room.hottest(hotness, num_nodes)
+            if len(hot) < room.num_rows:
+                said = f", of which nearer caches leave {len(hot)}"
             if policy.counts_visits and (visits := float(np.sum(hotness))) > 0:
-                if spare:
-                    hot = hot[: max(rows_worth_it(hotness[hot], visits), 1)]
-                rate = float(hotness[hot].sum()) / visits
-                fewer = "" if len(hot) == num_rows else f", of which {len(hot)} are worth their memory"
-                said = f"{fewer}; expected to give {rate:.0%} of the rows that are read"
+                if spare and len(hot):
+                    nearer = sum(float(hotness[rows].sum()) for rows in room.left_out(hotness, num_nodes))
+                    worth_it = max(rows_worth_it(hotness[hot], visits - nearer), 1)
+                    said += f", of which {worth_it} are worth their memory" if worth_it < len(hot) else ""
+                    hot = hot[:worth_it]
+                said += f"; expected to give {float(hotness[hot].sum()) / visits:.0%} of the rows that are read"
         if self.peers is not None:
             hot = self.peers.broadcast(hot)
             self.peers.agree({"checksum of rows": _checksum(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_THEM)
         assert hot is not None
-        return hot, said
+        return replace(room, num_rows=len(hot), hot=hot), said
+
+    def _held_by_all(self, chosen: Chosen) -> Chosen:
+        """Returns what every rank holds nearer, where each has chosen for itself: others will ask for the rest."""
+        if chosen.policy is None or not chosen.policy.is_own or chosen.policy.window is not None:
+            return chosen
+        assert self.peers is not None, "a rank alone has no others"
+        file = numbers_file(chosen.hot)
+        given = [numbers_in(each.fd) for each in self.peers.all_gather({}, file.fd)]
+        file.close()
+        return replace(chosen, hot=reduce(np.intersect1d, given))
+
+    def hold(
+        self, chosen: Chosen, rule: Rule | None, workload: Workload, *, epoch: int, progress: bool, tier: str
+    ) -> T:
+        """Opens a cache of the rows that were chosen, or of such as ``rule`` admits and evicts.
+
+        Raises:
+            CacheShareError: a peer failed.
+        """
+        if not chosen.num_rows:
+            return self.without()
+        if chosen.policy is None:
+            assert rule is not None, "either a policy ranks, or a rule admits"
+            return self.evicting(rule, workload, chosen.num_rows, tier, together=chosen.together)
+        return self.ranked(chosen, workload, epoch=epoch, progress=progress, tier=tier)
 
     def room(self) -> int | None:
         """Returns the bytes that all ranks' caches may take; None: :meth:`budget` looks. All ranks ask at once."""
@@ -126,18 +162,8 @@ class Place(ABC, Generic[T]):
         """Opens an empty cache, which admits and evicts rows: of all ranks ``together``, or of one rank's own."""
 
     @abstractmethod
-    def ranked(
-        self,
-        hot: np.ndarray,
-        policy: CachePolicy,
-        workload: Workload,
-        *,
-        together: bool,
-        epoch: int,
-        progress: bool,
-        tier: str,
-    ) -> T:
-        """Opens a cache of the rows of ``hot``: ranks hold each row once ``together``, or each rank holds all.
+    def ranked(self, chosen: Chosen, workload: Workload, *, epoch: int, progress: bool, tier: str) -> T:
+        """Opens a cache of ranked rows: ranks hold each row once ``together``, or each rank holds all.
 
         Raises:
             CacheShareError: a peer failed.
@@ -148,7 +174,7 @@ class HostPlace(Place[FeatureStore]):
     """A place in the host's memory: a rank's own, or shared by all ranks of the machine.
 
     Args:
-        store: see :class:`Place`; likewise ``peers`` and ``sharer_of``.
+        store: see :class:`Place`; likewise ``peers``, ``sharer_of`` and ``nearer``.
         left: what training leaves of the memory, if that was measured.
     """
 
@@ -161,9 +187,15 @@ class HostPlace(Place[FeatureStore]):
         peers: PeerGroup | None,
         sharer_of: SharerOf | None = None,
         left: Allowance | None = None,
+        nearer: tuple[Chosen, ...] = (),
     ) -> None:
-        super().__init__(store, peers, sharer_of)
+        super().__init__(store, peers, sharer_of, nearer)
         self.left = left
+
+    def room(self) -> int | None:
+        # Nearer caches are filled after those behind them.
+        taken = sum(each.num_bytes for each in self.nearer)
+        return max(free_bytes() - taken, 0) if taken else None
 
     def part(self) -> None:
         if self.peers is not None:
@@ -209,34 +241,25 @@ class HostPlace(Place[FeatureStore]):
             slots = SharedSlots(file.array, _lock_of(self.peers))
         return rule.admit(self.store, num_rows, workload, tier, slots)
 
-    def ranked(
-        self,
-        hot: np.ndarray,
-        policy: CachePolicy,
-        workload: Workload,
-        *,
-        together: bool,
-        epoch: int,
-        progress: bool,
-        tier: str,
-    ) -> FeatureStore:
-        store, peers = self.store, self.peers
-        if peers is not None and together:
-            renewed = policy.window is not None
-            memory = hold_together(store, hot, peers, self.sharer_of, renewed=renewed, progress=progress)
+    def ranked(self, chosen: Chosen, workload: Workload, *, epoch: int, progress: bool, tier: str) -> FeatureStore:
+        assert chosen.policy is not None, "what evicts is not ranked"
+        store, peers, window = self.store, self.peers, chosen.policy.window
+        if peers is not None and chosen.together:
+            renewed = window is not None
+            memory = hold_together(store, chosen.hot, peers, self.sharer_of, renewed=renewed, progress=progress)
         else:
-            memory = hold_alone(store, hot, progress=progress)
+            memory = hold_alone(store, chosen.hot, progress=progress)
             if peers is not None:
                 peers.agree({})  # if one fails, all do
-        if policy.window is None:
+        if window is None:
             return StaticCache(store, memory.location, memory.shards, tier=tier)
         return RenewedCache(
             store,
             memory,
-            lock=_lock_of(peers) if peers is not None and together else SharedLock.create(),
+            lock=_lock_of(peers) if peers is not None and chosen.together else SharedLock.create(),
             first_epoch=epoch,
-            window=policy.window,
-            ranking=ranking_of(policy, workload, store.shape[0], len(hot)) if self.leads else None,
+            window=window,
+            ranking=ranking_of(chosen, workload, store.shape[0]) if self.leads else None,
             channels=None if peers is None else peers.detach(),
             tier=tier,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -47,13 +49,22 @@ class CachePolicy(ABC):
         return self
 
 
-def hottest(hotness: np.ndarray, num_nodes: int, count: int) -> np.ndarray:
+def hottest(hotness: np.ndarray, num_nodes: int, count: int, left_out: Sequence[np.ndarray] = ()) -> np.ndarray:
     """Returns the ``count`` hottest nodes, hottest first, int64; ties go to the lower id, so that all ranks agree.
+
+    Args:
+        hotness: a number a node.
+        num_nodes: N.
+        count: how many; there are fewer where others do not suffice.
+        left_out: lists of nodes that are not taken, int64.
 
     Raises:
         CacheConfigError: ``hotness`` is not one number a node, or some are negative or not finite.
     """
     hotness = checked_hotness(hotness, num_nodes)
+    if left_out:
+        others = np.delete(np.arange(num_nodes), np.concatenate(left_out))
+        return others[hottest(hotness[others], len(others), count)]
     count = min(max(count, 0), num_nodes)
     if count == 0:
         return np.empty(0, np.int64)
@@ -85,6 +96,44 @@ def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
             f"at least 0 is needed for every node."
         )
     return hotness
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rows that a cache is to hold, which caches behind it leave out: nobody asks them for these.
+
+    Attributes:
+        policy: that ranks rows; None where the cache admits and evicts them.
+        num_rows: that it has room for.
+        num_bytes: that they take, as the rank knows that decides.
+        together: each row is there once on the machine, not once a rank.
+        hot: the rows that it begins with, hottest first, int64.
+        nearer: what the caches in front of it hold.
+    """
+
+    policy: CachePolicy | None
+    num_rows: int
+    num_bytes: int = 0
+    together: bool = False
+    hot: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    nearer: tuple[Chosen, ...] = ()
+
+    def hottest(self, hotness: np.ndarray, num_nodes: int) -> np.ndarray:
+        """Returns the rows that it is to hold for a window of this hotness, as :func:`hottest` does."""
+        return hottest(hotness, num_nodes, self.num_rows, self.left_out(hotness, num_nodes))
+
+    def left_out(self, hotness: np.ndarray, num_nodes: int) -> list[np.ndarray]:
+        """Returns the rows that are always found nearer: those chosen for the whole run, and those that the same
+        ranking renews for the same window. Of others nobody knows how long they stay."""
+        held = []
+        for each in self.nearer:
+            if each.policy is None:
+                continue
+            if each.policy.window is None:
+                held.append(each.hot)
+            elif each.policy == self.policy:
+                held.append(each.hottest(hotness, num_nodes))
+        return held
 
 
 class SubsetPolicy(CachePolicy):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.threads import Threads
 
 
 class Staged:
@@ -63,7 +64,7 @@ class ReadAhead:
 
     def __init__(self, store: FeatureStore) -> None:
         self.store = store
-        self._thread = ThreadPoolExecutor(1, "gnnload-read-ahead")
+        self._thread = Threads(1, "gnnload-read-ahead")
         self._staged: tuple[BatchRequest, Staged] | None = None
 
     def begin(self, request: BatchRequest, ids: np.ndarray) -> None:
@@ -80,6 +81,7 @@ class ReadAhead:
         """Hands out what was begun for this mini-batch; None where nothing was."""
         if self._staged is None or self._staged[0] != request:
             return None
+        self._thread.check()  # a fork would wait for ever
         staged, self._staged = self._staged[1], None
         return staged
 

@@ -14,7 +14,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerChannel, numbers_file, numbers_in
-from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.policy import Chosen
 from lightning_gnnload.cache.static import CacheMemory, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
@@ -231,12 +231,13 @@ def moves(location: np.ndarray, sizes: list[int], hot: np.ndarray) -> tuple[np.n
     return newcomers, shard[chosen] << ops.SLOT_BITS | free[chosen] - begins[shard[chosen]]
 
 
-def ranking_of(policy: CachePolicy, workload: Workload, table_rows: int, num_rows: int) -> Ranking:
+def ranking_of(chosen: Chosen, workload: Workload, table_rows: int) -> Ranking:
     """Makes the ranking of later windows: on one thread and without a bar, as mini-batches are made meanwhile."""
-    quiet = policy.quietly()
+    assert chosen.policy is not None, "what evicts is not renewed"
+    quiet = chosen.policy.quietly()
 
     def rank(epoch: int, stopping: threading.Event) -> np.ndarray:
-        return hottest(quiet.hotness(_StoppableWorkload(workload, stopping), epoch), table_rows, num_rows)
+        return chosen.hottest(quiet.hotness(_StoppableWorkload(workload, stopping), epoch), table_rows)
 
     return rank
 

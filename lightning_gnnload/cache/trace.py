@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from itertools import chain
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.progress import progress as progress_bar
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -41,16 +42,16 @@ def node_lists(
         [[0, 1, 3], [2, 3, 1]]
     """
     num_threads = num_threads or len(os.sched_getaffinity(0))
-    threads = ThreadPoolExecutor(num_threads, "gnnload-ahead")
+    threads = Threads(num_threads, "gnnload-ahead")
     ahead: deque[tuple[BatchRequest, Future[np.ndarray]]] = deque()
     try:
         for request in requests:
             ahead.append((request, threads.submit(workload.nodes_of, request)))
             # One that is sampled and one that waits for each thread: none idles while the caller counts.
             if len(ahead) > 2 * num_threads:
-                yield _taken(ahead)
+                yield _taken(ahead, threads)
         while ahead:
-            yield _taken(ahead)
+            yield _taken(ahead, threads)
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -106,9 +107,9 @@ def similarity(before: np.ndarray, after: np.ndarray, share: float = 0.1) -> flo
     return float(np.minimum(before[both], after[both]).sum() / visits) if visits else 1.0
 
 
-def _taken(ahead: deque[tuple[BatchRequest, Future[np.ndarray]]]) -> tuple[BatchRequest, np.ndarray]:
+def _taken(ahead: deque[tuple[BatchRequest, Future[np.ndarray]]], threads: Threads) -> tuple[BatchRequest, np.ndarray]:
     request, nodes = ahead.popleft()
-    return request, nodes.result()
+    return request, threads.result(nodes)
 
 
 _CLASSES_AN_OCTAVE = 4  # coarse enough that a class has many nodes, fine enough that their degrees are alike

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError
 
 
 def as_array(values: Any, *, what: str) -> np.ndarray:
@@ -52,6 +52,28 @@ def _check_tensor(values: torch.Tensor, what: str) -> None:
         )
     if values.layout is not torch.strided:
         raise GraphDataError(f"{what}: a {values.layout} tensor was given; it must be dense. Call .to_dense() first.")
+
+
+MOST_SINGLE = float(np.finfo(np.float32).max)
+"""The largest number that float32 holds."""
+
+
+def as_single(values: np.ndarray, *, what: str, error: type[GnnLoadError] = GraphDataError) -> np.ndarray:
+    """Converts float64 to float32, as models compute; other arrays stay as they are.
+
+    Raises:
+        GraphDataError, or ``error``: a number that float32 does not hold. What is infinite or none before stays so.
+    """
+    if values.dtype != np.float64:
+        return values
+    beyond = np.isfinite(values) & (np.abs(values) > MOST_SINGLE)
+    if beyond.any():
+        first = np.unravel_index(int(beyond.argmax()), values.shape)
+        raise error(
+            f"{what}[{', '.join(map(str, first))}] is {values[first]}, as {int(beyond.sum())} are, but float32 holds "
+            f"numbers up to {MOST_SINGLE:.5g}. Give them in a larger unit, or their logarithms."
+        )
+    return values.astype(np.float32)
 
 
 def as_ids(values: Any, *, what: str, num_nodes: int | None = None) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -63,6 +64,11 @@ class Clock:
             )
         return cls(0, 0, ranked, timed, of_dates=of_dates)
 
+    @property
+    def ends(self) -> tuple[Any, Any]:
+        """The earliest and the latest time."""
+        return (self.first, self.last) if self.ranked is None else tuple(self.ranked[[0, -1]].tolist())
+
     def codes(self, times: np.ndarray) -> np.ndarray:
         """Returns the codes, uint32 ``[n]``, of times that the clock was made of."""
         if self.ranked is None:
@@ -79,6 +85,11 @@ class Clock:
     def since(self, times: np.ndarray) -> np.ndarray:
         """Returns for each time the code, uint32 ``[n]``, from which on those lie that are not earlier."""
         return self._bound(times, False)
+
+    def eligible(self, times: np.ndarray, before: Before, window: Any = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Returns which codes count for seeds of these times: for each the one below which they lie, and, with a
+        window, the one from which on, uint32 ``[n]``."""
+        return self.until(times, before), None if window is None else self.since(_earlier(times, window))
 
     def _bound(self, times: np.ndarray, beyond: bool) -> np.ndarray:
         if times.dtype.kind == "f" and (self.ranked is None or self.ranked.dtype == np.int64):
@@ -171,6 +182,54 @@ def are_dates(values: Any) -> bool:
     return isinstance(array, np.ndarray) and array.dtype.kind in "Mm"
 
 
+_NANOSECONDS = {"D": 86_400 * 10**9, "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+@dataclass(frozen=True)
+class TimeForm:
+    """Says in which form times were given, so that results have it, too.
+
+    Attributes:
+        unit: ``"D"``, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
+        zone: of dates, as ``"Europe/Berlin"``; None: they have none.
+        is_number: they count ``unit`` since 1970, and are no dates.
+    """
+
+    unit: str
+    zone: str | None = None
+    is_number: bool = False
+
+    @classmethod
+    def of(cls, values: Any) -> TimeForm | None:
+        """Returns the form of dates; None of numbers."""
+        zone, dates = getattr(getattr(values, "dtype", None), "tz", None), _dates(values)
+        if not isinstance(dates, np.ndarray) or dates.dtype.kind != "M":
+            return None
+        unit = np.datetime_data(dates.dtype)[0]
+        coarse = {"Y": "D", "M": "D", "W": "D", "h": "s", "m": "s"}.get(unit, "ns")  # which Arrow lacks
+        return cls(unit if unit in _NANOSECONDS else coarse, None if zone is None else str(zone))
+
+    @classmethod
+    def from_json(cls, values: Any) -> TimeForm | None:
+        """Raises TypeError: values that are none of :meth:`to_json`, nor None."""
+        if values is None:
+            return None
+        unit, zone, is_number = values
+        if unit not in _NANOSECONDS or not isinstance(zone, str | None) or type(is_number) is not bool:
+            raise TypeError(f"{values!r:.100} is no form of times")
+        return cls(unit, zone, is_number)
+
+    def to_json(self) -> list[Any]:
+        """Returns JSON values."""
+        return [self.unit, self.zone, self.is_number]
+
+    def of_nanoseconds(self, times: np.ndarray) -> np.ndarray:
+        """Returns int64 nanoseconds ``[n]`` in this form; dates with a zone by UTC, as NumPy has no zones."""
+        if self.is_number:
+            return times // _NANOSECONDS[self.unit]
+        return times.view("datetime64[ns]").astype(f"datetime64[{self.unit}]")
+
+
 def length_of(window: float | np.timedelta64) -> float:
     """Returns a length of time as a number, of a ``timedelta64`` in nanoseconds; whole ones stay whole.
 
@@ -180,6 +239,16 @@ def length_of(window: float | np.timedelta64) -> float:
     if not isinstance(window, np.timedelta64):
         return window
     return int(as_times(np.array([window]), what="window", error=SamplerConfigError)[0])
+
+
+def _earlier(times: np.ndarray, window: Any) -> np.ndarray:
+    """Returns the times from which on edges count; whole ones stay whole, as floats would round them."""
+    length = length_of(window)
+    if times.dtype != np.int64:
+        return times - length
+    ends = np.iinfo(np.int64)
+    whole = math.floor(min(length, ends.max))
+    return np.maximum(times, ends.min + whole) - whole
 
 
 def as_times(values: Any, *, what: str, error: type[GnnLoadError] = GraphFormatError) -> np.ndarray:

@@ -83,17 +83,8 @@ class DerivedArrays:
         return self._derive("typed_lists", self._typed_lists)
 
     def _typed_lists(self) -> ops.TypedLists:
-        types, run_ptr = self.types, self.run_ptr
-        num_types = 1 if types is None else len(types.edge_types)
-        timed = np.zeros(num_types, np.uint8) if self.clock is None else self.clock.timed.astype(np.uint8)
-        if types is None or run_ptr is None:
-            whole, one = np.array([0, len(self.indptr) - 1]), np.zeros(1, np.int32)
-            return ops.TypedLists(
-                self.indptr, whole, whole, np.array([0, 1]), one, self.edge_time, timed, is_untyped=True
-            )
-        slot_ptr = np.cumsum([0, *map(len, types.slots)], dtype=np.int64)
-        slot_type = np.array([kind for each in types.slots for kind in each], np.int32)
-        return ops.TypedLists(run_ptr, types.first_node, types.first_run, slot_ptr, slot_type, self.edge_time, timed)
+        starts = self.indptr if self.run_ptr is None else self.run_ptr
+        return typed_lists_of(self.types, starts, self.edge_time, self.clock)
 
     @property
     def alias_table(self) -> ops.AliasTable:
@@ -203,3 +194,17 @@ class DerivedArrays:
             if name not in self._derived:
                 self._derived[name] = make()
             return self._derived[name]
+
+
+def typed_lists_of(
+    types: GraphTypes | None, starts: np.ndarray, edge_time: np.ndarray | None, clock: Clock | None
+) -> ops.TypedLists:
+    """Views a graph's arrays as lists by type and time; ``starts`` are ``run_ptr``, without types ``indptr``."""
+    num_types = 1 if types is None else len(types.edge_types)
+    timed = np.zeros(num_types, np.uint8) if clock is None else clock.timed.astype(np.uint8)
+    if types is None:
+        whole, one = np.array([0, len(starts) - 1]), np.zeros(1, np.int32)
+        return ops.TypedLists(starts, whole, whole, np.array([0, 1]), one, edge_time, timed, is_untyped=True)
+    slot_ptr = np.cumsum([0, *map(len, types.slots)], dtype=np.int64)
+    slot_type = np.array([kind for each in types.slots for kind in each], np.int32)
+    return ops.TypedLists(starts, types.first_node, types.first_run, slot_ptr, slot_type, edge_time, timed)

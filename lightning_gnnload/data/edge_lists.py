@@ -219,7 +219,8 @@ def _clock(given: Iterable[Any], times: Iterable[np.ndarray | None], timed: np.n
         raise GraphFormatError(
             "times of edges and nodes are of several kinds, out of whole numbers, fractions and dates. Give all of one."
         )
-    return Clock.of(held, timed, of_dates=dated == {True})
+    # Where there are no times, none of them is a number whose unit is not known.
+    return Clock.of(held, timed, of_dates=dated <= {True})
 
 
 @dataclass(frozen=True)

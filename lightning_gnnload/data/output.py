@@ -61,6 +61,7 @@ class OutputFile:
     Args:
         path: of the file; folders above it are made.
         values: the column that a ``.npy`` file holds.
+        zone: of the dates in a ``.parquet`` file, which are given by UTC; None: they have none.
 
     Raises:
         OutputError, StoreFormatError, MissingExtraError: as :func:`check_output` has them.
@@ -74,9 +75,9 @@ class OutputFile:
         {'user_id': (2,), 'embedding': (2, 4)}
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, values: str = "prediction") -> None:
+    def __init__(self, path: str | os.PathLike[str], *, values: str = "prediction", zone: str | None = None) -> None:
         self.path = check_output(path)
-        self.values = values
+        self.values, self.zone = values, zone
         self.num_rows = 0
         self._held = ExitStack()
         self._buffer: dict[str, np.ndarray] = {}
@@ -87,16 +88,20 @@ class OutputFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(self.path)
             self._place = self._held.enter_context(workshop(self.path))
-        kind = _Parquet if self.path.suffix == ".parquet" else _Arrays
-        self._kind: _Parquet | _Arrays = kind(self._place, self.path, self.values)
+        self._kind: _Parquet | _Arrays
+        if self.path.suffix == ".parquet":
+            self._kind = _Parquet(self._place, self.path, self.zone)
+        else:
+            self._kind = _Arrays(self._place, self.path, self.values)
         return self
 
     def write(self, columns: Mapping[str, Any]) -> None:
         """Appends rows. What is given may be changed afterwards.
 
         Args:
-            columns: by name, each an array, a tensor or a list of ``[n, ...]`` numbers, or of ``[n]`` texts; in each
-                call the same names, widths and dtypes. Dtypes that a format lacks become float32, without a loss.
+            columns: by name, each an array, a tensor or a list of ``[n, ...]`` numbers, or of ``[n]`` texts or dates;
+                in each call the same names, widths and dtypes. Numbers of dtypes that a format lacks become float32,
+                without a loss.
 
         Raises:
             OutputError: columns that differ in length, or from those before; what is no column; a disk that is full.
@@ -151,11 +156,13 @@ class OutputFile:
         if array.dtype == np.float16 and self.path.suffix == ".parquet":  # few readers of Parquet know it
             array = array.astype(np.float32)
         texts = array.dtype.kind == "U" or (array.dtype == object and all(isinstance(each, str) for each in array.flat))
-        is_column = (texts and array.ndim == 1) or (array.dtype.kind in "iufb" and array.ndim > 0)
+        is_column = ((texts or array.dtype.kind == "M") and array.ndim == 1) or (
+            array.dtype.kind in "iufb" and array.ndim > 0
+        )
         if not is_column or 0 in array.shape[1:]:
             raise OutputError(
-                f"{self.path}: {name!r} is {array.dtype} {list(array.shape)}, which is no column: numbers [n, ...] or "
-                f"texts [n] are needed, at least one a row."
+                f"{self.path}: {name!r} is {array.dtype} {list(array.shape)}, which is no column: numbers [n, ...], "
+                f"dates or texts [n] are needed, at least one a row."
             )
         return array.astype(object) if texts else array
 
@@ -173,9 +180,9 @@ class OutputFile:
 class _Parquet:
     """Writes each group of rows as a row group."""
 
-    def __init__(self, place: Path, path: Path, values: str) -> None:
+    def __init__(self, place: Path, path: Path, zone: str | None) -> None:
         self._arrow, self._parquet = _arrow(path)
-        self._made, self._path = place / path.name, path
+        self._made, self._path, self._zone = place / path.name, path, zone
         self._writer: Any = None
 
     def write(self, columns: dict[str, np.ndarray]) -> None:
@@ -198,6 +205,8 @@ class _Parquet:
         if rows.dtype == object:
             return self._arrow.array(rows, self._arrow.string())
         column = self._arrow.array(rows.reshape(-1))
+        if rows.dtype.kind == "M" and self._zone is not None:
+            column = column.cast(self._arrow.timestamp(np.datetime_data(rows.dtype)[0], self._zone))
         for size in rows.shape[:0:-1]:
             column = self._arrow.FixedSizeListArray.from_arrays(column, size)
         return column

@@ -13,6 +13,7 @@ from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.seen import MOST_ROWS, SeenEdges
 from lightning_gnnload.errors import GraphDataError
 
 _MOST_BYTES = 1 << 28
@@ -25,13 +26,18 @@ _NO_CLASS = -100
 """What torch's cross entropy passes over."""
 
 
+_FEW_SEEN = 4
+"""Times as many edges as seeds see by their nodes' times: more are a sign that others were meant."""
+
+
 _MOST_EDGES = 1 << 24
 """Looked at to tell whether edges lead the other way."""
 
 
 _CSR = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr"
 _TURN = (
-    "swap them, Graph.from_coo(dst, src), or have them both ways; of lists of out-neighbours (CSR), take Graph.from_csr"
+    "swap them, Graph.from_coo(dst, src), or have them both ways, as reverse: true in graph.yaml does; of lists of "
+    "out-neighbours (CSR), take Graph.from_csr"
 )
 
 
@@ -51,7 +57,37 @@ def sanity_issues(data: GraphData, *, mapped: bool, double: bool = True) -> list
         mapped: the features lie in a file, of which few rows are looked at.
         double: the model computes in float64.
     """
-    return [*_overlaps(data), *_not_numbers(data, mapped), *_too_wide(data, double), *_empty_seeds(data)]
+    return [*_overlaps(data), *_not_numbers(data, mapped, double), *_too_wide(data, double), *_empty_seeds(data)]
+
+
+def seen_issue(seen: SeenEdges, seeds: str, remedy: str) -> SanityIssue | None:
+    """Says which seeds see little of a graph with times; None where there is nothing to say.
+
+    Args:
+        seen: what they see.
+        seeds: begins the sentence: ``"the seeds to train on"``.
+        remedy: what to do where they have the times of their nodes, but should not.
+    """
+    few = f", of {seen.num_rows} rows looked at," if seen.num_rows == MOST_ROWS else ""
+    blind = f"{seen.num_blind} of {seen.num_rows}{few} see no edge that has a time"
+    counted = f"{seen.num_seen} of {seen.num_edges} such edges of theirs count"
+    (low, high), (first, last) = seen.times, seen.of_graph
+    unit = "Are both in the same unit? Dates are nanoseconds since 1970."
+    if seen.are_own:
+        if seen.num_seen == seen.num_edges:
+            return None
+        text = f"{seeds} have no times of their own: each sees the graph as of its node's time, so that {blind}, and "
+        is_most = 2 * seen.num_blind > seen.num_dated or _FEW_SEEN * seen.num_seen < seen.num_edges
+        return SanityIssue(f"{text}{counted}. If they ask about a later time, {remedy}.", is_most)
+    if seen.are_early:
+        return SanityIssue(
+            f"{seeds}: {blind}: all come before {first}, the graph's earliest, up to {high}. {unit}", True
+        )
+    if seen.are_late:
+        return SanityIssue(f"{seeds} come far behind {last}, the graph's latest, from {low} on. {unit}", True)
+    if not seen.num_blind:
+        return None
+    return SanityIssue(f"{seeds}: at their times {blind}.", 2 * seen.num_blind > seen.num_dated)
 
 
 def check_training_labels(data: GraphData) -> None:
@@ -59,7 +95,7 @@ def check_training_labels(data: GraphData) -> None:
 
     Raises:
         GraphDataError: a negative class other than -100, which torch's losses pass over; one of ``num_classes`` or
-            more; or NaN.
+            more; or one that is infinite or NaN.
     """
     table, seeds = data.table("train"), _seeds(data, "train")
     of_rows = table is not None and (table.y is not None or table.is_links)
@@ -67,7 +103,7 @@ def check_training_labels(data: GraphData) -> None:
     if labels is None or labels.ndim != 1 or not len(labels):
         return
     if labels.is_floating_point():
-        bad, needed = labels.isnan(), "a number is needed"
+        bad, needed = ~labels.isfinite(), "a number is needed"
     else:
         bad = (labels < 0) & (labels != _NO_CLASS)
         needed = "classes count from 0; targets of a regression are floats"
@@ -93,8 +129,9 @@ def _overlaps(data: GraphData) -> list[SanityIssue]:
     return found
 
 
-def _not_numbers(data: GraphData, mapped: bool) -> list[SanityIssue]:
-    found = [issue for name, store in data.stores.items() if (issue := _not_a_number(name, store, mapped)) is not None]
+def _not_numbers(data: GraphData, mapped: bool, double: bool) -> list[SanityIssue]:
+    issues = (_not_a_number(name, store, mapped, double) for name, store in data.stores.items())
+    found = [issue for issue in issues if issue is not None]
     for split in SPLITS if data.y is not None and data.y.is_floating_point() else ():
         assert data.y is not None
         if (table := data.table(split)) is not None and table.y is not None:
@@ -116,12 +153,15 @@ def _too_wide(data: GraphData, double: bool) -> list[SanityIssue]:
     return [SanityIssue(f"{text}: give them as float32, or Trainer(precision='64-true').", True)] if names else []
 
 
-def _not_a_number(name: str, store: FeatureStore, mapped: bool) -> SanityIssue | None:
+def _not_a_number(name: str, store: FeatureStore, mapped: bool, double: bool) -> SanityIssue | None:
     if not isinstance(store, MemoryFeatureStore) or not store.dtype.is_floating_point or not store.rows.numel():
         return None
     most = _MOST_ROWS if mapped else max(_MOST_BYTES // max(store.row_bytes, 1), 1)
     every = -(-len(store.rows) // most)
-    rows, columns = (~store.rows[::every].isfinite()).nonzero(as_tuple=True)
+    held = store.rows[::every]
+    # As the model has them: numbers beyond float32 become infinite.
+    held = held if double or store.dtype is not torch.float64 else held.float()
+    rows, columns = (~held.isfinite()).nonzero(as_tuple=True)
     if not len(rows):
         return None
     row, column = int(rows[0]) * every, int(columns[0])

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids, as_rows
-from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.clock import TimeForm, as_times
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError, SeedError
@@ -38,6 +38,7 @@ class SeedTable:
         edge_ids: of links that are edges of the graph, for each ``dst`` the row in the edge list that the graph was
             built from, of ``edge_type`` where there are types: the target edges, which are left out of sampling.
         time: of each row, int64, float64 or datetime64 ``[R]``.
+        time_form: in which predictions have times that are given as nanoseconds; None: as they are given here.
         y: labels ``[R]`` or ``[R, C]``.
         weight: of each row, floats ``[R]``, finite and not negative, which mini-batches carry: what it weighs is up to
             the model.
@@ -74,6 +75,7 @@ class SeedTable:
         edge_type: EdgeType | str | None = None,
         edge_ids: Any = None,
         time: Any = None,
+        time_form: TimeForm | None = None,
         y: Any = None,
         weight: Any = None,
         columns: Mapping[str, Any] | None = None,
@@ -100,6 +102,7 @@ class SeedTable:
         self.edge_type = edge_type
         self.edge_ids = None if edge_ids is None else as_ids(edge_ids, what="SeedTable: edge_ids")
         self.time = None if time is None else as_times(time, what="SeedTable: time", error=SeedError)
+        self.time_form = TimeForm.of(time) if time_form is None else time_form
         self.y = None if y is None else as_rows(y, what="SeedTable: y")
         for name in ("time", "y"):
             if (rows := getattr(self, name)) is not None:

@@ -25,13 +25,14 @@ from lightning_gnnload.inference.compare import compare, rehearse
 from lightning_gnnload.inference.model import Layers, call_of, has_layers
 from lightning_gnnload.inference.neighborhoods import Batches, Columns, InLists
 from lightning_gnnload.inference.passes import Bounds, Passes, find_plan, reach_of, widest
-from lightning_gnnload.inference.save import check_places, save
+from lightning_gnnload.inference.save import EMBEDDING, PREDICTION, check_places, save
 from lightning_gnnload.inference.stages import Key
 from lightning_gnnload.inference.trace import trace
 
 _MOST_EDGES = 4_000_000
 _MOST_NODES = 1 << 18
 _ROWS_OF_EDGE = 4  # rows that a block holds at once for each of its edges, at the most
+_PREDICTING = (None, "predict_step", "forward")
 _FEW = 3  # neighbours of a node, in comparisons that come first
 
 
@@ -75,7 +76,9 @@ def infer(
         layers: names of the convolutions among ``model.named_modules()``, instead of those found.
         num_layers: hops of the model's mini-batches; None: those of the data module's sampler, or found by trying.
         time: in a graph with times, edges later than this do not count; None: the latest of the seeds, or of all.
-        out: a file for the rows, ``.npy`` or ``.parquet``; with several types, one each: ``name.TYPE.parquet``.
+        out: a file for the rows, ``.npy`` or ``.parquet``; with several types, one each: ``name.TYPE.parquet``. Their
+            column is ``prediction``, as :class:`.PredictionWriter` has it, and ``class`` names the largest entry where
+            the data name as many classes; what another ``method`` gives is ``embedding``.
         dtype: of rows between layers on disk, ``torch.float32`` or ``torch.float16``.
         memory: bytes that blocks, and files in memory, may take; None: half of what is free.
         max_edges: edges of a block; None: at most 4 million, fewer where memory asks for it. A node that has more
@@ -153,7 +156,8 @@ def infer(
         compare(passes, rows, wanted, reach, num_compared, seed)
         found = {name: each.rows for name, each in rows.items()}
         if files:
-            found = save(files, rows, wanted, graph_data)
+            # As predict_step and forward give them, they are what trainer.predict has.
+            found = save(files, rows, wanted, graph_data, PREDICTION if method in _PREDICTING else EMBEDDING)
     return found if graph_data.graph.types is not None else found[""]
 
 

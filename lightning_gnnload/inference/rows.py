@@ -10,6 +10,7 @@ import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, gather
 from lightning_gnnload.data.pages import mapped_file
+from lightning_gnnload.errors import InferenceError
 
 _CHUNK_BYTES = 1 << 26
 _PAGE_BYTES = 4096
@@ -49,8 +50,18 @@ class StoredRows:
         self.rows = torch.from_numpy(mapped)
 
     def write(self, ids: np.ndarray, rows: torch.Tensor) -> None:
-        """Writes one row for each of the nodes ``ids``, int64 ``[S]``."""
-        rows = rows.detach().cpu().to(self.rows.dtype)
+        """Writes one row for each of the nodes ``ids``, int64 ``[S]``.
+
+        Raises:
+            InferenceError: a number that float16 does not hold.
+        """
+        given = rows.detach().cpu()
+        rows = given.to(self.rows.dtype)
+        if rows.dtype is torch.float16 and bool((rows.isinf() & given.isfinite()).any()):
+            raise InferenceError(
+                f"rows between layers go up to {given.abs().max():.5g}, but float16 holds numbers up to 65504. Give "
+                "dtype=torch.float32, --dtype float32."
+            )
         if len(ids) and ids[-1] - ids[0] == len(ids) - 1 and (np.diff(ids) == 1).all():
             self.rows[ids[0] : ids[0] + len(ids)] = rows
         else:

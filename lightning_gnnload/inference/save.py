@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.nodenames import RESERVED
 from lightning_gnnload.data.output import OutputFile, check_output
+from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
 
-_VALUES = "embedding"
+PREDICTION, EMBEDDING, _CLASS = "prediction", "embedding", "class"
 _CHUNK_ROWS = 1 << 16
 
 
@@ -35,27 +39,60 @@ def check_places(out: str | os.PathLike[str] | None, types: Iterable[str]) -> di
 
 
 def save(
-    files: Mapping[str, Path], rows: Mapping[str, StoredRows], wanted: Mapping[str, np.ndarray | None], data: GraphData
+    files: Mapping[str, Path],
+    rows: Mapping[str, StoredRows],
+    wanted: Mapping[str, np.ndarray | None],
+    data: GraphData,
+    values: str,
 ) -> dict[str, torch.Tensor]:
     """Writes rows with their nodes' ids, the user's own where the data have them; returns the rows.
 
-    A ``.npy`` file is the one that holds the rows already; ids lie beside it, unless they count up from 0.
+    Of predictions that have as many numbers as the data name classes, a column says which is the largest. A ``.npy``
+    file is the one that holds the rows already; ids lie beside it, unless they count up from 0, and classes.
+
+    Args:
+        files: by node type.
+        rows: likewise.
+        wanted: ids of the rows; None: all.
+        data: whose ids and classes name them.
+        values: the column of the rows: :data:`PREDICTION` or :data:`EMBEDDING`.
     """
     found = {}
     for name, path in files.items():
-        held, ids, own = rows[name], wanted[name], data.user_ids.get(name)
-        column = "node" if own is None else own.column
-        values = _VALUES if column != _VALUES else "row"
-        is_array = path.suffix == ".npy"
-        if not is_array or ids is not None or own is not None:
-            place = path.with_suffix(f".{column}.npy") if is_array else path
-            with OutputFile(place, values=column) as file:
-                for begin in range(0, max(len(held.rows), 1), _CHUNK_ROWS):
-                    part = slice(begin, min(begin + _CHUNK_ROWS, len(held.rows)))
-                    of_part = np.arange(part.start, part.stop) if ids is None else ids[part]
-                    columns = {column: of_part if own is None else own.take(of_part)}
-                    file.write(columns if is_array else columns | {values: held.rows[part]})
-        if is_array:
-            held.path.replace(path)
-        found[name] = held.rows
+        held, ids, own = rows[name].rows, wanted[name], data.user_ids.get(name)
+        column = "node" if own is None or own.column in (*RESERVED, values) else own.column
+        classes = None if data.class_names is None or values != PREDICTION else np.array(data.class_names, object)
+        classes = None if classes is None or held.shape[1:] != classes.shape else classes
+        of_part = partial(_columns, held, ids, own, classes, (column, values))
+        if path.suffix != ".npy":
+            _write(path, values, of_part, len(held))
+        else:
+            if ids is not None or own is not None:
+                _write(path.with_suffix(f".{column}.npy"), column, of_part, len(held))
+            if classes is not None:
+                _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, of_part, len(held))
+            rows[name].path.replace(path)
+        found[name] = held
     return found
+
+
+def _columns(
+    rows: torch.Tensor,
+    ids: np.ndarray | None,
+    own: UserIds | None,
+    classes: np.ndarray | None,
+    names: tuple[str, str],
+    part: slice,
+) -> dict[str, Any]:
+    """Returns the columns of some of the rows; ``names`` are those of ids and of rows."""
+    nodes = np.arange(part.start, part.stop) if ids is None else ids[part]
+    columns = {names[0]: nodes if own is None else own.take(nodes), names[1]: rows[part]}
+    return columns if classes is None else {**columns, _CLASS: classes[rows[part].argmax(1).numpy()]}
+
+
+def _write(path: Path, values: str, of_part: Callable[[slice], dict[str, Any]], num_rows: int) -> None:
+    """Writes all columns of rows; to a ``.npy`` file the one that it holds."""
+    with OutputFile(path, values=values) as file:
+        for begin in range(0, max(num_rows, 1), _CHUNK_ROWS):
+            columns = of_part(slice(begin, min(begin + _CHUNK_ROWS, num_rows)))
+            file.write({values: columns[values]} if path.suffix == ".npy" else columns)

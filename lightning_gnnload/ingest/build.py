@@ -35,10 +35,12 @@ from lightning_gnnload.ingest.edges import EdgeReader, graph_types
 from lightning_gnnload.ingest.features import Feature, Seen, check_columns, code_rows, fit, x_rows
 from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
-from lightning_gnnload.ingest.opened import OpenTables
+from lightning_gnnload.ingest.opened import OpenTables, named_files
 from lightning_gnnload.ingest.report import Report, degrees
-from lightning_gnnload.ingest.source import Source, connect
+from lightning_gnnload.ingest.seeds import describe_seeds
+from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
+from lightning_gnnload.ingest.sql import EVERYWHERE, connect
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedKinds, read_task
 from lightning_gnnload.ingest.transforms import Transforms
 
@@ -55,9 +57,11 @@ def build_graph(
     folder: Path,
     *,
     home: Path = Path(),
+    reads: Sequence[Path] = EVERYWHERE,
     overwrite: bool = False,
     transforms: Path | None = None,
     attributes: Mapping[str, Any] | None = None,
+    keep: bool = True,
     shown: bool = True,
 ) -> dict[str, Any]:
     """Builds the graph folder of tables, atomically: a build that fails, or is killed, leaves none.
@@ -66,9 +70,11 @@ def build_graph(
         spec: of the tables.
         folder: to write, which :func:`.load_graph_data` reads.
         home: the folder that the tables' paths count from.
+        reads: further folders below which SQL may read files; all, for a description that is the caller's own.
         overwrite: replace the folder, if it is one of a graph and holds nothing else.
         transforms: a folder that was built before, whose features and classes are applied; ``build.transforms`` else.
         attributes: further JSON values that the manifest keeps.
+        keep: write the folder; else all is done beside it and removed, to see whether it could be.
         shown: show bars.
 
     Returns:
@@ -82,10 +88,12 @@ def build_graph(
         FeatureFileError: no room, or the disk fails.
     """
     with (
-        new_folder(folder, "graph", overwrite=overwrite, alone=True) as made,
+        new_folder(folder, "graph", overwrite=overwrite, alone=True, keep=keep) as made,
         _scratch(spec, made, home, folder) as scratch,
     ):
-        con = connect(spec.build, scratch / "duckdb", home, share=_OF_DUCKDB)
+        con = connect(
+            spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=_OF_DUCKDB
+        )
         try:
             tables = OpenTables(con, spec, home)
             return _Build(tables, made, scratch, _known(tables, home, transforms), shown).run(attributes or {})
@@ -93,9 +101,12 @@ def build_graph(
             con.close()
 
 
-def peek_tables(spec: GraphSpec, *, home: Path = Path(), transforms: Path | None = None) -> OpenTables:
+def peek_tables(
+    spec: GraphSpec, *, home: Path = Path(), reads: Sequence[Path] = EVERYWHERE, transforms: Path | None = None
+) -> OpenTables:
     """Opens the tables, and checks all that their columns tell, as :func:`build_graph` does before it reads rows."""
-    tables = OpenTables(connect(spec.build, home, home), spec, home, peek=True)
+    con = connect(spec.build, home, home, files=[*named_files(spec, home)], reads=reads)
+    tables = OpenTables(con, spec, home, peek=True)
     _known(tables, home, transforms)
     return tables
 
@@ -172,6 +183,8 @@ class _Build:
             edge_tables = [each for name in self.spec.edges for each in self._edge_features(name, tasks)]
         with self.report.stage("finish"):
             self._describe_nodes()
+            for name, read in tasks.items():
+                describe_seeds(self.report, name, self.spec.tasks[name], read, self.graph, self.nodes, self._mapped)
             self._write_tasks(tasks)
         self._write_manifest(tasks, tables, edge_tables, attributes)
         self.fitted.write(self.made)
@@ -229,6 +242,11 @@ class _Build:
             first += nodes.num_nodes
             found = {"isolated": self.graph.isolated[name], "in_degree": degrees(begins, self._user_ids(name).take)}
             self.report.add("nodes", name, found)
+            if nodes.time is not None and self.graph.clock is None:
+                self.report.note(
+                    f"nodes {name}: time {self.spec.nodes[name].time!r} bounds nothing and is not kept, as no edge "
+                    "leads from these nodes or has a time of its own."
+                )
 
     def _user_ids(self, node_type: str) -> UserIds:
         name = ids_name(node_type if self.is_typed else "")
@@ -275,6 +293,8 @@ class _Build:
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
         self.report.add("tasks", name, read.report)
+        for sentence in read.notes:
+            self.report.note(sentence)
         return read
 
     def _link_type(self, name: str, task: TaskSpec) -> EdgeType:
@@ -312,7 +332,7 @@ class _Build:
             return []
         else:
             rows = np.unique(np.concatenate(list(training.values()))) if training else None
-            fitted = fit(source, spec.x, rows, timezone=spec.timezone)
+            fitted = fit(source, spec.x, rows, timezone=spec.timezone, note=self.report.note)
             on = "all rows, as no task trains on them"
             if rows is not None:
                 on = f"{len(rows):,} rows, which train {', '.join(training)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.opened import named_files
 from lightning_gnnload.ingest.report import as_text
-from lightning_gnnload.ingest.source import is_query, matching_files
 from lightning_gnnload.ingest.spec import GraphSpec
+from lightning_gnnload.ingest.sql import EVERYWHERE
 
 
 class Tables(StoredDataset):
@@ -26,6 +27,7 @@ class Tables(StoredDataset):
     Args:
         graph: the path of a graph.yaml, whose paths count from its own folder; None: the description is ``nodes``,
             ``edges`` and ``tasks``, whose paths count from the current folder.
+        read: folders beside that of graph.yaml where SQL in it may read files.
         folder: to write the graph to.
         nodes: as graph.yaml has them: ``{"paper": {"from": "papers.parquet", "id": "doi"}}``.
         edges: likewise.
@@ -53,6 +55,7 @@ class Tables(StoredDataset):
         tasks: dict[str, Any] | None = None,
         build: dict[str, Any] | None = None,
         task: str | None = None,
+        read: Sequence[str] = (),
     ) -> None:
         given = {"nodes": nodes, "edges": edges, "tasks": tasks, "build": build}
         given = {name: section for name, section in given.items() if section is not None}
@@ -60,6 +63,7 @@ class Tables(StoredDataset):
             raise GraphSpecError("Tables: give the path of a graph.yaml, or nodes= and edges=; one of the two.")
         self.spec = GraphSpec.of({"version": 1, **given}) if graph is None else GraphSpec.read(graph)
         self.home = Path() if graph is None else Path(graph).absolute().parent
+        self.reads = EVERYWHERE if graph is None else tuple(map(Path, read))
         self._folder, self.task = Path(folder), task
 
     @property
@@ -69,12 +73,15 @@ class Tables(StoredDataset):
     @property
     def settings(self) -> dict[str, Any]:
         """A digest of the description, and of the sizes and times of the files that it names."""
-        described = repr(self.spec), sorted(map(file_state, _files(self.spec, self.home)))
+        described = repr(self.spec), sorted(map(file_state, named_files(self.spec, self.home)))
         return {"built_from": "tables", "state": hashlib.sha256(json.dumps(described).encode()).hexdigest()}
 
     def write(self, settings: dict[str, Any]) -> None:
         print(f"Building {self.folder} of tables.", flush=True)
-        print(as_text(build_graph(self.spec, self.folder, home=self.home, overwrite=True, attributes=settings)))
+        report = build_graph(
+            self.spec, self.folder, home=self.home, reads=self.reads, overwrite=True, attributes=settings
+        )
+        print(as_text(report))
 
     def load(self) -> GraphData:
         data = super().load()
@@ -82,15 +89,6 @@ class Tables(StoredDataset):
 
     def __repr__(self) -> str:
         return f"Tables({str(self.folder)!r})"
-
-
-def _files(spec: GraphSpec, home: Path) -> Iterator[str]:
-    """Yields the files that tables are read from; what an SQL query reads is not known."""
-    for section in (spec.nodes, spec.edges, spec.tasks):
-        for each in section.values():
-            if isinstance(each.table, str | Path | list | tuple) and not is_query(each.table):
-                paths = [each.table] if isinstance(each.table, str | Path) else each.table
-                yield from (file for path in paths for file in matching_files(str(path), home))
 
 
 def file_state(file: str) -> tuple[str, int, int]:

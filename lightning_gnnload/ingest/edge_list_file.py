@@ -21,8 +21,8 @@ from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.errors import DatasetError, TableError
 from lightning_gnnload.ingest.build import build_graph
 from lightning_gnnload.ingest.dataset import file_state
-from lightning_gnnload.ingest.source import literal
 from lightning_gnnload.ingest.spec import GraphSpec
+from lightning_gnnload.ingest.sql import literal
 
 _COMMENTS = "#%"
 _SEPARATORS = {"\t": "a tab", " ": "a space", ",": "a comma"}

@@ -63,6 +63,7 @@ class EdgeCounts:
         src_null: rows without a source; ``dst_null``: without a target.
         self_loops: edges from a node to itself, kept or not.
         without_time: edges that lack a time, which are there from the beginning.
+        src_later: edges older than their source, which are there from its time on; ``dst_later``: than their target.
         repeats: rows with the ends of an earlier one, kept or not; None: they were not counted.
         first_rows: of each of these that is there, the first row.
     """
@@ -75,6 +76,8 @@ class EdgeCounts:
     dst_null: int = 0
     self_loops: int = 0
     without_time: int = 0
+    src_later: int = 0
+    dst_later: int = 0
     repeats: int | None = None
     first_rows: dict[str, int] = field(default_factory=dict)
 
@@ -287,12 +290,26 @@ class EdgeReader:
             without = is_edge & (time == NO_TIME)
             counts.count("without_time", int(np.count_nonzero(without)), int(without.argmax()))
             span = TimeSpan.of(time[is_edge], self.span.unit)
+            for what, end, rows in (("src_later", edges.src, src.rows), ("dst_later", edges.dst, dst.rows)):
+                if (of_nodes := self.nodes[end.node_type].time) is not None:
+                    older = is_edge & (time != NO_TIME)
+                    older[older] = of_nodes[rows[older]] > time[older]
+                    counts.count(what, int(np.count_nonzero(older)), int(older.argmax()))
         if edges.weight is not None:
             weight = _weights_of(batch.column(batch.num_columns - 1), is_edge, self.weight_dtype, f"{where}.weight")
         return _Edges(src.rows, dst.rows, time, weight, span, counts)
 
 
-_COUNTED = ("src_unknown", "src_null", "dst_unknown", "dst_null", "self_loops", "without_time")
+_COUNTED = (
+    "src_unknown",
+    "src_null",
+    "dst_unknown",
+    "dst_null",
+    "self_loops",
+    "without_time",
+    "src_later",
+    "dst_later",
+)
 
 
 def _count_unfound(counts: EdgeCounts, end: str, found: FoundRows) -> None:

@@ -7,13 +7,15 @@ Numbers, times, vectors and lengths of text become the columns of one float32 ta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.errors import TableError
+from lightning_gnnload.ingest.distinct import DistinctValues
 from lightning_gnnload.ingest.source import Reading, Source, is_whole, strict
 from lightning_gnnload.ingest.spec import ColumnSpec
 
@@ -109,7 +111,12 @@ def _are_sound(given: Mapping[str, Any]) -> bool:
 
 
 def fit(
-    source: Source, columns: Sequence[ColumnSpec], rows: np.ndarray | None, *, timezone: str | None = None
+    source: Source,
+    columns: Sequence[ColumnSpec],
+    rows: np.ndarray | None,
+    *,
+    timezone: str | None = None,
+    note: Callable[[str], None] = lambda sentence: None,
 ) -> list[Feature]:
     """Finds what each column needs, by one scan of the numbers and one of each category.
 
@@ -118,6 +125,7 @@ def fit(
         columns: as graph.yaml has them.
         rows: which of them are for training, int64 ``[n]``; None: all.
         timezone: of times without one, where a column does not say its own.
+        note: is given sentences about categories that are seldom meant.
 
     Raises:
         TableError: a column of a kind that cannot be what it should, one without any value in a training row, or with a
@@ -131,7 +139,7 @@ def fit(
     with source.only(rows) as table:
         numbers = _fit_numbers(source, table, list(zip(columns, begun, strict=True)))
         return [
-            _fit_category(source, table, spec, feature) if feature.kind == "category" else numbers[feature.column]
+            _fit_category(source, table, spec, feature, note) if feature.kind == "category" else numbers[feature.column]
             for spec, feature in zip(columns, begun, strict=True)
         ]
 
@@ -187,13 +195,14 @@ def _reading(source: Source, feature: Feature) -> Reading:
         read = source.time(name, feature.time_unit, feature.timezone)
         return Reading(name, f"({read.sql})::double", read.tried, read.needed)
     if feature.kind == "vector":
-        return Reading(name, f"{sql}::float[]")
+        return Reading(name, f"{sql}::{'float' if source.types[name].startswith('FLOAT') else 'double'}[]")
     if feature.kind == "category":
         return Reading(name, f"{sql}::varchar")
     value = f"length({sql})::double" if feature.kind == "text_length" else f"{sql}::double"
-    fits, needed = f"isfinite({value})", "a finite number, or none: make others null in SQL"
+    fits = f"abs({value}) <= {MOST_SINGLE!r}"  # which neither infinity nor not-a-number is
+    needed = f"a number up to {MOST_SINGLE:.5g}, as float32 has it, or none: make others null in SQL"
     if feature.log:
-        fits, value = f"{fits} and {value} >= 0", f"ln(1 + greatest({value}, 0))"
+        fits, value = f"isfinite({value}) and {value} >= 0", f"ln(1 + greatest({value}, 0))"
         needed = "a finite number of 0 or more, for scale: log"
     tried = f"case when {fits} then {value} end"
     return Reading(name, strict(sql, tried), tried, needed)
@@ -227,6 +236,9 @@ def _fit_numbers(source: Source, table: str, columns: Sequence[tuple[ColumnSpec,
                 )
             fitted[feature.column] = replace(feature, flag_missing=flag, width=int(low))
             continue
+        if not deviation and low < high:  # squares of what lies between are too small for doubles
+            part = f"stddev_pop(({readings[place].sql} - {low!r}) / {high - low!r})"
+            deviation = (high - low) * source.ask(part, table=table)[0][0]
         scaled = {"standard": (mean, deviation), "log": (mean, deviation), "minmax": (low, high - low)}
         center, spread = scaled.get(spec.scale, (0.0, 1.0))
         fill = {"mean": mean, "median": median, "zero": 0.0}[spec.impute]
@@ -236,14 +248,26 @@ def _fit_numbers(source: Source, table: str, columns: Sequence[tuple[ColumnSpec,
     return fitted
 
 
-def _fit_category(source: Source, table: str, spec: ColumnSpec, feature: Feature) -> Feature:
-    value = _reading(source, feature).sql
+def _fit_category(
+    source: Source, table: str, spec: ColumnSpec, feature: Feature, note: Callable[[str], None]
+) -> Feature:
+    reading = _reading(source, feature)
+    value, where = reading.sql, f"{source.where}.x"
+    distinct = DistinctValues.of(source, reading, table)
+    for sentence in distinct.notes(where, "categories"):
+        note(sentence)
     found = source.ask(
         f"{value} as value",
         f"where value is not null group by value having count(*) >= {spec.min_count} "
         f"order by count(*) desc, value limit {spec.max_values}",
         table=table,
     )
+    if not found and distinct.num_rows and not distinct.are_ids:
+        note(
+            f"{where}: none of the {distinct.num_values:,} values of column {feature.column!r} is in {spec.min_count} "
+            f"training rows, of {distinct.num_rows:,}, so that all count as unknown. Say a lower min_count, or leave "
+            "it out."
+        )
     return replace(feature, values=tuple(str(row[0]) for row in found))
 
 
@@ -275,9 +299,12 @@ def x_rows(source: Source, features: Sequence[Feature], seen: Seen) -> Iterator[
         rows = np.empty((batch.num_rows, sum(feature.num_columns for feature in used)), np.float32)
         at = 0
         for feature, column in zip(used, batch.columns, strict=True):
-            rows[:, at : at + feature.width] = (
-                _vectors(source, feature, column, first) if feature.kind == "vector" else _numbers(feature, column)
-            )
+            of_feature = rows[:, at : at + feature.width]
+            with np.errstate(over="ignore"):  # which is looked for below
+                of_feature[:] = (
+                    _vectors(source, feature, column, first) if feature.kind == "vector" else _numbers(feature, column)
+                )
+            _check_finite(source, feature, of_feature, column, first)
             at += feature.width
             if feature.flag_missing:
                 rows[:, at] = _nulls(column)
@@ -318,10 +345,10 @@ def _numbers(feature: Feature, column: pa.Array) -> np.ndarray:
 
 
 def _vectors(source: Source, feature: Feature, column: pa.Array, first: int) -> np.ndarray:
-    """Returns float32 ``[n, width]``: zeros where there is no vector."""
+    """Returns ``[n, width]``: zeros where there is no vector."""
     import pyarrow.compute as pc
 
-    rows = np.full((len(column), feature.width), feature.fill, np.float32)
+    rows = np.full((len(column), feature.width), feature.fill)
     held = ~_nulls(column)
     lengths = pc.list_value_length(column).fill_null(feature.width).to_numpy(zero_copy_only=False)
     if (wrong := lengths != feature.width).any():
@@ -331,9 +358,23 @@ def _vectors(source: Source, feature: Feature, column: pa.Array, first: int) -> 
             f"{feature.width} are needed."
         )
     rows[held] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, feature.width)
-    if (wrong := ~np.isfinite(rows).all(1)).any():
-        raise TableError(
-            f"{source.where}.x: column {feature.column!r} holds a number in row {first + int(wrong.argmax())} that is "
-            "missing or not finite. Correct it in SQL."
-        )
     return rows
+
+
+def _check_finite(source: Source, feature: Feature, rows: np.ndarray, column: pa.Array, first: int) -> None:
+    """Raises TableError: a number is missing in a vector, or is none that float32 holds, as it is or scaled."""
+    wrong = ~np.isfinite(rows).all(1)
+    if not wrong.any():
+        return
+    place = int(wrong.argmax())
+    where = f"{source.where}.x: column {feature.column!r}"
+    if feature.kind == "vector":
+        raise TableError(
+            f"{where} holds a number in row {first + place} that is missing, not finite or beyond float32, as "
+            f"{int(wrong.sum())} of {len(rows)} rows do. Correct it in SQL."
+        )
+    raise TableError(
+        f"{where}: less {feature.center:.5g} and divided by {feature.spread:.5g}, as fitted on training rows, "
+        f"{column[place].as_py()!r} in row {first + place} is beyond float32, as {int(wrong.sum())} of {len(rows)}. "
+        "Make such values null in SQL, or say another scale, and fit again."
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.ingest.source import Reading, Source, is_whole, strict
 
@@ -45,12 +46,14 @@ class Labels:
         if kind == "auto" and not is_name:
             kind = _kind_of_numbers(source, column, is_fraction)
         if kind == "number":
-            tried = f"case when not isinf({sql}::double) then {sql}::double end"
-            return cls(Reading(column, strict(sql, tried), tried, "a finite number, or none"), None)
+            is_none = f"isnan({sql}::double)" if is_fraction else "false"  # a missing label, as in pandas
+            tried = f"case when {is_none} or abs({sql}::double) <= {MOST_SINGLE!r} then {sql}::double end"
+            needed = f"a number up to {MOST_SINGLE:.5g}, as float32 has it, or none"
+            return cls(Reading(column, strict(sql, tried), tried, needed), None)
         value, reading = sql, Reading(column, f"{sql}::varchar")
         if is_fraction:  # whole numbers become fractions where some are missing, as in pandas
             value = f"case when not isnan({sql}) then {sql} end"
-            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then {sql}::bigint end"
+            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then try_cast({sql} as bigint) end"
             reading = Reading(
                 column,
                 f"(case when not isnan({sql}) and {tried} is null then error('unreadable') else {tried} end)::varchar",

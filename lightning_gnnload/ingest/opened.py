@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_gnnload.ingest.features import check_columns
 from lightning_gnnload.ingest.source import Kind, Source
 from lightning_gnnload.ingest.spec import End, GraphSpec, TimedSpec
+from lightning_gnnload.ingest.sql import is_query, matching_files
 
 if TYPE_CHECKING:
     import duckdb
@@ -86,3 +87,12 @@ class OpenTables:
         if spec.time is not None:
             source.time(spec.time, spec.time_unit, spec.timezone)
         check_columns(source, columns, timezone=spec.timezone)
+
+
+def named_files(spec: GraphSpec, home: Path) -> Iterator[str]:
+    """Yields the files that tables are read from by their names; what an SQL query reads is not known."""
+    for section in (spec.nodes, spec.edges, spec.tasks):
+        for each in section.values():
+            if isinstance(each.table, str | Path | list | tuple) and not is_query(each.table):
+                paths = [each.table] if isinstance(each.table, str | Path) else each.table
+                yield from (file for path in paths for file in matching_files(str(path), home))

@@ -197,6 +197,8 @@ _EDGE_WORDS = {
     "self_loops": "self loops",
     "repeats": "repeat an edge",
     "without_time": "without a time: they are there from the beginning",
+    "src_later": "older than their source: they are there from its time on",
+    "dst_later": "older than their target",
 }
 
 
@@ -206,6 +208,10 @@ def _of_task(found: Mapping[str, Any]) -> list[str]:
     said += [f"There is nothing in {split}." for split in ("val", "test") if not found[split]]
     if found.get("without_label"):
         said.append(f"{found['without_label']:,} without a label, which are in no split.")
+    if found.get("without_in_neighbours"):
+        said.append(f"{found['without_in_neighbours']:,} seeds without in-neighbours.")
+    if found.get("too_early"):
+        said.append(f"{found['too_early']:,} seeds that see no edge with a time, as all of theirs are later.")
     lost = {key: count for key, count in found.items() if key.endswith(("_unknown", "_null", "_missing")) and count}
     said += [f"{count:,} {key.replace('_', ' ')}, left out." for key, count in lost.items()]
     for split in ("train", "val", "test"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -14,10 +13,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
+from lightning_gnnload.data.clock import TimeForm
+from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.csv_problems import csv_problem
 from lightning_gnnload.ingest.settings import nearest
-from lightning_gnnload.ingest.spec import BuildSpec
+from lightning_gnnload.ingest.sql import (
+    FETCH_FIRST,
+    checked_query,
+    is_query,
+    listed,
+    literal,
+    matching_files,
+    one_line,
+    quoted,
+    whole_path,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -35,44 +45,6 @@ _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv
 _FORMATS |= {".arrow": "arrow", ".ipc": "arrow"}
 _CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
 """A zone follows the time of the day: the end of ``2026-03-01`` is none."""
-
-
-def connect(build: BuildSpec, scratch: Path, home: Path, *, share: float = 1.0) -> duckdb.DuckDBPyConnection:
-    """Opens a database in memory that reads tables.
-
-    Args:
-        build: how much memory it may take before it goes to disk, and its threads.
-        share: of that memory.
-        scratch: the folder where it goes to then.
-        home: the folder that paths in SQL count from.
-
-    Raises:
-        MissingExtraError: duckdb or pyarrow is not installed.
-    """
-    try:
-        import duckdb
-        import pyarrow as _  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(error.name or "duckdb", "tables", "Building a graph from tables", error) from error
-    con = duckdb.connect(
-        config={
-            "memory_limit": f"{int(build.memory_bytes * share)}B",
-            "threads": build.num_threads,
-            "temp_directory": str(scratch),
-        }
-    )
-    con.execute(f"set timezone = 'UTC'; set file_search_path = {literal(str(home.absolute()))}")
-    return con
-
-
-def quoted(name: str) -> str:
-    """Returns the SQL of a column's name."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def literal(text: str) -> str:
-    """Returns the SQL of a text."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def is_whole(type_: str) -> bool:
@@ -146,7 +118,7 @@ class Source:
         self.is_csv = False
         try:
             self._from = self._opened(table, home, keys, peek)
-            self.types = {str(row[0]): str(row[1]) for row in con.sql(f"describe from {self._from}").fetchall()}
+            self.types = {str(row[0]): str(row[1]) for row in self._run(f"describe from {self._from}").fetchall()}
         except duckdb.Error as error:
             raise self._explained(error) from error
 
@@ -235,12 +207,15 @@ class Source:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
             return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+        finite = "a time that is not infinite, or none: make others null in SQL"
         if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
-            return Reading(name, f"epoch_us({sql}::timestamptz)")
+            tried = f"epoch_us({sql}::timestamptz)"
+            return Reading(name, strict(sql, tried), tried, finite)
         if type_.startswith("TIMESTAMP") or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
-            return Reading(name, f"epoch_us({sql}::timestamp{at_zone})")
+            tried = f"epoch_us({sql}::timestamp{at_zone})"
+            return Reading(name, strict(sql, tried), tried, finite)
         if type_ == "VARCHAR":
             with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
             without = "null" if zone is None else f"try_cast({sql} as timestamp){at_zone}"
@@ -257,6 +232,19 @@ class Source:
             f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{reason}"
         )
 
+    def time_form(self, name: str, unit: str | None = None, zone: str | None = None) -> TimeForm:
+        """Returns the form of times that :meth:`time` reads: text becomes dates, and dates with a zone those of UTC."""
+        type_ = self.types[name]
+        if unit is not None:
+            return TimeForm(unit, is_number=True)
+        if "WITH TIME ZONE" in type_ or type_ == "TIMESTAMPTZ" or (type_ == "VARCHAR" and zone is None):
+            return TimeForm("us", "UTC")
+        # What has no zone is that of the table, but for one where clocks are changed: then hours come twice.
+        own = None if zone in (None, "UTC") else zone
+        if type_ == "DATE" and own is None:
+            return TimeForm("D")
+        return TimeForm({"TIMESTAMP_S": "s", "TIMESTAMP_MS": "ms", "TIMESTAMP_NS": "ns"}.get(type_, "us"), own)
+
     def batches(self, readings: Sequence[Reading]) -> Iterator[pa.RecordBatch]:
         """Yields all rows, in their order, in batches of a column for each reading.
 
@@ -269,7 +257,7 @@ class Source:
         columns = ", ".join(f"{reading.sql} as c{number}" for number, reading in enumerate(readings))
         try:
             # From DuckDB's own stream: to_arrow_reader would take three times as long.
-            yield from pa.RecordBatchReader.from_stream(self.con.sql(f"select {columns} from {self._from}"))
+            yield from pa.RecordBatchReader.from_stream(self._run(f"select {columns} from {self._from}"))
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._explained(error, readings) from error
 
@@ -290,9 +278,13 @@ class Source:
         import duckdb
 
         try:
-            return self.con.sql(f"select {columns} from {table or self._from} {tail}").fetchall()
+            return self._run(self.select(columns, tail, table=table)).fetchall()
         except duckdb.Error as error:
             raise self._explained(error, readings) from error
+
+    def select(self, columns: str, tail: str = "", *, table: str | None = None) -> str:
+        """Returns the SQL that :meth:`ask` runs."""
+        return f"select {columns} from {table or self._from} {tail}"
 
     @contextmanager
     def only(self, rows: np.ndarray | None) -> Iterator[str]:
@@ -314,14 +306,15 @@ class Source:
 
     def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
         if is_query(table):
-            if re.match(r"\s*from\b", table, re.IGNORECASE):
-                return f"({table.strip().rstrip(';')})"
-            self.con.execute(f"create temp {'view' if peek else 'table'} {self._name} as {table.strip().rstrip(';')}")
+            query = checked_query(self.con, table.strip().rstrip(";"), home, self.where)
+            if re.match(r"from\b", query, re.IGNORECASE):
+                return f"(\n{query}\n)"  # lines of their own: a comment ends with its line
+            self._run(f"create temp {'view' if peek else 'table'} {self._name} as\n{query}\n")
             return self._name
         if not isinstance(table, (str, Path, list, tuple)):
             return self._registered(self._as_arrow(table))
-        given = [table] if isinstance(table, (str, Path)) else table
-        files = [file for each in given for file in self._files(str(each), home)]
+        paths = [table] if isinstance(table, (str, Path)) else table
+        files = [file for each in paths for file in self._files(str(each), home)]
         formats = {_format(file) for file in files}
         if len(formats) > 1 or None in formats:
             what = "they are of several formats" if len(formats) > 1 else f"{files[0]!r} is of none"
@@ -330,16 +323,31 @@ class Source:
                 f'but {what}. Read others by SQL: from: "select * from read_csv(...)".'
             )
         if formats == {"arrow"}:
-            from pyarrow import dataset
-
-            return self._registered(dataset.dataset(files, format="feather"))
-        listed = f"[{', '.join(map(literal, files))}]"
+            return self._registered(self._arrow_files(files, peek))
+        given = listed(files)
         if formats == {"parquet"}:
-            return f"read_parquet({listed})"
+            return f"read_parquet({given})"
         self.is_csv = True
-        found = {str(row[0]) for row in self.con.sql(f"describe from read_csv({listed})").fetchall()}
+        found = {str(row[0]) for row in self._run(f"describe from read_csv({given})").fetchall()}
         as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in found]
-        return f"read_csv({listed}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({listed})"
+        return f"read_csv({given}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({given})"
+
+    def _arrow_files(self, files: list[str], peek: bool) -> Any:
+        """Opens files of Arrow. All rows are looked at first, unless columns alone are: Arrow and DuckDB follow the
+        offsets that a file holds, and one that leads out of its buffer ends the process."""
+        import pyarrow as pa
+        from pyarrow import dataset
+
+        try:
+            opened = dataset.dataset(files, format="feather")
+            for batch in () if peek else opened.to_batches():
+                batch.validate(full=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TableError(
+                f"{self.where}: {files[0]}{' or another of the files' if len(files) > 1 else ''} is damaged, or no "
+                f"file of Arrow: {one_line(error)}. Write it anew."
+            ) from error
+        return opened
 
     def _as_arrow(self, table: Any) -> Any:
         """Returns a table in memory as one of pyarrow, which knows text from objects by all rows, not by the first."""
@@ -348,7 +356,9 @@ class Source:
         try:
             if type(table).__module__.partition(".")[0] == "pandas":
                 return pa.Table.from_pandas(table, preserve_index=table.index.name is not None)
-            return table if isinstance(table, pa.Table) else pa.table(table)
+            made = table if isinstance(table, pa.Table) else pa.table(table)
+            made.validate(full=True)  # it may have been read of a damaged file
+            return made
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise TableError(
                 f"{self.where}: a table of the type {type(table).__name__} cannot be read as Arrow's: {error}. Give "
@@ -357,13 +367,13 @@ class Source:
 
     def _files(self, path: str, home: Path) -> list[str]:
         if "://" in path:
-            return [path]
+            raise TableError(f"{self.where}: from: {path!r} is not on this machine; {FETCH_FIRST}")
         files = matching_files(path, home)
         if not files or not all(Path(file).is_file() for file in files):
             is_folder = (home / path).is_dir()
             say = f"it is a folder; give its files, as {path}/*.parquet" if is_folder else "there is no such file"
             raise TableError(f"{self.where}: from: {path!r} in {home.absolute()}: {say}.")
-        return files
+        return [whole_path(file) for file in files]
 
     def _registered(self, table: Any) -> str:
         self.con.register(self._name, table)
@@ -375,7 +385,7 @@ class Source:
         import duckdb
 
         try:
-            self.con.sql(f"select epoch_us(timestamp '2026-01-01' at time zone {literal(zone)})").fetchall()
+            self._run(f"select epoch_us(timestamp '2026-01-01' at time zone {literal(zone)})").fetchall()
         except duckdb.Error as error:
             raise GraphSpecError(
                 f"{self.where}.timezone: {zone!r} is no time zone that is known; give one as UTC or Europe/Berlin."
@@ -390,8 +400,15 @@ class Source:
                 told = self._unreadable(reading)
                 if told:
                     return TableError(f"{self.where}: {told}")
-        line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        return TableError(f"{self.where}: the table cannot be read. DuckDB says: {line}")
+        return TableError(f"{self.where}: the table cannot be read. DuckDB says: {one_line(error)}.")
+
+    def _run(self, sql: str) -> Any:
+        """Runs one statement of ours. Raises duckdb.Error where what a description says has made it several."""
+        import duckdb
+
+        if len(self.con.extract_statements(sql)) != 1:
+            raise duckdb.Error("this is more than one statement")
+        return self.con.sql(sql)
 
     def _unreadable(self, reading: Reading) -> str:
         import duckdb
@@ -399,7 +416,7 @@ class Source:
         column = quoted(reading.column)
         rows = f"select row_number() over () - 1 as row, {column}::varchar as given, {reading.tried} as read"
         try:
-            count, row, given = self.con.sql(
+            count, row, given = self._run(
                 f"select count(*), min(row), arg_min(given, row) from ({rows} from {self._from}) "
                 "where read is null and given is not null"
             ).fetchall()[0]
@@ -411,17 +428,6 @@ class Source:
             f"{count} of {self.num_rows} values of column {reading.column!r} cannot be read; the first is "
             f"{given!r:.100} in row {row}. Needed is {reading.needed.rstrip('.')}."
         )
-
-
-def is_query(table: Any) -> bool:
-    """Returns whether a table is what an SQL query gives."""
-    return isinstance(table, str) and re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE) is not None
-
-
-def matching_files(path: str, home: Path) -> list[str]:
-    """Returns the files that a path or a glob names, ascending; a path names one, whether it is there or not."""
-    full = str(home / Path(path).expanduser())
-    return sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
 
 
 def _format(file: str) -> str | None:

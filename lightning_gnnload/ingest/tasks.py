@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.ingest.distinct import DistinctValues
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.labels import Labels
-from lightning_gnnload.ingest.source import Reading, Source, literal
+from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
+from lightning_gnnload.ingest.sql import literal
 from lightning_gnnload.ingest.times import times_of
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 
@@ -56,12 +59,14 @@ class ReadTask:
         rows: of its table that train, int64.
         train: the nodes that train, by node type, each once, within the type.
         report: figures, as JSON values.
+        notes: what the user is to know.
     """
 
     task: Task
     rows: np.ndarray
     train: dict[str, np.ndarray]
     report: dict[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,12 @@ class SeedKinds:
     Attributes:
         node_type: of nodes, in a graph with types.
         edge_type: of links, likewise.
+        time_form: of their times.
     """
 
     node_type: str | None = None
     edge_type: EdgeType | None = None
+    time_form: TimeForm | None = None
 
 
 def read_task(
@@ -115,6 +122,7 @@ def read_task(
         wanted["y"] = labels.reading, labels.values
     if spec.time is not None:
         reading = source.time(spec.time, spec.time_unit, spec.timezone)
+        kinds = replace(kinds, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
         wanted["time"] = reading, lambda column: times_of(column, source.where)
     if (of_split := _split_reading(source, spec.split, keys)) is not None:
         wanted["split"] = of_split, lambda column: _split_values(spec.split, column)
@@ -145,7 +153,10 @@ def read_task(
         before = by_type.get(end.nodes.node_type, np.empty(0, np.int64))
         by_type[end.nodes.node_type] = np.union1d(before, nodes[train, place])
     names = None if labels is None else labels.names
-    return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report)
+    notes: tuple[str, ...] = ()
+    if labels is not None and names is not None and known is None:
+        notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
+    return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report, notes)
 
 
 _Column = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
@@ -207,7 +218,9 @@ def _table(
     labels: Labels | None,
     y: np.ndarray | None,
 ) -> SeedTable:
-    given: dict[str, Any] = {"time": None if time is None else time[rows], "columns": {"table_row": rows}}
+    given: dict[str, Any] = {"columns": {"table_row": rows}}
+    if time is not None:
+        given |= {"time": time[rows], "time_form": kinds.time_form}
     if labels is not None and y is not None:
         given["y"] = labels.as_labels(y[rows])
     if nodes.shape[1] == 1:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lightning_gnnload.data.storage.manifest import CHECKSUM, check_seal, sealed
 from lightning_gnnload.data.storage.places import TRANSFORMS
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.features import Feature
@@ -37,7 +38,8 @@ class Transforms:
         """Reads those of a folder that was built, or the file itself.
 
         Raises:
-            TableError: it is missing, or not as it was written.
+            TableError: it is missing, or no such file.
+            StoreFormatError: it is not as it was written.
         """
         file = path / TRANSFORMS if path.is_dir() else path
         try:
@@ -45,10 +47,11 @@ class Transforms:
         except (OSError, ValueError, RecursionError) as error:
             raise TableError(f"{file} cannot be read: {error}. Give a folder of gnnload build.") from error
         keys = {"version", "nodes", "edges", "classes"}
-        sound = isinstance(given, dict) and given.keys() == keys and given["version"] == _VERSION
+        sound = isinstance(given, dict) and given.keys() - {CHECKSUM} == keys and given["version"] == _VERSION
         sound = sound and all(isinstance(given[key], dict) for key in keys - {"version"})
         if not sound:
             raise TableError(f"{file} is no file of transforms, version {_VERSION}. Give a folder of gnnload build.")
+        check_seal(file, given)
         tables = [
             {
                 name: [Feature.from_json(each) for each in _listed(features, file)]
@@ -65,7 +68,7 @@ class Transforms:
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             values[key] = {name: [each.to_json() for each in features] for name, features in tables.items()}
         values["classes"] = {name: list(names) for name, names in self.classes.items()}
-        (folder / TRANSFORMS).write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / TRANSFORMS).write_text(json.dumps(sealed(values), indent=1, ensure_ascii=False), encoding="utf-8")
 
     def of(self, section: str, name: str, columns: Sequence[ColumnSpec]) -> list[Feature]:
         """Returns the features of a table, whose columns have to be those that they were fitted on.

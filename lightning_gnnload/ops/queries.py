@@ -106,7 +106,8 @@ class Queries:
         along_path: a node found by an edge of code ``c`` asks for edges until ``c + path_end``, and not for those until
             its seed's time; needs ``until``.
         path_end: 1 where an edge's own time is included, 0 otherwise.
-        excluded: int64 ``[X]``, positions in ``indices`` of edges into seeds that are not to be drawn.
+        excluded: int64 ``[X]``, positions in ``indices`` of edges into seeds that are not to be drawn, wherever along
+            paths a seed's node is found again.
         excluded_query: int32 ``[X]``, for which query.
     """
 

@@ -6,10 +6,10 @@ import itertools
 import os
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.pipeline.loader import SampledLoader, _Made
 from lightning_gnnload.pipeline.stats import QueueFill
 
@@ -49,7 +49,7 @@ class AlternatingLoader(SampledLoader):
         self.source.open()
         requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
         left, queue = iter(requests), deque[_Made]()
-        with ThreadPoolExecutor(self.num_threads, "gnnload-sample", self._slots.initializer()) as threads:
+        with Threads(self.num_threads, "gnnload-sample", self._slots.initializer()) as threads:
 
             def take() -> _Made:
                 if not queue:
@@ -59,7 +59,7 @@ class AlternatingLoader(SampledLoader):
             for request in requests:
                 yield self._deliver(request, take, QueueFill(ready=len(queue), slots=self.depth or 0))
 
-    def _turn(self, left: Iterator[BatchRequest], threads: ThreadPoolExecutor) -> Iterator[_Made]:
+    def _turn(self, left: Iterator[BatchRequest], threads: Threads) -> Iterator[_Made]:
         # Made before the others: its size tells how many more the memory holds.
         first = self._make(next(left))
         depth = self.depth or self._depth_for(first.payload.num_bytes)

@@ -103,12 +103,13 @@ class Failure:
         return cls(**{name: message[name] for name in cls.__dataclass_fields__})
 
 
-def not_started(rank: int, waited_s: float | None) -> PeerError:
-    """Returns the error for a sampler that never connected; ``waited_s`` is None where its process was seen to end."""
+def not_started(rank: int, why: str | None) -> PeerError:
+    """Returns the error for a sampler that never connected, with why it is waited for no longer; None where its process
+    was seen to end."""
     text = "Its process has ended; see its own output above."
-    if waited_s is not None:
+    if why is not None:
         text = (
-            f"It was waited for {waited_s:.0f} s. See its own output above; "
+            f"It is not waited for any longer: {why}. See its own output above; "
             f"if it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
         )
     return Failure("sampler", rank, True, "start", text).error()

@@ -6,7 +6,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
@@ -16,8 +17,10 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.position import Position
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
@@ -70,11 +73,14 @@ class EpochLoader:
         self._ranks = None if num_ranks is None else (num_ranks, rank)
         self.stats = LoaderStats()
         self.last: Delivery | None = None
-        self.epoch = 0
+        self.position = Position()
         self.progress: Callable[[], Progress] | None = None
-        self._num_yielded = 0
         self.on_resume_change: OnResumeChange = "error"
-        self._resume_at: ResumePoint | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was begun last, or is to begin."""
+        return self.position.epoch
 
     @property
     def num_ranks(self) -> int:
@@ -89,30 +95,31 @@ class EpochLoader:
     def _shared_by(self) -> tuple[int, int]:
         if self._ranks is None and distributed.is_available() and distributed.is_initialized():
             self._ranks = distributed.get_world_size(), distributed.get_rank()
-            self.source.workload.num_ranks = self._ranks[0]
+            self.source.workload.share(self._ranks[0])
         return self._ranks or (1, 0)
 
     def __len__(self) -> int:
         return self.source.plan(self.num_ranks).num_steps
 
     def __iter__(self) -> Iterator[Any]:
-        start, point = 0, self._resume_at
         if self.progress is None:
-            in_mid_epoch = point is not None and point.epoch == self.epoch
-        else:
-            self.epoch, num_processed = self.progress()
-            in_mid_epoch = num_processed > 0
-        if point is not None and in_mid_epoch:
-            point.check(self._resume_point(0), self.num_ranks, len(self), self.on_resume_change)
-            self.epoch, start = point.epoch, point.step
-        self._resume_at = None
-        self._num_yielded = start
-        # A reference kept here would keep the last batch's slot while the next one is waited for.
-        yield from map(self._count, self._batches(self.epoch, start))
+            return self.position.read(self._batches, self._check)
+        return self._read(self.progress)
 
-    def _count(self, batch: Any) -> Any:
-        self._num_yielded += 1
-        return batch
+    def _read(self, progress: Callable[[], Progress]) -> Iterator[Any]:
+        """Yields the mini-batches of the consumer's epoch, from where it is when it asks for the first one."""
+        epoch, num_processed = progress()
+        start, point = 0, self.position.loaded
+        if point is not None and num_processed > 0:
+            self._check(point)
+            epoch, start = point.epoch, point.step
+        self.position.set_epoch(epoch)
+        reading = self.position.begin(start)
+        yield from self.position.counted(self._batches(self.position.drawn_epoch, start), reading)
+
+    def _check(self, point: ResumePoint) -> None:
+        """Raises CheckpointError: the epoch cannot go on with the settings of this loader."""
+        point.check(self._resume_point(), self.num_ranks, len(self), self.on_resume_change)
 
     def _batches(self, epoch: int, start: int) -> Iterator[Any]:
         raise NotImplementedError
@@ -122,9 +129,16 @@ class EpochLoader:
         self.stats.add(delivery)
 
     def set_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self._num_yielded = 0
-        self.epoch = epoch
+        """Makes the next iteration that of ``epoch``; otherwise each is the one after the last. A consumer that tells
+        its ``progress`` decides."""
+        if self.progress is None or (self.position.loaded is None and epoch != self.epoch):
+            self.position.set_epoch(epoch)
+
+    def _announce(self, epoch: int) -> None:
+        if self.progress is None:
+            self.position.announce(epoch)
+        else:
+            self.set_epoch(epoch)
 
     @property
     def batch_sampler(self) -> SimpleNamespace:
@@ -132,38 +146,38 @@ class EpochLoader:
 
         A bare ``sampler`` attribute would do so as well, but would be searched for a shuffling sampler too.
         """
-        return SimpleNamespace(sampler=self)
+        return SimpleNamespace(sampler=SimpleNamespace(set_epoch=self._announce))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the position in the epoch, which is the same in every rank."""
-        if self._resume_at is not None:
-            return self._resume_at.to_state()  # nothing was read since
-        done = self._num_yielded
+        if self.position.loaded is not None:
+            return self.position.loaded.to_state()  # nothing was read since
+        point = self._resume_point()
         if self.progress is not None:
             # A batch that was yielded may still be at work: what an error interrupts is to come again.
-            done = min(done, self.progress().num_processed)
-        return self._resume_point(done).to_state()
+            point = replace(point, step=min(point.step, self.progress().num_processed))
+        return point.to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Lets the next iteration go on from there.
+        """Lets the next iteration go on from there, unless another epoch is set.
 
         Raises:
             CheckpointError: ``state`` is not a loader's of this class; or samplers had trained ahead, which only a
                 strategy with switching can pass over; or, when the iteration begins, its epoch cannot
                 go on with the settings of this one.
         """
-        self._resume_at = ResumePoint.from_state(place_alone(state))
+        self.position.load(ResumePoint.from_state(place_alone(state)))
 
-    def _resume_point(self, step: int) -> ResumePoint:
+    def _resume_point(self) -> ResumePoint:
         workload = self.source.workload
+        described: dict[str, Any] = workload.description
         return ResumePoint(
-            epoch=self.epoch,
-            step=step,
+            **self.position.place(),
             num_seeds=len(workload.seeds),
             global_batch_size=self.source.plan(self.num_ranks).global_batch_size,
             seed=workload.seed,
             graph=workload.sampler.fingerprint_of(workload.graph),
-            **workload.description,
+            **described,
         )
 
 
@@ -234,7 +248,7 @@ class SampledLoader(EpochLoader):
                 yield self._deliver(request, partial(make, request), QueueFill(ready=0))
             return
         make = self._begun(make)
-        threads = ThreadPoolExecutor(num_threads, "gnnload-sample")
+        threads = Threads(num_threads, "gnnload-sample")
         # One more than are made: a batch waits to be consumed while each thread makes another.
         num_ahead = num_threads if self.num_ahead is None else max(self.num_ahead, num_threads)
         ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
@@ -242,9 +256,9 @@ class SampledLoader(EpochLoader):
             for request in requests:
                 ahead.append((request, threads.submit(make, request)))
                 if len(ahead) > num_ahead:
-                    yield self._next(ahead)
+                    yield self._next(ahead, threads)
             while ahead:
-                yield self._next(ahead)
+                yield self._next(ahead, threads)
         finally:
             threads.shutdown(cancel_futures=True)
 
@@ -284,11 +298,11 @@ class SampledLoader(EpochLoader):
         batch = self.convert(payload.view(self._slots.lend(slot)))
         return _Made(payload, batch, (began, time.monotonic()))
 
-    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]]) -> Any:
+    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]], threads: Threads) -> Any:
         # As the trainer finds it: others get done while it waits.
         fill = QueueFill(ready=sum(made.done() for _, made in ahead))
         request, made = ahead.popleft()
-        return self._deliver(request, made.result, fill)
+        return self._deliver(request, partial(threads.result, made), fill)
 
     def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: QueueFill) -> Any:
         asked_s = time.monotonic()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.patience import Patience
+from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace
 from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
@@ -42,12 +46,14 @@ class BatchQueue:
         num_samplers: samplers of this machine.
         queue_depth: slots that a stream may have out at each sampler, to begin with where these follow the waits; one
             more where the step that is needed next finds none.
-        connect_timeout_s: how long to wait for a sampler to start.
+        connect_timeout_s: how long to wait for a sampler that does nothing, to start.
         stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
         first_sampler_rank: global rank of the machine's first sampler; the others follow.
         num_trainers: trainers of this machine.
         takeover: go on without a sampler that is lost; else its loss is raised.
         has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
+        is_busy: whether a sampler that has not connected does something at this moment: it is waited for then, up to
+            ``setup_timeout_s``.
         on_late: called with the index of a sampler that did not start in time.
         known_gone: ranks of samplers whose loss has been told in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
@@ -79,6 +85,8 @@ class BatchQueue:
         num_trainers: int = 1,
         takeover: bool = True,
         has_ended: Callable[[int], bool] = lambda sampler: False,
+        is_busy: Callable[[int], bool] = lambda sampler: False,
+        setup_timeout_s: float = 1800.0,
         on_late: Callable[[int], None] = lambda sampler: None,
         known_gone: Container[int] = (),
         pinned: bool = False,
@@ -102,6 +110,7 @@ class BatchQueue:
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
         self._listened_at = time.monotonic()
         self._deaf_s = 0.0  # how long this thread has lately gone without listening
+        self._pid = os.getpid()
         self._pool = SamplerPool(
             job,
             trainer=trainer,
@@ -117,7 +126,9 @@ class BatchQueue:
         self._pool.on_lost = self._take_over
         self._pool.on_welcome = self._announce_streams
         try:
-            self._pool.await_all(connect_timeout_s, has_ended, on_late)
+            self._pool.await_all(
+                lambda index: Patience(connect_timeout_s, setup_timeout_s, partial(is_busy, index)), has_ended, on_late
+            )
         except BaseException:
             self._pool.close()
             raise
@@ -132,6 +143,7 @@ class BatchQueue:
             homes: of each step of the epoch, the index of the sampler that holds the part of the graph it is drawn
                 from, int64. It makes the step, unless it is lost or late; no mini-batch depends on it. None: any does.
         """
+        self._check_process()
         self._pool.call_lost()
         number = next(self._numbers)
         self._streams[number] = Dealer(spec, self._pool.num_trainers, homes)
@@ -158,6 +170,7 @@ class BatchQueue:
                 which stage, and why.
             QueueStalledError: without ``takeover``: nothing came within ``stall_timeout_s``.
         """
+        self._check_process()
         dealer = self._streams[number]
         dealer.next_step = step
         self._pool.free_returned()
@@ -188,6 +201,7 @@ class BatchQueue:
 
     def skip(self, number: int, step: int) -> None:
         """Passes over a step, whose mini-batch nobody wants; its slot goes back now, or when the batch comes."""
+        self._check_process()
         self._streams[number].next_step = step + 1
         if (number, step) in self._inbox:
             peer, slot, _ = self._inbox.pop((number, step))
@@ -195,6 +209,7 @@ class BatchQueue:
 
     def fill(self, number: int) -> QueueFill:
         """Returns how full a stream's queue is. Handles the messages that have come first, so that they count."""
+        self._check_process()
         while self._listen(0):
             pass
         self._deal()
@@ -202,6 +217,8 @@ class BatchQueue:
 
     def close_stream(self, number: int) -> None:
         """Tells the samplers to make no more of it, and gives back what came unasked."""
+        if self._pid != os.getpid():
+            return  # what a fork drops, its parent goes on with
         del self._streams[number]
         # Also to those that sample no more, and to those yet to say welcome; who does not know the stream ignores it.
         for peer in self._pool.peers:
@@ -209,6 +226,9 @@ class BatchQueue:
         for key in [key for key in self._inbox if key[0] == number]:
             peer, slot, _ = self._inbox.pop(key)
             peer.free(slot)
+
+    def _check_process(self) -> None:
+        check_process(self._pid, "The queue of mini-batches")
 
     # Depth.
 

@@ -53,7 +53,7 @@ class QueueLoader(EpochLoader):
         """Returns the position in the epoch, and what samplers have contributed beyond it."""
         state = super().state_dict()
         if self.ledger is not None:
-            unread = self._resume_at is not None
+            unread = self.position.loaded is not None
             state["contributed"] = self._contributed if unread else self.ledger.state(of=state["step"])
         return state
 

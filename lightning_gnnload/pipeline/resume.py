@@ -11,6 +11,9 @@ from lightning_gnnload.errors import CheckpointError
 OnResumeChange = Literal["error", "warn"]
 """What becomes of an epoch whose mini-batches are others than those that the checkpoint was made amid."""
 
+_MOSTLY_0 = ("ahead", "again")
+"""Numbers that a state has only where they are not 0."""
+
 
 @dataclass(frozen=True)
 class ResumePoint:
@@ -30,6 +33,8 @@ class ResumePoint:
         seeds: a checksum of the seeds, with their times and targets.
         graph: the graph's fingerprint.
         sampler: its settings, and those of links.
+        ahead: how much larger the number is by which a Trainer calls the epoch; see :class:`.Position`.
+        again: how often the epoch was read before, to its end.
     """
 
     epoch: int
@@ -41,22 +46,25 @@ class ResumePoint:
     seeds: str
     graph: str
     sampler: str
+    ahead: int = 0
+    again: int = 0
 
     def to_state(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name not in _MOSTLY_0 or value}
 
     @classmethod
     def from_state(cls, state: Any) -> ResumePoint:
         """Raises CheckpointError: ``state`` is not what :meth:`to_state` gives."""
         types = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(cls)}
+        whole: dict[str, Any] = {**dict.fromkeys(_MOSTLY_0, 0), **state} if isinstance(state, dict) else {}
         # Exact types: True would pass for a step.
-        sound = isinstance(state, dict) and {name: type(value) for name, value in state.items()} == types
-        if not sound or min(state["epoch"], state["step"]) < 0:
+        sound = {name: type(value) for name, value in whole.items()} == types
+        if not sound or min(whole["epoch"], whole["step"], whole["again"]) < 0:
             raise CheckpointError(
                 f"the checkpoint's train loader left {state!r:.200}, where {', '.join(types)} are needed: it was not "
                 f"a loader of GraphDataModule. Resume with the loader it was made with, or load the weights alone."
             )
-        return cls(**state)
+        return cls(**whole)
 
     def check(self, now: ResumePoint, num_ranks: int, num_steps: int | None, on_change: OnResumeChange) -> None:
         """Whether the epoch can go on in a run whose own point is ``now``.
@@ -81,7 +89,7 @@ class ResumePoint:
         differing = [
             f"{field.name}={then!r} then and {here!r} now"
             for field in fields(self)
-            if field.name not in ("epoch", "step")
+            if field.name not in ("epoch", "step", *_MOSTLY_0)
             and (then := getattr(self, field.name)) != (here := getattr(now, field.name))
         ]
         if not differing:

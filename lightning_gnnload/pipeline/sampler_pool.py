@@ -10,6 +10,7 @@ from collections.abc import Callable, Container
 
 from lightning_gnnload.data import processes
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
@@ -86,23 +87,27 @@ class SamplerPool:
         return [peer.rank for peer in self.peers if peer.channel is None and peer.end is not None]
 
     def await_all(
-        self, timeout_s: float, has_ended: Callable[[int], bool], on_late: Callable[[int], None] = lambda sampler: None
+        self,
+        patience: Callable[[int], Patience],
+        has_ended: Callable[[int], bool],
+        on_late: Callable[[int], None] = lambda sampler: None,
     ) -> None:
         """Connects to each; loses those that do not answer in time, or whose process is known to have ended.
 
         Args:
-            timeout_s: how long to wait.
+            patience: makes what says how long to wait for a sampler.
             has_ended: whether a sampler's process has.
             on_late: called with the index of a sampler that does not answer in time.
         """
-        deadline = time.monotonic() + timeout_s
-        while awaited := [peer for peer in self.peers if peer.is_awaited]:
-            is_late = time.monotonic() > deadline
+        patient = {peer: patience(peer.index) for peer in self.peers}
+        # Not their successors: who was lost here may still come, but nobody waits for that.
+        while awaited := [peer for peer in self.peers if peer.is_awaited and not peer.is_successor]:
             for peer in awaited:
+                is_late = patient[peer].is_over()
                 if is_late or (not self._call(peer) and has_ended(peer.index)):
                     if is_late:
                         on_late(peer.index)
-                    self.lose(peer, not_started(peer.rank, timeout_s if is_late else None))
+                    self.lose(peer, not_started(peer.rank, str(patient[peer]) if is_late else None), may_answer=True)
             self.pump(_CONNECT_INTERVAL_S)
 
     def call_lost(self) -> None:
@@ -138,10 +143,14 @@ class SamplerPool:
         for peer in (*self.peers, *self._departed):
             peer.finish_copies()
 
-    def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True) -> None:
-        """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers."""
+    def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True, may_answer: bool = False) -> None:
+        """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers. One that is
+        late may answer the call that it has, in its own place: a second call would look like a second trainer."""
         if not self.takeover or (reason.failure is not None and reason.failure.is_final):
             raise reason
+        call = None
+        if may_answer:
+            call, peer.channel = peer.channel, None
         if is_gone:
             peer.disconnect()
         if peer.end is not None:  # it was lost before, and has parted now
@@ -150,7 +159,7 @@ class SamplerPool:
         if isinstance(reason, SamplerFailedError):
             self.report = reason
         if is_gone:
-            self._call_successor(peer)
+            self._call_successor(peer, call)
         if peer.is_successor and not peer.pid:
             # The call was the dying one's: its listening socket can outlast its connections by an instant.
             return
@@ -252,10 +261,11 @@ class SamplerPool:
             peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
         return peer.channel is not None
 
-    def _call_successor(self, peer: SamplerPeer) -> None:
-        """Connects to whoever listens in a lost sampler's place: a rank can outlive its sampling process, and then
-        serves itself."""
+    def _call_successor(self, peer: SamplerPeer, call: wire.Channel | None = None) -> None:
+        """Connects to whoever listens in a lost sampler's place, but over ``call``, where that may be answered: a rank
+        can outlive its sampling process, and then serves itself."""
         successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
+        successor.channel = call
         if self._call(successor):
             self._departed.append(peer)
             self.peers[peer.index] = successor

@@ -24,6 +24,7 @@ from functools import partial
 
 from lightning_gnnload.data import processes, sockets
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline import flags, wire
@@ -55,12 +56,14 @@ class SamplerService:
         open_source: finds the mini-batches of a stream; called once for each stream that is opened, even where this
             sampler is asked for none of them: samplers that share a cache fill it together. While it gets on, trainers
             are told so.
-        connect_timeout_s: how long to wait for the trainers.
+        connect_timeout_s: how long to wait for trainers that do nothing.
         setup_timeout_s: how long ``open_source`` may go without a beat of this process's pulse; it counts no longer
             while this process waits for another one. Then this sampler tells the trainers, and ends its process, of
             which no thread can be ended.
         first_trainer_rank: global rank of the machine's first trainer; the others follow.
         takeover: the others go on when sampling raises here; this one samples no more, and ends with the trainers.
+        is_busy: whether a trainer that has not connected does something at this moment: it is waited for then, up to
+            ``setup_timeout_s``.
 
     Attributes:
         handlers: for kinds of messages that others add to ``wire.KINDS``; called in the reading thread, under the
@@ -85,6 +88,7 @@ class SamplerService:
         setup_timeout_s: float = 1800.0,
         first_trainer_rank: int = 0,
         takeover: bool = True,
+        is_busy: Callable[[int], bool] = lambda trainer: False,
     ) -> None:
         self.job = job
         self.sampler = sampler
@@ -98,7 +102,8 @@ class SamplerService:
         self.handlers: dict[str, Callable[[TrainerPeer, wire.Message], None]] = {}
         self.companions: list[Callable[[], None]] = []
         self._open_source = open_source
-        self._connect_by = time.monotonic() + connect_timeout_s
+        self._never: set[int] = set()  # trainers that have not come yet
+        self._patience = Patience(connect_timeout_s, setup_timeout_s, lambda: any(map(is_busy, self._never)))
         self._listener = wire.listen(job, sampler)
         # Over a lock that its owner may take again: _is_over() and _handle() are called under it, and fail the job.
         self._changed = threading.Condition()
@@ -370,9 +375,9 @@ class SamplerService:
             # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
             living = {index for index in missing if flags.is_up(flags.trainer_alive(self.job, index))}
             self._seen |= living
-            never = missing - self._seen
-            if never and not self.is_successor and time.monotonic() > self._connect_by:
-                text = f"{len(never)} of {self.num_trainers} trainers did not connect in time."
+            self._never = never = missing - self._seen
+            if never and not self.is_successor and self._patience.is_over():
+                text = f"{len(never)} of {self.num_trainers} trainers did not connect in time: {self._patience}."
                 self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
             # Those in `_seen` whose flags are down have parted since, and need no sampler.
             missing = living if self.is_successor else living | never

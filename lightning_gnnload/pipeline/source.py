@@ -91,8 +91,8 @@ class BatchSource:
 
     @property
     def fingerprint(self) -> str:
-        """Names what all ranks of a job must have loaded: the data, and the seeds by their checksum."""
-        return f"{self.data.summary}, seeds {self.workload.description['seeds']}"
+        """Names what all ranks of a job must have alike: the data, the seeds by their checksum, and the random seed."""
+        return f"{self.data.summary}, seeds {self.workload.description['seeds']}, random seed {self.workload.seed}"
 
     def open(self) -> None:
         """Opens the feature stores, which takes long where a cache is filled; else the first mini-batch does."""

@@ -93,6 +93,7 @@ STRATEGY_OVERRIDES = (
 """Methods of DDPStrategy that FactoredStrategy overrides or calls; a test checks that they are still there."""
 
 
+SIGTERM_STATUS = 128 + signal.SIGTERM
 _SIGTERM_GRACE_S = 5.0  # for the step under way, after which Lightning heeds the signal by itself
 
 
@@ -124,6 +125,30 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
             raise pl.utilities.exceptions.SIGTERMException
 
     return end_if_told
+
+
+@contextmanager
+def status_by_sigterm() -> Iterator[None]:
+    """Gives Lightning's exit by SIGTERM the signal's status, as shells have it: it is a SystemExit without one, which
+    means 0, and whoever started the job would take it to be done."""
+    try:
+        yield
+    except pl.utilities.exceptions.SIGTERMException as error:
+        error.code = SIGTERM_STATUS
+        raise
+
+
+def end_if_told(trainer: pl.Trainer) -> None:
+    """Ends a loop in which Lightning does not look whether SIGTERM came, as it ends the others."""
+    if trainer.received_sigterm:
+        end_by(signal.SIGTERM)
+
+
+def end_by(number: int) -> NoReturn:
+    """Ends what runs as Lightning does on SIGTERM, with the status of a signal."""
+    error = pl.utilities.exceptions.SIGTERMException()
+    error.code = 128 + number
+    raise error
 
 
 def logging_step(trainer: pl.Trainer) -> int | None:

@@ -15,6 +15,8 @@ from lightning_gnnload.plugin.compat import environments
 FILE_NAME = "gnnload_roles.json"
 FORMAT = 2
 """The format of that file; one of another format is not read."""
+MEASURING_ERROR = 0.03
+"""A sampler more, or a thread more, is to make steps faster by more than so much, which is what measuring errs by."""
 
 
 class Role(Enum):
@@ -135,6 +137,24 @@ class StageTimes:
         return self.convert_ms + self.train_fixed_ms + self.train_work_ms / max(min(cores, self.torch_threads), 1)
 
 
+def batch_every_ms(sample_ms: float, train_ms: float, num_samplers: int, num_ranks: int) -> float:
+    """Predicts how often a machine has trained on a mini-batch: as fast as all its samplers, or all its trainers, can.
+
+    An epoch has the same mini-batches for any number of trainers, and takes so long for each of them.
+
+    Args:
+        sample_ms: what one sampler takes for a mini-batch, at its throughput (T_s).
+        train_ms: what one trainer takes for a step, its mini-batch being ready (T_t).
+        num_samplers: of the machine's ranks, at least 1.
+        num_ranks: of the machine, more than that.
+
+    Example:
+        >>> [batch_every_ms(20.0, 60.0, samplers, num_ranks=4) for samplers in (1, 2, 3)]
+        [20.0, 30.0, 60.0]
+    """
+    return max(sample_ms / num_samplers, train_ms / (num_ranks - num_samplers))
+
+
 @dataclass(frozen=True)
 class RoleDecision:
     """The roles on which all ranks of a job have agreed at its start, alike in all of them, and why.
@@ -188,8 +208,22 @@ class RoleDecision:
             line += f"{self.reason}; {times}"
         else:
             line += f"{times}, so one sampler feeds {self.trainers_fed:.1f} trainers"
+            line += f", and {self._predicted()}"
             line += f"; {self.reason}" if self.reason else ""
         return line + (f" (measured in an earlier run; delete {FILE_NAME} to measure again)" if self.reused else "")
+
+    def _predicted(self) -> str:
+        """Says how often a mini-batch is trained on, and how often with a sampler less, and with one more."""
+        assert self.sample_ms is not None
+        assert self.train_ms is not None
+        counts = (self.num_samplers, self.num_samplers - 1, self.num_samplers + 1)
+        every = {
+            count: f"{batch_every_ms(self.sample_ms, self.train_ms, count, self.num_ranks):.1f} ms"
+            for count in counts
+            if 0 < count < self.num_ranks
+        }
+        others = [f"with {count} every {time}" for count, time in every.items() if count != self.num_samplers]
+        return f"a batch is done every {every[self.num_samplers]}" + (f" ({', '.join(others)})" if others else "")
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import distributed
 from torch.utils.data import DataLoader
 from torch_geometric.sampler import BaseSampler
 
@@ -26,6 +27,7 @@ from lightning_gnnload.pyg.keywords import (
     LOADER_INPUTS,
     OF_GRAPH_DATA_MODULE,
     OWN,
+    SHARED_SEED,
     agreed_seed,
     changed_sampler,
     drop_shuffle,
@@ -34,7 +36,7 @@ from lightning_gnnload.pyg.keywords import (
 )
 from lightning_gnnload.pyg.phases import PhaseLoader, PhaseRows, RowOrder, ScriptsData
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import are_drawn, can_gather
+from lightning_gnnload.pyg.threads import are_drawn, can_gather, drawn_seed
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload
@@ -61,6 +63,7 @@ class PyGDataModule(GraphDataModule):
     """PyG's own loader, whose keywords are taken."""
     _SAMPLER: ClassVar[str]
     """The argument that takes a sampler."""
+    _TIMES_OF_SEEDS: ClassVar = "give input_train_time=, and so on; or leave time_attr= out"
     _INPUTS: ClassVar[tuple[str, ...]]
     """The loader's inputs, in the order of its arguments, as attributes of this class call them after the split."""
 
@@ -93,7 +96,9 @@ class PyGDataModule(GraphDataModule):
         kwargs.setdefault("num_workers", 0)
         kwargs.setdefault("pin_memory", loader != "full")
         kwargs.setdefault("persistent_workers", kwargs["num_workers"] > 0)
-        own["seed"] = agreed_seed(own.get("seed"), graph_sampler, kwargs)
+        seed = agreed_seed(own.get("seed"), graph_sampler, kwargs)
+        self._is_seed_drawn = seed is None
+        own["seed"] = drawn_seed(seed, None, kwargs)
 
         self.kwargs = kwargs
         self.loader = loader
@@ -152,6 +157,32 @@ class PyGDataModule(GraphDataModule):
     @eval_batch_size.setter
     def eval_batch_size(self, batch_size: int) -> None:
         self.eval_loader_kwargs["batch_size"] = batch_size
+
+    @property
+    def seed(self) -> int:
+        """The random seed of orders and draws. Ranks share rows by it, so that one which torch drew in this rank is
+        used only where there are no others; else it is 0."""
+        return SHARED_SEED if self._is_seed_drawn and self._has_peers else self._seed
+
+    @seed.setter
+    def seed(self, seed: int) -> None:
+        self._seed = seed
+
+    @property
+    def _has_peers(self) -> bool:
+        """Whether other ranks train on the same rows, or sample them."""
+        if self.trainer is None:
+            return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+        roles = getattr(self.trainer.strategy, "roles", None)
+        return self.trainer.world_size > 1 if roles is None else not roles.is_lone
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the seed where torch drew it, so that a run which is resumed goes on by it."""
+        return {"seed": self._seed} if self._is_seed_drawn else {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self._is_seed_drawn:
+            self._seed = state_dict["seed"]
 
     @property
     def train_shuffle(self) -> bool:
@@ -233,7 +264,7 @@ class PyGDataModule(GraphDataModule):
             raise SeedError(
                 f"there is nothing to {phase} on: input_{_SPLITS[phase]}_{self._INPUTS[0]} is empty. Give at least one."
             )
-        return Workload(
+        workload = Workload(
             self.graph_data.graph,
             self._inner(training=training),
             np.arange(num_rows),
@@ -246,6 +277,9 @@ class PyGDataModule(GraphDataModule):
             rows=loader.rows,
             keep_rest=True,
         )
+        if self._is_seed_drawn:
+            workload.shared_seed = SHARED_SEED  # of a loader that is made before there are ranks
+        return workload
 
     def _of_phase(self, phase: str) -> Any:
         """Returns a phase's loader: ours, or PyG's own where it samples otherwise.
@@ -269,7 +303,10 @@ class PyGDataModule(GraphDataModule):
                 f"FactoredStrategy's samplers cannot make the mini-batches of {name}, which trainers read themselves. "
                 f"{instead}; or leave strategy= out."
             )
-        return self._phase_loader(phase)
+        loader = self._phase_loader(phase)
+        if isinstance(loader, PhaseLoader):
+            loader.position.follow(self._next_epochs[phase])
+        return loader
 
     def _is_sampled(self, phase: str) -> bool:
         """Whether our pipeline makes a phase's mini-batches, step by step as ``order`` and ``seed`` say."""

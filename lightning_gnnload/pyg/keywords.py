@@ -8,16 +8,19 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
-import torch
 from torch_geometric.sampler import BaseSampler
 from torch_geometric.sampler.base import SubgraphType
 
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pyg.sampler import GnnloadSampler
+from lightning_gnnload.pyg.threads import drawn_seed
 
 OWN = ("seed", "order", "cache", "eval_draws", "num_threads")
 """Settings of a GraphDataModule that these have, too."""
 
+
+SHARED_SEED = 0
+"""The seed of several ranks that were given none: each of them would draw another one."""
 
 _CHANGEABLE = ("num_neighbors", "subgraph_type", "replace", "disjoint", "temporal_strategy")
 """Settings of a GnnloadSampler that a copy of it may change."""
@@ -53,16 +56,16 @@ OF_GRAPH_DATA_MODULE = {
 """Settings of a GraphDataModule that these lack, and what says the same here."""
 
 
-def agreed_seed(seed: int | None, sampler: BaseSampler | None, kwargs: Mapping[str, Any]) -> int:
-    """Returns a seed that is the same in every rank: the one given, that of a sampler or a generator that was, that of
-    ``seed_everything``, which sets a variable that all ranks have, or 0."""
+def agreed_seed(seed: int | None, sampler: BaseSampler | None, kwargs: Mapping[str, Any]) -> int | None:
+    """Returns a seed that is the same in every rank: the one given, that of a sampler or a generator that was, or that
+    of ``seed_everything``, which sets a variable that all ranks have; None without any."""
     if seed is not None:
         return seed
     if isinstance(sampler, GnnloadSampler):
         return sampler.seed
     if kwargs.get("generator") is not None:
-        return int(torch.randint(2**62, (), generator=kwargs["generator"]))
-    return int(os.environ.get("PL_GLOBAL_SEED", 0))
+        return drawn_seed(None, None, kwargs)
+    return int(os.environ["PL_GLOBAL_SEED"]) if "PL_GLOBAL_SEED" in os.environ else None
 
 
 def changed_sampler(sampler: BaseSampler, settings: Mapping[str, Any]) -> BaseSampler:

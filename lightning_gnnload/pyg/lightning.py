@@ -49,7 +49,8 @@ class LightningNodeData(PyGDataModule):
         eval_loader_kwargs: what is otherwise in validation, test and prediction, such as ``dict(num_neighbors=[-1])``.
         **kwargs: those of :class:`.NeighborLoader` and of torch's DataLoader, where ``sampler`` and ``batch_sampler``
             are of training alone; and of :class:`.GraphDataModule` ``seed``, ``order``, ``cache``, ``eval_draws`` and
-            ``num_threads``, which is ``num_workers``. Without ``seed`` it is that of ``seed_everything``, else 0.
+            ``num_threads``, which is ``num_workers``. Without ``seed`` it is that of ``seed_everything``, else one that
+            torch draws, which goes with Lightning's checkpoints; of several ranks 0.
 
     Raises:
         LoaderConfigError: keywords that are none, or that cannot be heeded together.

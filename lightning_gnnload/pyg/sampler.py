@@ -25,6 +25,7 @@ from lightning_gnnload.data.clock import as_times
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
+from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
@@ -300,6 +301,19 @@ class GnnloadSampler(BaseSampler):
             src, _, dst = inputs.input_type or (None, None, None)
             ends = [(src, inputs.row), (dst, inputs.col)]
         return np.stack([self._flat({kind: ids} if self.is_hetero else ids, None)[0] for kind, ids in ends], axis=1)
+
+    def seen(self, inputs: Any) -> SeenEdges | None:
+        """Counts which in-edges of these inputs count at their times; None where times do not.
+
+        Raises:
+            SeedError: a node without a time where times count.
+        """
+        clock = self.graph.clock
+        if clock is None:
+            return None
+        ends = self.ends_of(inputs)
+        times = self._own_times(ends[:, 0]) if inputs.time is None else _times(inputs.time)
+        return SeenEdges.of(self.graph.typed_lists, clock, ends, times, are_own=inputs.time is None)
 
     def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
         """Checks all rows of a loader, before it makes the first mini-batch.

@@ -113,6 +113,8 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         self.node_idx = _roots(node_idx, self._graph_sampler.graph.num_nodes)
         self.input_data = NodeSamplerInput(self.node_idx, self.node_idx)
         roots: Any = self.node_idx.tolist()
+        if kwargs.get("dataset") == roots:
+            del kwargs["dataset"]  # Lightning makes a loader anew of its attributes
         # Not PyG's, which asks for torch-sparse.
         torch.utils.data.DataLoader.__init__(
             self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed, self._graph_sampler)

@@ -7,7 +7,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -20,12 +20,15 @@ from torch_geometric.sampler import NegativeSampling, NodeSamplerInput
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
-from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
+from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.sanity import seen_issue
+from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.position import Position
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
@@ -34,6 +37,7 @@ from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_listed, check_range, check_structure
 from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
+from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import Asked, Sharing
@@ -67,6 +71,9 @@ class AskedRows:
         check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
         return self._sampler.asked(self._inputs[listed], key, self._neg_sampling)
 
+    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+        return self._sampler.seen(self._inputs[torch.from_numpy(rows)])
+
 
 class _ListedWorkload(Workload):
     """Mini-batches of rows that torch's samplers list."""
@@ -74,25 +81,6 @@ class _ListedWorkload(Workload):
     def asked_by(self, request: BatchRequest) -> Asked:
         assert isinstance(request, _Listed)
         return self.rows.ask(request.rows, self.key_of(request))
-
-
-class ShuffledRows(torch.utils.data.Sampler):
-    """Shuffles rows as a pure function of (seed, epoch)."""
-
-    num_rows = 0  # of the loader, which knows it later
-
-    def __init__(self, seed: int) -> None:
-        self.seed, self.epoch = seed, 0
-
-    def of_epoch(self) -> np.ndarray:
-        """Returns the rows in this epoch's order, int64 ``[R]``."""
-        return Shuffled().order(np.arange(self.num_rows), seed=self.seed, epoch=self.epoch)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.of_epoch().tolist())
-
-    def __len__(self) -> int:
-        return self.num_rows
 
 
 class ThreadedLoader:
@@ -117,9 +105,7 @@ class ThreadedLoader:
     loader_cores: Any
     _old_worker_init_fn: Callable[[int], None]
     _attributes_class = Attributes
-
-    _started = False
-    _resume_at: ResumePoint | None = None
+    _is_told = False
     on_resume_change: OnResumeChange = "error"
     """What becomes of an epoch that is resumed and whose mini-batches have become others: ``"error"`` or ``"warn"``."""
 
@@ -134,24 +120,24 @@ class ThreadedLoader:
         known = [name for maker in makers for name in keywords_of(maker)]
         refuse_unknown(type(self).__name__, kwargs, known, OF_GRAPH_DATA_MODULE)
         self.seed = seed
-        self.epoch = self._num_yielded = 0
+        self.position = Position()
+        self._epoch_of_rows = 0
         if not isinstance(sampler, GnnloadSampler):
             return kwargs
         for name, (is_fine, instead) in _REFUSED.items():
             if name in kwargs and not is_fine(kwargs[name]):
                 raise LoaderConfigError(f"{type(self).__name__} does not support {name}={kwargs[name]!r}: {instead}")
         found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
-        if found.pop("shuffle", None) and found.get("sampler") is None and found.get("batch_sampler") is None:
-            found["sampler"] = ShuffledRows(seed)
-        elif kwargs.get("shuffle"):
-            found["shuffle"] = True  # torch says why this cannot be
-        return found
+        if found.get("sampler") is None and found.get("batch_sampler") is None:
+            found["sampler"] = (
+                ShuffledRows(self.position, seed) if found.pop("shuffle", None) else OrderedRows(self.position)
+            )
+        return found  # with shuffle and a sampler, torch says why this cannot be
 
     def _begin(self) -> None:
         """Does what can be done only when PyG's constructor has read the rows."""
-        if isinstance(self.sampler, ShuffledRows):
-            self.sampler.num_rows = len(self.dataset)
         if isinstance(self._sampler, GnnloadSampler):
+            self._listen()
             check_structure(self.data)
             self._check_rows()
             if self.num_workers:
@@ -177,6 +163,23 @@ class ThreadedLoader:
         """Warns of what is allowed, but seldom meant."""
         warnings.warn(f"{type(self).__name__}: {text}", stacklevel=5)
 
+    def _listen(self) -> None:
+        """Puts an object where Lightning looks for one to announce each epoch to: ``loader.sampler``, and the sampler
+        of ``loader.batch_sampler``."""
+        if isinstance(self.sampler, OrderedRows | ShuffledRows):
+            self.sampler.data_source = self.dataset
+        elif self.batch_size is not None:  # so torch made the batch sampler, for this loader alone
+            self.batch_sampler.sampler = AnnouncedRows(self.position, self.sampler)
+        elif (
+            self.batch_sampler is not None
+        ):  # beside it, torch made a sampler that nobody reads, and lets none be given
+            vars(self)["sampler"] = OrderedRows(self.position, self.dataset)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was begun last, or is to begin."""
+        return self.position.epoch
+
     @property
     def _sampler(self) -> Any:
         """The sampler of nodes or links."""
@@ -193,7 +196,7 @@ class ThreadedLoader:
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
-        self.epoch, self._started, self._num_yielded = epoch, False, 0
+        self.position.set_epoch(epoch)
 
     def __iter__(self) -> Iterator[Any]:
         if not isinstance(self._sampler, GnnloadSampler):
@@ -203,22 +206,19 @@ class ThreadedLoader:
     def _get_iterator(self) -> Iterator[Any]:
         if not isinstance(self._sampler, GnnloadSampler):
             return super()._get_iterator()  # type: ignore[misc]
-        if self._started:
-            self.set_epoch(self.epoch + 1)
-        start, point = 0, self._resume_at
-        if point is not None:
-            point.check(self._resume_point(0), 1, _length(self), self.on_resume_change)
-            self.epoch, start, self._resume_at = point.epoch, point.step, None
-        self._started, self._num_yielded = True, start
-        return self._counted(self.epoch, self._made(self.epoch, start))
+        return self._read(self.position.read(self._made, self._check))
 
-    def _counted(self, epoch: int, batches: Iterable[Any]) -> Iterator[Any]:
-        # Where several iterators are read in turn, the last one to begin says where the loader is.
-        for batch in batches:
-            self._num_yielded += self.epoch == epoch
-            yield batch
-        if self.epoch == epoch:
-            self.set_epoch(epoch + 1)
+    def _read(self, batches: Iterator[Any]) -> Iterator[Any]:
+        # Torch's DistributedSampler is told by whoever made it.
+        epoch = getattr(self.sampler, "epoch", None)
+        if isinstance(epoch, int) and epoch != self._epoch_of_rows:
+            self._epoch_of_rows = epoch
+            self.position.announce(epoch)
+        yield from batches
+
+    def _check(self, point: ResumePoint) -> None:
+        """Raises CheckpointError: the epoch cannot go on with the settings of this loader."""
+        point.check(self._resume_point(), 1, _length(self), self.on_resume_change)
 
     def _made(self, epoch: int, start: int) -> Iterator[Any]:
         sampler = self._sampler
@@ -253,6 +253,11 @@ class ThreadedLoader:
             seed=self.seed,
             rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
         )
+        if not self._is_told and (seen := workload.seen()) is not None:
+            issue = seen_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
+            if issue is not None and issue.is_suspicious:
+                warnings.warn(issue.text, stacklevel=2)
+        self._is_told = True
         return SampledLoader(
             BatchSource(tables, workload),
             num_threads=self.num_workers,
@@ -263,9 +268,8 @@ class ThreadedLoader:
         )
 
     def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
-        rows = self.sampler
-        if isinstance(rows, ShuffledRows):
-            rows.epoch = epoch
+        if isinstance(self.sampler, ShuffledRows):
+            self.sampler.drawn_epoch = epoch
         for step, index in enumerate(self._index()):
             if step >= start:
                 yield _Listed(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
@@ -274,8 +278,8 @@ class ThreadedLoader:
         """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same rows, one
         number at a time."""
         rows, batches = self.sampler, self.batch_sampler
-        is_plain = type(batches) is BatchSampler and batches.sampler is rows
-        if not is_plain or type(rows) not in (ShuffledRows, SequentialSampler):
+        is_plain = type(batches) is BatchSampler and self.batch_size is not None
+        if not is_plain or type(rows) not in (ShuffledRows, OrderedRows, SequentialSampler):
             return self._index_sampler  # type: ignore[attr-defined]
         order = rows.of_epoch() if isinstance(rows, ShuffledRows) else np.arange(len(rows))
         size = batches.batch_size
@@ -319,23 +323,18 @@ class ThreadedLoader:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns where the loader is: mini-batches that were given are done."""
-        if self._resume_at is not None:
-            return self._resume_at.to_state()
-        # Lightning does not ask for what comes after the last mini-batch.
-        is_over = self._num_yielded > 0 and self._num_yielded == _length(self)
-        point = self._resume_point(0 if is_over else self._num_yielded)
-        return replace(point, epoch=self.epoch + is_over).to_state()
+        return (self.position.loaded or self._resume_point()).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next iteration go on where :meth:`state_dict` was.
+        """Makes the next iteration go on where :meth:`state_dict` was, unless another epoch is set.
 
         Raises:
             CheckpointError: ``state`` is not a loader's; or, when the iteration begins, its epoch cannot go on with the
                 settings of this one.
         """
-        self._resume_at = ResumePoint.from_state(state)
+        self.position.load(ResumePoint.from_state(state))
 
-    def _resume_point(self, step: int) -> ResumePoint:
+    def _resume_point(self) -> ResumePoint:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
         order = f"{order} of {type(self.sampler).__name__}"
         seeds = 0
@@ -343,15 +342,14 @@ class ThreadedLoader:
             if isinstance(values, torch.Tensor) and name != "label":
                 seeds = zlib.crc32(values.contiguous().numpy().data, seeds)
         return ResumePoint(
-            self.epoch,
-            step,
-            len(self.dataset),
-            self.batch_size or 0,
-            self.seed,
-            order,
-            f"{seeds:08x} {self.input_data.input_type}",
-            self._sampler.graph.fingerprint,
-            self._sampler.inner().description,
+            **self.position.place(),
+            num_seeds=len(self.dataset),
+            global_batch_size=self.batch_size or 0,
+            seed=self.seed,
+            order=order,
+            seeds=f"{seeds:08x} {self.input_data.input_type}",
+            graph=self._sampler.graph.fingerprint,
+            sampler=self._sampler.inner().description,
         )
 
 
@@ -371,6 +369,9 @@ def _is_loaders_own(function: Any) -> bool:
     """Whether Lightning took it from a loader, to make another one like it."""
     return function is None or isinstance(getattr(function, "__self__", None), torch.utils.data.DataLoader)
 
+
+_OF_SEEDS = "give input_time=, or edge_label_time= of links; or leave time_attr= out"
+"""What to do where seeds have the times of their nodes."""
 
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "timeout": (

@@ -46,7 +46,7 @@ class NeighborSampler(Sampler):
         window: the greatest age, at the seed's time, of edges that count: a number in the unit of the graph's times,
             which of dates is nanoseconds, or where times are dates a ``timedelta64``; None for any.
         order: whose time bounds the edges of later hops: ``"root"``, the seed's; ``"path"``, that of the edge by which
-            a node was found.
+            a node was found. Along paths a node is in a mini-batch once for each time at which it was found.
         pick: which of the edges that count: ``"uniform"``, any alike; ``"last"``, the newest, and of equal times those
             given last.
 

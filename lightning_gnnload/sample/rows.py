@@ -5,22 +5,20 @@ Shapes: R rows of a mini-batch, S seeds, Q queries.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from lightning_gnnload.data.clock import length_of
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.sample.links import LinkRows, LinkSettings, distinct_ends
 
-_OTHER_UNIT = 500  # a thousand times as many: milliseconds for seconds
 Sharing = Literal["plain", "disjoint", "time"]
 """Which rows of a mini-batch share the nodes that they find: all, none, or those of the same time."""
 
@@ -67,6 +65,9 @@ class AsksRows(Protocol):
     def ask(self, rows: np.ndarray, key: DrawKey) -> Asked:
         """Returns what these rows ask for."""
 
+    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+        """Counts which in-edges of these rows count at their times; None where times do not."""
+
 
 class SeedRows:
     """Turns the rows of a mini-batch into seeds and queries, as a sampler's settings say. Thread-safe.
@@ -82,8 +83,7 @@ class SeedRows:
 
     Raises:
         SamplerConfigError: the graph has times, and the sampler cannot heed them, or is to share nodes at all times.
-        SeedError: rows without a time in a graph with times; rows that all come before it begins; or a node in several
-            rows that would share it.
+        SeedError: rows without a time in a graph with times; or a node in several rows that would share it.
     """
 
     def __init__(
@@ -156,6 +156,28 @@ class SeedRows:
             queries = {**(queries or {}), "excluded": excluded[0], "excluded_query": excluded[1]}
         return Asked(seeds, _queries(of_seed, queries), y, columns)
 
+    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+        """Counts which in-edges of these rows count at their times; None where times do not.
+
+        Raises:
+            SeedError: a node without a time of its own.
+        """
+        if not self.is_timed:
+            return None
+        assert self.graph.clock is not None
+        if self.table is None:  # others, written to a split later, are an error where they are sampled
+            rows = rows[(rows >= 0) & (rows < self.graph.num_nodes)]
+        ends = self.nodes_of(rows)
+        return SeenEdges.of(
+            self.graph.typed_lists,
+            self.graph.clock,
+            ends,
+            self._times_of(rows, ends),
+            are_own=self.table is None or self.table.time is None,
+            before=self.sampler.before,
+            window=self.sampler.window,
+        )
+
     def _queries(
         self, names: np.ndarray, times: np.ndarray | None, key: DrawKey
     ) -> tuple[np.ndarray, dict[str, Any] | None]:
@@ -175,9 +197,8 @@ class SeedRows:
         """Returns which codes count at these times."""
         clock, window, before = self.graph.clock, self.sampler.window, self.sampler.before
         assert clock is not None
-        found: dict[str, Any] = {"until": clock.until(times, before)}
-        if window is not None:
-            found["since"] = clock.since(_earlier(times, window))
+        until, since = clock.eligible(times, before, window)
+        found: dict[str, Any] = {"until": until} | ({} if since is None else {"since": since})
         if self.sampler.order == "path":
             found |= {"along_path": True, "path_end": int(before == "<=")}
         return found
@@ -190,8 +211,9 @@ class SeedRows:
         bad = np.flatnonzero(times == (ALWAYS if times.dtype == np.int64 else -np.inf))
         if len(bad):
             raise SeedError(
-                f"node {ends[bad[0], 0]} is a seed without a time, and its type has none. Give each row's: "
-                "SeedTable(nodes, time=times), or sampler.sample(..., times=times); or ignore the graph's: before=None."
+                f"node {ends[bad[0], 0]} is a seed without a time, and has none itself, as {len(bad)} of {len(times)} "
+                "such. Give each row's: SeedTable(nodes, time=times), or sampler.sample(..., times=times); leave these "
+                "rows out; or ignore the graph's: before=None."
             )
         return times
 
@@ -224,25 +246,8 @@ class SeedRows:
             pass  # seeds are the distinct ends
         elif self.sharing != "disjoint":
             self._check_distinct(table)
-        if self.is_timed and table.time is not None and len(table):
-            self._check_unit(table.time)
-
-    def _check_unit(self, times: np.ndarray) -> None:
-        """Raises SeedError: rows are so early that no edge counts, or so late that all do, and in another unit."""
-        clock = self.graph.clock
-        assert clock is not None
-        if not clock.until(times, "<=").any():
-            raise SeedError(
-                f"every row's time, up to {times.max()}, lies before the earliest of the graph, so that no "
-                "edge would ever count. Are both in the same unit? Dates are nanoseconds since 1970."
-            )
-        first, last = (clock.first, clock.last) if clock.ranked is None else clock.ranked[[0, -1]].tolist()
-        # Rows that ask about the future of all edges are later by a part of the graph's own time.
-        if last > first and times.min().item() - last > _OTHER_UNIT * (last - first):
-            raise SeedError(
-                f"every row's time, from {times.min()} on, lies far behind the latest of the graph, {last}, so that "
-                "all edges would count. Are both in the same unit? Dates are nanoseconds since 1970."
-            )
+        elif self.is_timed:
+            self._times_of(rows := np.arange(len(table)), self.nodes_of(rows))  # now, not in mid-epoch
 
     def _check_distinct(self, table: SeedTable) -> None:
         """Raises SeedError: rows share a node that is in two of them, of the same time where that matters."""
@@ -270,13 +275,3 @@ def _timed_setting(sampler: Any) -> str | None:
         if value in ("time", "<", "path") or (name == "window" and value is not None):
             return name
     return None
-
-
-def _earlier(times: np.ndarray, window: Any) -> np.ndarray:
-    """Returns the times from which on edges count; whole ones stay whole, as floats would round them."""
-    length = length_of(window)
-    if times.dtype != np.int64:
-        return times - length
-    ends = np.iinfo(np.int64)
-    whole = math.floor(min(length, ends.max))
-    return np.maximum(times, ends.min + whole) - whole

@@ -14,6 +14,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.seen import SeenEdges, looked_at
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import LinkSettings
@@ -44,6 +45,9 @@ class Workload:
         rows: what turns rows into what they ask for, where ``table`` and ``links`` do not say it.
         keep_rest: as :class:`.StepPlan` has it.
         end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
+
+    Attributes:
+        shared_seed: the random seed of several trainers, where ``seed`` is of this process alone.
 
     Raises:
         LoaderConfigError: the order needs other labels, or times.
@@ -78,6 +82,7 @@ class Workload:
         self.fixed_draws = fixed_draws
         self.drop_last = drop_last
         self.num_ranks = num_ranks
+        self.shared_seed: int | None = None
         self.keep_rest = keep_rest
         self.end_epoch = end_epoch
         self.labels = labels
@@ -109,6 +114,12 @@ class Workload:
             sampler = self.sampler.description + asked
             self._description = {"seeds": f"{seeds:08x}", "order": self.order.name, "sampler": sampler}
         return self._description
+
+    def share(self, num_ranks: int) -> None:
+        """Shares each step among this many trainers, whose number was not known before."""
+        self.num_ranks = num_ranks
+        if num_ranks > 1 and self.shared_seed is not None:
+            self.seed = self.shared_seed
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
@@ -165,6 +176,14 @@ class Workload:
         """
         asked = self.asked_by(request)
         return self.sampler.sample_asked_into(self.graph, asked.seeds, asked.queries, self.key_of(request), arena)
+
+    def seen(self) -> SeenEdges | None:
+        """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not.
+
+        Raises:
+            SeedError: a seed is not a node of the graph, or has no time.
+        """
+        return self.rows.seen(looked_at(self.seeds))
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.

@@ -298,6 +298,9 @@ def test_room_that_is_too_small_is_an_error(device: Device) -> None:
     store = MemoryFeatureStore(table())
     with pytest.raises(DeviceMemoryError, match="less than asked for"):
         opened(device, store, FeatureCache("degree", 0.9), room_bytes=300)
+    levels = [FeatureCache("degree", 0.4)] * 2  # of which each has room by itself
+    with pytest.raises(DeviceMemoryError, match="less than asked for"):
+        opened(device, store, levels, room_bytes=4 * NUM_NODES + 12 * 25)
     with pytest.raises(CacheTooSmallError):
         opened(device, store, FeatureCache("degree"), room_bytes=100)
     small = EmulatedDevice(memory_bytes=1000)

@@ -25,7 +25,7 @@ ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
 def reads(
     membership: Membership,
     store: FeatureStore,
-    settings: FeatureCache,
+    settings: FeatureCache | list[FeatureCache],
     room: int | None = None,
     visible: list[str] | None = None,
     **gpu: Any,
@@ -55,7 +55,9 @@ def reads(
     return found
 
 
-def found(count: int, store: FeatureStore, settings: FeatureCache, **arguments: Any) -> list[dict[str, int]]:
+def found(
+    count: int, store: FeatureStore, settings: FeatureCache | list[FeatureCache], **arguments: Any
+) -> list[dict[str, int]]:
     reads_alone(store)  # compiles the kernels, which the ranks then load
     ends = as_sharers(count, lambda membership: reads(membership, store, settings, **arguments))
     assert [end.status for end in ends] == [0] * count, ends
@@ -78,6 +80,18 @@ def test_a_third_of_the_cache_is_this_ranks(share: str) -> None:
 def test_each_rank_has_a_copy_where_asked() -> None:
     store = MemoryFeatureStore(ROWS)
     assert found(2, store, FeatureCache("degree", ratio=0.6, share="replicated")) == [{"cache": 30, "memory": 20}] * 2
+
+
+def test_levels_are_one_cache_of_copied_rows_and_of_the_next_ones() -> None:
+    store = MemoryFeatureStore(ROWS)
+    near, far = (FeatureCache("degree", ratio, share=share) for ratio, share in ((0.2, "replicated"), (0.4, "auto")))
+    # Of 10 rows each has a copy; of the next 20 one lies with each in turn.
+    each = {"cache": 20, "cache of peers": 10, "memory": 20}
+    assert found(2, store, [near, far]) == [each] * 2
+    assert found(2, store, [far, near]) == [each] * 2
+    covered = [near, FeatureCache("degree", 1.0, share="partitioned")]
+    assert found(2, store, covered) == [{"cache": 30, "cache of peers": 20, "memory": 0}] * 2
+    assert found(2, store, [near, far], room_bytes=1) == [{"memory": N}] * 2
 
 
 def test_each_rank_has_all_rows_where_they_have_room() -> None:

@@ -278,13 +278,23 @@ def test_a_cache_on_the_device_changes_no_loss(opened: EmulatedDevice, sampler: 
 
 
 def test_features_that_stay_on_the_host_are_the_same(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
-    levels = [cached("auto"), cached("auto")]
+    levels = [cached("auto"), FeatureCache("fifo", ratio=0.2)]
     fits = [
         fit(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device=place), epochs=1)
         for place in ("cpu", "cuda")
     ]
     assert fits[0] == fits[1]
-    assert caplog.text.count("are gathered on the host: caches in front of each other") == 1
+    assert caplog.text.count("are gathered on the host: of several caches on a device each has a limit") == 1
+
+
+def test_levels_on_the_device_change_no_loss(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
+    levels = [cached("auto"), cached("auto")]
+    fits = []
+    for place in ("cpu", "cuda"):
+        module = GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device=place)
+        fits.append(fit(module, epochs=1))
+    assert fits[0] == fits[1]
+    assert "gathered on the host" not in caplog.text
 
 
 def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(

@@ -6,17 +6,24 @@ compiled.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
 from lightning_gnnload.errors import MissingExtraError
+from lightning_gnnload.pipeline.loader import EpochLoader
 from tests.runif import EXTRA_MODULES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CALLS = ("data.train_dataloader()", "module.train_dataloader()")
+"""What loops read beside loaders that have a name."""
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
 
 
@@ -37,6 +44,35 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         compiled = compile(code, str(page), "exec")
         if how == "":
             run(compiled, namespace)
+            check_loops(ast.parse(code), namespace)
+
+
+def check_loops(code: ast.AST, namespace: dict[str, object]) -> None:
+    """Reads what the loops of a block read, for two epochs, which are others."""
+    for loop in ast.walk(code):
+        if isinstance(loop, ast.For) and (read := ast.unparse(loop.iter)) in {*namespace, *CALLS}:
+            made = eval(read, namespace)
+            if isinstance(made, DataLoader | EpochLoader):
+                epochs = [[ids_of(batch) for batch in eval(read, namespace)] for _ in range(2)]
+                assert epochs[0] != epochs[1], read
+
+
+def ids_of(batch: Any) -> Any:
+    """Which nodes a mini-batch of any format has."""
+    if isinstance(batch, tuple):  # DGL's
+        return ids_of(batch[0])
+    if isinstance(batch, dict):
+        return {name: ids_of(ids) for name, ids in batch.items()}
+    if isinstance(batch, torch.Tensor):
+        return batch.tolist()
+    return ids_of(batch.nodes if hasattr(batch, "nodes") else batch.n_id)
+
+
+def test_loops_of_the_guides_are_read_for_two_epochs() -> None:
+    for page in ("from_dgl", "from_graphbolt", "from_pyg", "links", "lightning"):
+        blocks = python_blocks((ROOT / "docs" / "guides" / f"{page}.md").read_text(encoding="utf-8"))
+        parts = (part for _, code in blocks for part in ast.walk(ast.parse(code)))
+        assert {ast.unparse(part.iter) for part in parts if isinstance(part, ast.For)} & {"loader", *CALLS}, page
 
 
 def run(code: object, namespace: dict[str, object]) -> None:

@@ -70,7 +70,7 @@ def test_rows_of_a_trained_model_by_the_users_ids(folder: Path, monkeypatch: pyt
     model.load_state_dict(torch.load(folder / "model.ckpt", weights_only=True)["state_dict"])
     wanted = infer(model, load_graph_data(folder / "graph"), method="forward", progress=False)
     assert table.column(0).to_pylist() == [f"user {number}" for number in range(NODES)]
-    np.testing.assert_allclose(np.array(table.column("embedding").to_pylist()), wanted.numpy(), rtol=1e-5)
+    np.testing.assert_allclose(np.array(table.column("prediction").to_pylist()), wanted.numpy(), rtol=1e-5)
     assert run(monkeypatch, *given, "--out", "rows.npy", "--nodes", "train", "--dtype", "float16") == 0
     np.testing.assert_allclose(np.load(folder / "rows.npy"), wanted[:20].numpy(), rtol=2e-2, atol=2e-2)
 

@@ -26,10 +26,10 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
     first = run(SCRIPT, "auto", "auto_once_more", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S).output
     second = run(SCRIPT, "again", "fixed_2", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S).output
     auto, again, fixed = (ranks(tmp_path, case, 4) for case in ("auto", "again", "fixed_2"))
-    # A sampler takes 30 ms a batch and feeds 1 to 3 trainers, which take 50 ms and more: 4 / (K + 1) is in (1, 2].
+    # A sampler takes 50 ms a batch, a trainer as long and somewhat more: two of each are best up to twice as long.
     assert [rank["role"] for rank in auto] == ["trainer", "trainer", "sampler", "sampler"]
     (decision,) = {json.dumps(rank["decision"]) for rank in auto}
-    assert json.loads(decision)["sample_ms"] >= 30
+    assert json.loads(decision)["sample_ms"] >= 50
     assert json.loads(decision)["train_ms"] >= 50
     # Had measuring drawn from a generator or moved a weight, these would differ.
     for rank in range(2):
@@ -56,8 +56,9 @@ def test_spawned_ranks_measure_too_and_the_parent_hears_of_it(tmp_path: Path) ->
     (parent,) = ranks(tmp_path, "auto", 1)
     decision = parent["decision"]
     assert decision["num_ranks"] == 3
-    one_feeds_the_others = 2 * decision["sample_ms"] <= decision["train_ms"]
-    assert decision["num_samplers"] == (1 if one_feeds_the_others else 2)
+    one = max(decision["sample_ms"], decision["train_ms"] / 2)
+    two = max(decision["sample_ms"] / 2, decision["train_ms"])
+    assert decision["num_samplers"] == (1 if one <= 1.03 * two else 2)
 
 
 def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@
 
 ``path`` is a checkout of the release that is installed, up to its last number (``git checkout 2.6.5`` for 2.6.6). What
 its tests need comes by ``make setup`` and ``pip install tensorboard tensorboardX fastapi uvicorn omegaconf hydra-core
-scikit-learn pandas pytest-rerunfailures``; those that miss something else are skipped, and counted. They run in a copy
-of the checkout's tests, so that they leave it as it is.
+scikit-learn pandas jsonnet onnx onnxscript onnxruntime pytest-rerunfailures``; those that miss something are skipped,
+and counted. They run in a copy of the checkout's tests, so that they leave it as it is.
+
+It takes hours. ``--record folder`` (``ARGS="--record folder"`` for make) writes there what becomes of each test when it
+ends, so that the same command goes on where an earlier one was broken off; changed code needs another folder.
 
 1. All tests, with :mod:`tests.lightning.stand_in`. Those of :mod:`tests.lightning.left_out` must fail.
 2. Those that want a process of their own, one by one: they start their script again for each rank.
@@ -40,7 +43,7 @@ STANDALONE = "Requires: [Standalone execution]"  # Lightning's words for a test 
 PASSES = "[XPASS(strict)]"  # pytest's words for a test that was to fail, and passes
 _OPTIONS = (
     *("-p", "tests.lightning.stand_in", "-p", "no:cacheprovider", "-q", "-rN", "--tb", "short"),
-    *("--timeout", "180", "--timeout-method", "signal", "--continue-on-collection-errors"),
+    *("--timeout", "300", "--timeout-method", "signal", "--continue-on-collection-errors"),
     *("-W", "ignore:torch.distributed.nn.functional:FutureWarning"),  # of a newer torch; an error to Lightning's tests
 )
 _TOGETHER = ("--numprocesses", "logical", "--maxprocesses", "4")  # as make test has it
@@ -60,28 +63,33 @@ def main(arguments: Sequence[str]) -> int:
     """Returns 0 if all is well, 1 if a test says otherwise, 2 if there is nothing to run."""
     parser = argparse.ArgumentParser(prog="make test-lightning", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkout", help="folder of Lightning's repository; LIGHTNING=... for make")
+    parser.add_argument("--record", type=Path, help="folder to write outcomes to, and to go on from")
     given, selection = parser.parse_known_args(arguments)
     if problem := problem_with(given.checkout):
         print(f"make test-lightning: {problem}", file=sys.stderr)
         return 2
-    tests = Path(given.checkout, "tests", "tests_pytorch")
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # cleans up, as Ctrl-C does
     start = time.monotonic()
     guards.mark_run()
-    with tempfile.TemporaryDirectory(prefix="gnnload-lightning-") as copy:
-        shutil.copytree(tests, Path(copy, "tests", "tests_pytorch"))
+    with tempfile.TemporaryDirectory(prefix="gnnload-lightning-") as temporary:
+        copy = Path(temporary)
+        shutil.copytree(Path(given.checkout, "tests"), copy / "tests")
         shutil.copy(Path(given.checkout, "pyproject.toml"), copy)
+        record = (given.record or copy / "record").resolve()
+        record.mkdir(parents=True, exist_ok=True)
         try:
-            found = run(Path(copy), [*_TOGETHER, *selection])
+            found = run(copy, record / "factored", selection, _TOGETHER)
             standalone = [test for test, each in found.items() if each.why.endswith(STANDALONE)]
             for test in standalone:
-                found |= run(Path(copy), [test], PL_RUN_STANDALONE_TESTS="1")
+                found |= run(copy, record / "factored-alone", [test], PL_RUN_STANDALONE_TESTS="1")
             failed = [test for test, each in found.items() if each.outcome == "failed" and PASSES not in each.why]
             with_ddp: dict[str, Outcome] = {}
             if together := [test for test in failed if test not in standalone]:
-                with_ddp |= run(Path(copy), [*_TOGETHER, *together], GNNLOAD_STAND_IN="ddp")
-            for test in set(failed).intersection(standalone):
-                with_ddp |= run(Path(copy), [test], GNNLOAD_STAND_IN="ddp", PL_RUN_STANDALONE_TESTS="1")
+                with_ddp |= run(copy, record / "ddp", together, _TOGETHER, GNNLOAD_STAND_IN="ddp")
+            for test in failed:
+                if test in standalone:
+                    alone = {"GNNLOAD_STAND_IN": "ddp", "PL_RUN_STANDALONE_TESTS": "1"}
+                    with_ddp |= run(copy, record / "ddp-alone", [test], **alone)
         finally:
             guards.kill(guards.orphans())
     problems = judge(found, with_ddp, LEFT_OUT if not selection else {})
@@ -111,32 +119,55 @@ def problem_with(checkout: str) -> str | None:
     return None
 
 
-def run(copy: Path, tests: Iterable[str], **variables: str) -> dict[str, Outcome]:
-    """Outcomes by node id, of the tests that pytest takes from these arguments. Raises SystemExit: pytest broke off."""
-    folder, report = copy / "tests" / "tests_pytorch", copy / "report"
-    report.unlink(missing_ok=True)
-    report.touch()
+def run(
+    copy: Path, record: Path, tests: Sequence[str], options: Sequence[str] = (), **variables: str
+) -> dict[str, Outcome]:
+    """Outcomes by node id. Raises SystemExit: pytest broke off.
+
+    Args:
+        copy: folder with Lightning's pyproject.toml and tests.
+        record: file that outcomes are added to, a line a test's phase. Tests that it has the end of do not run again.
+        tests: what pytest is to take them from; nothing for all.
+        options: of pytest, besides the usual ones.
+        variables: of the environment, likewise.
+    """
+    done = outcomes_in(record)
+    left = [test for test in tests if test not in done]
+    if tests and not left:
+        return done
+    folder, done_file = copy / "tests" / "tests_pytorch", copy / "done"
+    done_file.write_text("\n".join(done))
     # A test of this very script may run in a worker of pytest-xdist's, which the one started here is not.
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     environment = own | {
         # What FactoredStrategy tells gloo by it stays set, where Lightning's tests see that the environment changed.
         "GLOO_SOCKET_IFNAME": "lo",
+        "GNNLOAD_DONE": str(done_file),
         "GNNLOAD_LIGHTNING": "lightning",
-        "GNNLOAD_REPORT": str(report),
+        "GNNLOAD_REPORT": str(record),
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", "pytest", "-c", str(copy / "pyproject.toml"), "--rootdir", str(folder)]
-    code = subprocess.run([*command, *_OPTIONS, *tests], cwd=folder, env=environment | variables).returncode
+    command += [*_OPTIONS, *options, *left]
+    code = subprocess.run(command, cwd=folder, env=environment | variables).returncode
     if code not in (0, 1, 5):
         raise SystemExit(f"make test-lightning: pytest broke off with exit code {code}; what it wrote above says why.")
+    return outcomes_in(record)
+
+
+def outcomes_in(record: Path) -> dict[str, Outcome]:
+    """Outcomes by node id of the tests that have ended, the worst of each test's phases, and of its ranks'."""
     outcomes: dict[str, Outcome] = {}
-    for line in map(json.loads, report.read_text().splitlines()):
+    ended = set()
+    for line in map(json.loads, record.read_text().splitlines() if record.exists() else ()):
         phase, before = Outcome(line["outcome"], line["why"], line["roles"]), outcomes.get(line["test"])
         if before is None or _SEVERITY.index(phase.outcome) >= _SEVERITY.index(before.outcome):
             outcomes[line["test"]] = phase
-    return outcomes
+        if line["ended"]:
+            ended.add(line["test"])
+    return {test: each for test, each in outcomes.items() if test in ended}
 
 
 def summary(found: Mapping[str, Outcome], with_ddp: Mapping[str, Outcome]) -> list[str]:

@@ -10,6 +10,7 @@ fails there fails not by FactoredStrategy.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import json
 import os
@@ -89,8 +90,29 @@ def _put_in_place() -> None:
 _put_in_place()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[pytest.CollectReport]:
+    """A file that imports what is not installed is skipped, as are tests that say what they need."""
+    report = yield
+    if report.failed and (missing := _not_installed(report.call.excinfo.value)) is not None:
+        report.outcome, report.longrepr = "skipped", (report.nodeid, 0, f"Skipped: {missing} is not installed")
+    return report
+
+
+def _not_installed(error: BaseException) -> str | None:
+    """The package that was not found, if there is none of that name here."""
+    while not isinstance(error, ModuleNotFoundError):
+        if error.__cause__ is None:
+            return None
+        error = error.__cause__
+    package = (error.name or "").partition(".")[0]
+    return package if package and importlib.util.find_spec(package) is None else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    done = set(Path(os.environ["GNNLOAD_DONE"]).read_text().splitlines())
+    items[:] = [item for item in items if item.nodeid not in done]
     for item in items:
         if STANDS_IN and (reason := reason_of(item.nodeid)) is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
@@ -112,7 +134,7 @@ def pytest_runtest_teardown() -> None:
     """Lightning's tests wait for the thread by which it watches its ranks, and allow no other to be left."""
     for thread in threading.enumerate():
         if thread.name.startswith(guards.PREFIX):
-            thread.join(timeout=10)
+            thread.join(timeout=60)  # they wait for other ranks' pytest, on a machine that others may load
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -123,23 +145,26 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """One line of JSON for each phase of each test, by the process that hears of all of them."""
-    if hasattr(report, "wasxfail"):
-        outcome, why = "left out", report.wasxfail
-    else:
-        outcome = report.outcome
-        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
-    _note(report.nodeid, outcome, why, dict(report.user_properties).get("roles", ""))
+    why = report.wasxfail if hasattr(report, "wasxfail") else _words(report)
+    outcome = "left out" if hasattr(report, "wasxfail") else report.outcome
+    # A worker that crashed names no phase that there is.
+    ended = report.when not in ("setup", "call")
+    _note(report.nodeid, outcome, why, ended, dict(report.user_properties).get("roles", ""))
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
-    """A file whose tests cannot be found has failed, too."""
-    if report.failed:
-        _note(report.nodeid, report.outcome, str(report.longrepr), "")
+    """A file whose tests cannot be found has failed, too, and one that is skipped is counted."""
+    if not report.passed:
+        _note(report.nodeid, report.outcome, _words(report), ended=True)
 
 
-def _note(test: str, outcome: str, why: str, roles: str) -> None:
+def _words(report: pytest.TestReport | pytest.CollectReport) -> str:
+    return report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr or "")
+
+
+def _note(test: str, outcome: str, why: str, ended: bool, roles: str = "") -> None:
     if "PYTEST_XDIST_WORKER" in os.environ:
         return
-    line = {"test": test, "outcome": outcome, "why": why, "roles": roles}
+    line = {"test": test, "outcome": outcome, "why": why, "ended": ended, "roles": roles}
     with Path(os.environ["GNNLOAD_REPORT"]).open("a") as file:
         print(json.dumps(line), file=file)

@@ -106,11 +106,13 @@ class TypedSampling:
 
     def _drawn(self, asker: Asker, hop: int, is_seed: bool) -> list[TypedEdge]:
         drawn = []
+        # Along paths a seed's node may be found again, as another asker.
+        leaves_out = is_seed or (self._queries is not None and self._queries.along_path)
         for kind, fanout in enumerate(self._fanouts[hop]):
             edges = [
                 edge
                 for edge in self._edges_into.get((asker.node, kind), [])
-                if self._counts(edge, asker) and not (is_seed and (asker.query, edge) in self._excluded)
+                if self._counts(edge, asker) and not (leaves_out and (asker.query, edge) in self._excluded)
             ]
             edges.sort(key=lambda edge: (edge.time or 0, edge.number))
             if self._pick == "last" and fanout >= 0 and edges and edges[0].time is not None:

@@ -3,6 +3,7 @@
 #include "sample_typed/sample_typed.h"
 
 #include <map>
+#include <set>
 
 #include "fuzz/cut.h"
 #include "fuzz/node_wise.h"
@@ -139,13 +140,17 @@ void expect_what_queries_ask(const Sampled& sampled, const SampleTypedRequest<In
   const SampleLayout& layout = sampled.layout;
   const int64_t* nodes = sampled.arena.at<int64_t>(0);
   const int32_t* queries = sampled.arena.at<int32_t>(layout.queries_offset);
+  const Queries& asked = request.queries;
+  std::set<std::pair<int32_t, int64_t>> excluded;
+  for (int64_t i = 0; i < asked.num_excluded; ++i) {
+    excluded.emplace(asked.excluded_of[i], asked.excluded[i]);
+  }
   std::map<std::pair<int64_t, int32_t>, int64_t> seen;
   for (int64_t i = 0; i < layout.num_nodes; ++i) {
-    expect(
-        in_range(nodes[i], graph.num_nodes()) && in_range(queries[i], request.queries.num_queries),
-        "node ", i, " is ", nodes[i], " of query ", queries[i]);
-    expect(request.queries.along_path || seen.emplace(std::pair(nodes[i], queries[i]), i).second,
-           "node ", i, " is in the batch twice");
+    expect(in_range(nodes[i], graph.num_nodes()) && in_range(queries[i], asked.num_queries),
+           "node ", i, " is ", nodes[i], " of query ", queries[i]);
+    expect(asked.along_path || seen.emplace(std::pair(nodes[i], queries[i]), i).second, "node ", i,
+           " is in the batch twice");
   }
   for (const HopLayout& hop : layout.hops) {
     const int32_t* indptr = sampled.arena.at<int32_t>(hop.indptr_offset);
@@ -157,10 +162,13 @@ void expect_what_queries_ask(const Sampled& sampled, const SampleTypedRequest<In
         expect(ids[e] >= graph.indptr[nodes[dst]] && ids[e] < graph.indptr[nodes[dst] + 1] &&
                    graph.indices[ids[e]] == nodes[indices[e]] && queries[indices[e]] == query,
                "edge ", e, " of destination ", dst);
+        expect(!(dst < request.batch.num_seeds || asked.along_path) ||
+                   !excluded.count({query, ids[e]}),
+               "edge ", e, " of destination ", dst, " is excluded");
         if (!cut.timed[cut.types[ids[e]]]) continue;
         const uint32_t code = cut.code[ids[e]];
-        expect(code >= request.queries.since[query] && code < request.queries.until[query], "edge ",
-               e, " of destination ", dst, " is of time ", code);
+        expect(code >= asked.since[query] && code < asked.until[query], "edge ", e,
+               " of destination ", dst, " is of time ", code);
       }
     }
   }

@@ -36,10 +36,12 @@ def hold_on_device(
     runtime: Runtime,
     sharer_of: SharerOf | None = None,
     *,
+    copied: np.ndarray | None = None,
     required: bool = False,
     progress: bool = False,
 ) -> tuple[torch.Tensor, Shards]:
-    """Lays the rows of ``hot`` on the ranks' devices; each rank takes an equal share of memory, whatever else happens.
+    """Lays the rows of ``hot`` on the ranks' devices; each rank takes an equal share of memory, whatever else happens,
+    and beside it holds those of ``copied`` for itself.
 
     Where all devices read each other's memory, each row is there once. Where only some do, those form groups, and each
     group holds the hottest rows that its shares have room for; a device that no other one reads is a group of its own.
@@ -53,6 +55,7 @@ def hold_on_device(
         peers: the ranks of this machine; None for one alone.
         runtime: of ``device``.
         sharer_of: which rank each row is to lie with, alike in all of them; None: any.
+        copied: int64, node ids that are not in ``hot``, as many in each rank; None: none.
         required: no room is an error.
         progress: show a bar on stderr.
 
@@ -65,12 +68,13 @@ def hold_on_device(
         CacheConfigError: more rows than shards can have.
         DeviceMemoryError: a cache is required, and a device has no room for it.
 
-    Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; a copy in each
-    group of devices that are linked, as Quiver and DGL have it, where not all are.
+    Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the devices holds more rows; 3.2: hotter ones
+    are copied; a copy in each group of devices that are linked, as Quiver and DGL have it, where not all are.
     """
+    copied = hot[:0] if copied is None else copied
     holder = _ShardFiller(store, device, peers, runtime, sharer_of)
     try:
-        rows = holder.arrange(hot, required=required)
+        rows = holder.arrange(hot, copied, required=required)
         holder.fill(rows, progress=progress)
         if peers is not None:
             peers.agree({})  # nobody reads before all are filled
@@ -99,6 +103,7 @@ class _ShardFiller:
         self.shards = Shards()
         self._sharer_of = sharer_of
         self._places = np.empty(0, np.int32)  # of this rank's group's rows
+        self._copied = np.empty(0, np.int64)  # rows that lie behind those of this rank's share
         self._store, self._device, self._peers, self._runtime = store, device, peers, runtime
         self._rank = 0 if peers is None else peers.membership.index
         self._count = 1 if peers is None else peers.membership.count
@@ -111,13 +116,13 @@ class _ShardFiller:
     def leads(self) -> bool:
         return self._rank == 0
 
-    def arrange(self, hot: np.ndarray, *, required: bool) -> np.ndarray:
+    def arrange(self, hot: np.ndarray, copied: np.ndarray, *, required: bool) -> np.ndarray:
         """Takes memory and opens the others'. Returns what this rank's group holds, hottest first."""
-        share = -(-len(hot) // self._count)
+        share = -(-len(hot) // self._count) + len(copied)
         if share > 1 << ops.SLOT_BITS:
             raise CacheConfigError(
-                f"{len(hot)} rows are to be cached, but {self._count} ranks can hold {self._count << ops.SLOT_BITS}. "
-                f"Lower ratio or capacity_bytes."
+                f"{len(hot)} rows are to be cached, and {len(copied)} in each rank, but {self._count} ranks can hold "
+                f"{self._count << ops.SLOT_BITS}. Lower ratio or capacity_bytes."
             )
         sharers = None if self._sharer_of is None else self._sharer_of(hot)
         if self._peers is not None:
@@ -125,7 +130,7 @@ class _ShardFiller:
                 {
                     "shape": list(self._store.shape),
                     "dtype": str(self._store.dtype),
-                    "rows": len(hot),
+                    "rows": [len(hot), len(copied)],
                     "checksum of ids": zlib.crc32(hot.tobytes()),
                     "checksum of places": 0 if sharers is None else zlib.crc32(sharers.tobytes()),
                 }
@@ -147,7 +152,8 @@ class _ShardFiller:
                 self._refusal = str(error)
                 break
             if self._open(group):
-                rows = hot[: share * len(group)]
+                self._copied = copied[:share]
+                rows = hot[: (share - len(self._copied)) * len(group)]
                 if sharers is not None:
                     # Rows of ranks that are in another group lie with any of this one's.
                     place_of = np.full(self._count + 1, -1)  # the last for rows of no rank
@@ -155,6 +161,7 @@ class _ShardFiller:
                     sharers = place_of[sharers[: len(rows)]]
                 self._places = deal(len(rows), len(group), sharers)
                 self.shards.num_rows = np.bincount(self._places >> ops.SLOT_BITS, minlength=len(group)).tolist()
+                self.shards.num_rows[self.shards.own] += len(self._copied)
                 return rows
             self.shards.close()
         self.shards = Shards()
@@ -162,9 +169,9 @@ class _ShardFiller:
 
     def fill(self, rows: np.ndarray, *, progress: bool) -> None:
         """Copies this rank's rows from the store to its shard, in pieces."""
-        if not len(rows):
+        mine = np.concatenate([rows[self._places >> ops.SLOT_BITS == self.shards.own], self._copied])
+        if not len(mine):
             return
-        mine = rows[self._places >> ops.SLOT_BITS == self.shards.own]
         address = self.shards.addresses[self.shards.own]
         piece = np.empty((min(rows_in_piece(self._store), len(mine)), self._store.row_bytes), np.uint8)
         for begin, rows in gather_in_pieces(
@@ -179,6 +186,9 @@ class _ShardFiller:
     def locate(self, rows: np.ndarray) -> torch.Tensor:
         location = np.full(self._store.shape[0], -1, np.int32)
         location[rows] = self._places
+        if len(self._copied):
+            end = self.shards.num_rows[self.shards.own]
+            location[self._copied] = self.shards.own << ops.SLOT_BITS | np.arange(end - len(self._copied), end)
         return self._device.put(location)
 
     def warn(self, num_rows: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +19,8 @@ from lightning_gnnload.cache.device.holding import hold_on_device
 from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
 from lightning_gnnload.cache.opening import Place
 from lightning_gnnload.cache.peers import PeerGroup
-from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.rules import Rule
+from lightning_gnnload.cache.policy import CachePolicy, Chosen
+from lightning_gnnload.cache.rules import Rule, rule_of
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.memory import in_units
@@ -64,16 +65,18 @@ class DevicePlace(Place[DeviceFeatures]):
     def room(self) -> int:
         """Returns the room of all ranks: those on one device share it equally, and all take as much as the least."""
         room = self.device.free_bytes() if self.room_bytes is None else self.room_bytes
+        # Nearer caches are filled together with this one. The rank that decides knows what they take in all.
+        taken = sum(each.num_bytes for each in self.nearer)
         if self.peers is None:
-            return room
+            return max(room - taken, 0)
         if self.runtime is None:
-            return self.peers.membership.count * room
+            return max(self.peers.membership.count * room - taken, 0)
         said = [
             (each.fields["device"], each.fields["room"])
             for each in self.peers.all_gather({"device": self.runtime.identity(self.runtime.device), "room": room})
         ]
         num_ranks = Counter(there for there, _ in said)
-        return len(said) * min(room // num_ranks[there] for there, room in said)
+        return max(len(said) * min(room // num_ranks[there] for there, room in said) - taken, 0)
 
     def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
         return rule.device_slot_bytes or 0 if rule is not None else 0
@@ -111,23 +114,26 @@ class DevicePlace(Place[DeviceFeatures]):
     def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool) -> DeviceFeatures:
         return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
 
-    def ranked(
-        self,
-        hot: np.ndarray,
-        policy: CachePolicy,
-        workload: Workload,
-        *,
-        together: bool,
-        epoch: int,
-        progress: bool,
-        tier: str,
-    ) -> DeviceFeatures:
+    def ranked(self, chosen: Chosen, workload: Workload, *, epoch: int, progress: bool, tier: str) -> DeviceFeatures:
         device, store, backing = self.device, self.store, self.backing
-        if together:
+        levels = [*chosen.nearer, chosen]
+        shared, hot = (
+            np.concatenate([chosen.hot[:0], *(each.hot for each in levels if each.together == together)])
+            for together in (True, False)
+        )
+        if len(shared):
             assert self.peers is not None, "a rank alone shares with nobody"
             assert self.runtime is not None, "as above"
             location, shards = hold_on_device(
-                store, hot, device, self.peers, self.runtime, self.sharer_of, required=self.required, progress=progress
+                store,
+                shared,
+                device,
+                self.peers,
+                self.runtime,
+                self.sharer_of,
+                copied=hot,
+                required=self.required,
+                progress=progress,
             )
             if not shards.addresses:
                 return self.without()
@@ -145,8 +151,15 @@ class DevicePlace(Place[DeviceFeatures]):
         return StaticFeatures(device, store, location, shards, backing, tier)
 
 
+def why_not_on_device(levels: Sequence[FeatureCache]) -> str | None:
+    """Returns why devices cannot hold these caches; None where they can."""
+    if len(levels) > 1 and any(level.evicts or level.is_unlimited for level in levels):
+        return "of several caches on a device each has a limit, and none evicts"
+    return next((reason for level in levels if (reason := level.no_device_reason) is not None), None)
+
+
 def open_on_device(
-    settings: FeatureCache | None,
+    settings: FeatureCache | Sequence[FeatureCache] | None,
     store: FeatureStore,
     workload: Workload,
     device: Device,
@@ -163,7 +176,8 @@ def open_on_device(
     it says on stderr how large the cache is, and why. Closing it leaves ``store`` open.
 
     Args:
-        settings: of the cache; None: none, and all rows come from the host's memory.
+        settings: of the cache, or of several, nearest first, which hold different rows as one cache; None: none, and
+            all rows come from the host's memory.
         store: has all rows.
         workload: the mini-batches to come.
         device: that gathers.
@@ -180,13 +194,21 @@ def open_on_device(
         CacheShareError: peers that are late, fail, or have another table.
         DeviceMemoryError: the device has less room than the settings ask for.
     """
-    if settings is not None and (reason := settings.no_device_reason) is not None:
+    levels = [settings] if isinstance(settings, FeatureCache) else list(settings or ())
+    if (reason := why_not_on_device(levels)) is not None:
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
     table = store.codes if isinstance(store, QuantizedFeatureStore) else store
-    required = settings is not None and settings.device == "cuda"
+    required = any(level.device == "cuda" for level in levels)
     place = DevicePlace(table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required)
-    if settings is None or not table.row_bytes:
+    if not levels or not table.row_bytes:
         opened = place.without()
     else:
-        opened = settings.open_in(place, workload, epoch=epoch, progress=progress, tier=tier)
+        for level in levels:
+            place.peers = peers  # a level of this rank alone leaves them
+            place.nearer += (level.choose(place, workload, epoch=epoch, progress=progress),)
+        place.peers = peers
+        *nearer, last = [each for each in place.nearer if each.num_rows] or place.nearer[:1]
+        chosen = replace(last, nearer=tuple(nearer))
+        rule = rule_of(levels[0].policy)
+        opened = place.hold(chosen, rule, workload, epoch=epoch, progress=progress, tier=tier)
     return QuantizedFeatures(store, opened) if isinstance(store, QuantizedFeatureStore) else opened

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
@@ -95,7 +96,11 @@ class CsvColumns:
                 f"{self.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
             )
         column = None if name is None else self.values.pop(name, None)
-        return None if column is None else single(column)
+        return None if column is None else self.single(name, column)
+
+    def single(self, name: str | None, column: np.ndarray) -> np.ndarray:
+        """Returns a column with float32 for float64. Raises DatasetError: a number that it does not hold."""
+        return as_single(column, what=f"{self.file}: column {name!r}", error=DatasetError)
 
     def mask(self, name: str) -> np.ndarray | None:
         """Takes a mask out, as the numbers of the rows that it names, int64."""
@@ -156,11 +161,6 @@ class CsvColumns:
             raise DatasetError(
                 f"{self.file}: line {self.line_of(self.num_rows + row)}, column {name!r} has {what}, {problem}"
             ) from None
-
-
-def single(column: np.ndarray) -> np.ndarray:
-    """Returns a column with float32 for float64."""
-    return column.astype(np.float32) if column.dtype == np.float64 else column
 
 
 def whole_or_fractions(texts: np.ndarray) -> np.ndarray:

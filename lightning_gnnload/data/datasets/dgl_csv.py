@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
-from lightning_gnnload.data.datasets.csv_columns import CsvColumns, single, whole_or_fractions
+from lightning_gnnload.data.datasets.csv_columns import CsvColumns, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.graph import Graph
@@ -214,7 +215,10 @@ class _Tables:
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
-        weight = {kind: single(rows.astype(float)) for kind, rows in self._columns(self._edges, "edge_weight_name")}
+        weight = {
+            kind: as_single(rows.astype(float), what=f"edge weights of {kind}", error=DatasetError)
+            for kind, rows in self._columns(self._edges, "edge_weight_name")
+        }
         edge_time = dict(self._columns(self._edges, "time_name"))
         node_time = dict(self._columns(self._nodes, "time_name"))
         self._dataset.demand("edge_weight_name", weight)
@@ -274,7 +278,7 @@ class _Tables:
         named = {}
         for name, column in rows.values.items():
             if can_name(name):
-                named[name] = single(column)
+                named[name] = rows.single(name, column)
             else:
                 self.left_out.append(f"{rows.file.name}: {name}, which names no table")
         return named

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import urllib.request
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from lightning_gnnload.errors import DatasetError
 
 _TIMEOUT_S = 30  # without a byte
 _CHUNK_BYTES = 1 << 20
+MOST_INFLATED = 1032
+"""Bytes that deflate packs into one, at the very most."""
 
 
 class _NoPlainRedirects(urllib.request.HTTPRedirectHandler):
@@ -60,3 +64,24 @@ def fetch(url: str, file: Path, sha256: str | None = None) -> str:
             f"release, or not what it claims to be."
         )
     return found
+
+
+def unpack(archive: Path, place: Path, folder: str) -> None:
+    """Unpacks a zip archive whose files all lie in one folder, to ``place / folder``.
+
+    Raises:
+        DatasetError: it holds files elsewhere, or claims to hold more than can be in it, or than the disk has room for.
+        OSError, RuntimeError, zipfile.BadZipFile: it is damaged, or the disk fails.
+    """
+    with zipfile.ZipFile(archive) as packed:
+        num_bytes = sum(each.file_size for each in packed.infolist())
+        for each in packed.infolist():
+            if each.filename.split("/")[0] != folder or ".." in each.filename.split("/") or "\\" in each.filename:
+                raise DatasetError(f"{archive.name} holds {each.filename!r}, which is not in the folder {folder!r}.")
+        most = min(MOST_INFLATED * archive.stat().st_size, shutil.disk_usage(place).free)
+        if num_bytes > most:
+            raise DatasetError(
+                f"{archive.name} claims to hold {num_bytes:,} bytes, but at most {most:,} can be in it and have room "
+                "on the disk. Make room, or fetch it again."
+            )
+        packed.extractall(place)

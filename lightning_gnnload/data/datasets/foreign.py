@@ -7,11 +7,13 @@ import json
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
+
+import torch
 
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
@@ -101,6 +103,22 @@ class ForeignFolder(StoredDataset):
         sentences = [*([f"it does not read {', '.join(names)}."] if names else []), *notes]
         if sentences:  # where a folder is converted, once a machine
             warnings.warn(f"{self.KIND} {self.source}: {' '.join(sentences)}", stacklevel=4)
+
+
+def load_tensors(file: Path, *, mmap: bool = False, known: Sequence[Any] = ()) -> Any:
+    """Reads what ``torch.save`` wrote, as tensors, plain values and ``known`` classes alone: torch's own unpickler knows
+    no others.
+
+    Raises:
+        DatasetError: torch is older than 2.6, whose unpickler a file can make run code (CVE-2025-32434).
+    """
+    if torch.__version__ < (2, 6):
+        raise DatasetError(
+            f"{file} is a file of torch.save, and reading one by torch {torch.__version__} may run code that somebody "
+            "has put into it (CVE-2025-32434). Install torch 2.6 or newer."
+        )
+    with torch.serialization.safe_globals(list(known)):
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
 
 
 @contextmanager

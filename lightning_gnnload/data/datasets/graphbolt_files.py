@@ -1,6 +1,6 @@
 """Readers of the files that GraphBolt's folders hold: arrays, which are mapped, and lists of edges.
 
-None is unpickled: NumPy's files are read without objects, torch's as tensors alone.
+NumPy's files are read without objects, torch's as tensors alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.datasets.described import Description
-from lightning_gnnload.data.datasets.foreign import reading
+from lightning_gnnload.data.datasets.foreign import load_tensors, reading
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
 
@@ -64,7 +64,7 @@ def _tensor(file: Path) -> torch.Tensor:
         with open(file, "rb") as opened:
             is_archive = opened.read(2) == b"PK"
         try:  # torch maps archives alone; what older versions wrote is read
-            rows = torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive)
+            rows = load_tensors(file, mmap=is_archive)
         except pickle.UnpicklingError as error:
             raise DatasetError(
                 f"{file} holds more than a tensor, and Python objects are not unpickled here. Save the tensor alone, "

@@ -15,7 +15,7 @@ import numpy as np
 
 from lightning_gnnload.data.datasets.assembled import data_of, graph_of
 from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.download import fetch
+from lightning_gnnload.data.datasets.download import fetch, unpack
 from lightning_gnnload.data.datasets.ogb_links import read_links, seeds_of_links
 from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_splits
 from lightning_gnnload.data.datasets.stored import StoredDataset
@@ -69,11 +69,12 @@ _RAW = ("data.npz", "edge.csv.gz", "edge_index_dict.npz", "triplet-type-list.csv
 class OGB(StoredDataset):
     """Provides an OGB data set of nodes or links: its graph, features, labels and standard split.
 
-    Files are looked for where the ogb package keeps them, ``<root>/ogbn_products/{raw,split}``, and are never
-    unpickled. Labels are int64 ``[N]``, -1 where a node has none; with several tasks (ogbn-proteins) float32
-    ``[N, tasks]``, NaN where there is none. Features are float32. With ``extras``, data sets that have years have a
-    table ``node_year``, int64 ``[N, 1]``, and ogbn-proteins ``node_species``; ogbn-proteins and ogbl-vessel have
-    features of edges, float32 ``[E, F]``, alike both ways, and ogbl-collab an edge table ``edge_year``, int64.
+    Files are looked for where the ogb package keeps them, ``<root>/ogbn_products/{raw,split}``. No code in them is run;
+    those of ``torch.save``, the splits of links, need torch 2.6 or newer. Labels are int64 ``[N]``, -1 where a node has
+    none; with several tasks (ogbn-proteins) float32 ``[N, tasks]``, NaN where there is none. Features are float32. With
+    ``extras``, data sets that have years have a table ``node_year``, int64 ``[N, 1]``, and ogbn-proteins
+    ``node_species``; ogbn-proteins and ogbl-vessel have features of edges, float32 ``[E, F]``, alike both ways, and
+    ogbl-collab an edge table ``edge_year``, int64.
 
     ogbn-mag is a graph with types: all is by type. Inverse edges are then types of their own, ``rev_<relation>``. Of
     the data sets of links, the graph has the edges to train on, and the splits are :class:`.SeedTable`: false edges are
@@ -259,8 +260,7 @@ class OGB(StoredDataset):
             log.info("%s: downloading %s", self.name, url)
             digest = fetch(url, archive, self.sha256)
             log.info("%s: the archive has SHA-256 %s", self.name, digest)
-            with zipfile.ZipFile(archive) as packed:
-                packed.extractall(scratch)  # below it, whatever names are in it
+            unpack(archive, scratch, archive_name)
             archive.unlink()
             (scratch / archive_name / _RECORD).write_text(f"{digest}  {archive.name}\n")  # as sha256sum has it
             os.rename(scratch / archive_name, place)  # both lie in the root, on one file system

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.datasets.download import MOST_INFLATED
 from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.datasets.stored import scratch_array
 from lightning_gnnload.data.progress import progress
@@ -25,7 +26,6 @@ from lightning_gnnload.errors import DatasetError, MissingExtraError
 
 REMEDY = "The raw folder is incomplete or damaged: delete it and prepare again, or unzip OGB's archive anew."
 _PIECE = 1 << 20  # numbers, or rows of a csv file, read at once
-_MOST_INFLATED = 1032  # bytes that deflate packs into one, at the very most
 _MAX_LABEL = 1 << 31  # nobody has so many classes: such a number is damage
 
 
@@ -108,7 +108,7 @@ class RawArray(ABC):
         """Raises DatasetError: so many bytes cannot be in that file. To reserve room for them could fill the disk."""
         with self._reading():
             file_bytes = self.file.stat().st_size
-        if num_bytes > _MOST_INFLATED * file_bytes:
+        if num_bytes > MOST_INFLATED * file_bytes:
             raise self.error(f"it has {file_bytes} bytes, too few for what it, or its count, claims")
 
 

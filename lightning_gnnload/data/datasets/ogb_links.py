@@ -1,17 +1,16 @@
-"""Readers of OGB's splits of links, which are files of ``torch.save``, read without unpickling objects."""
+"""Readers of OGB's splits of links, which are files of ``torch.save``, read as tensors, arrays and texts alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_gnnload.data.datasets.foreign import reading
+from lightning_gnnload.data.datasets.foreign import load_tensors, reading
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import DatasetError, GraphDataError
 
@@ -110,8 +109,8 @@ def _columns(file: Path) -> Columns:
         f"weights_only=False); torch.save({{k: v if isinstance(v, list) else torch.as_tensor(v) for k, v in d.items()"
         f"}}, {file.name!r}). Else unzip OGB's archive anew."
     )
-    with reading(file, anew), _arrays_allowed():
-        held = torch.load(file, map_location="cpu", weights_only=True)
+    with reading(file, anew):
+        held = load_tensors(file, known=_STAND_INS)
         columns = {str(name): _plain(value) for name, value in held.items()}
     if not any(kind in columns for kind in _KINDS):
         raise DatasetError(
@@ -183,12 +182,6 @@ _STAND_INS = [
     _named(_empty_array_of_old, "numpy.core.multiarray", "_reconstruct"),
 ]
 """By the names of what they stand for, by which ``torch.load`` finds them."""
-
-
-def _arrays_allowed() -> AbstractContextManager[Any]:
-    """Lets ``torch.load`` take NumPy's arrays for our stand-ins; before torch 2.5, files hold tensors alone."""
-    allowed = getattr(torch.serialization, "safe_globals", None)
-    return nullcontext() if allowed is None else allowed(_STAND_INS)
 
 
 _REMEDY = "The split folder is incomplete or damaged: delete the data set's folder and prepare again."

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.errors import DatasetError, MissingExtraError
 
@@ -109,6 +110,7 @@ def read_relation(file: Path) -> Relation:
     """
     with reading(file, "A RelBench folder has db/<table>.parquet and tasks/<name>/train.parquet."):
         table = _arrow("pyarrow.parquet").ParquetFile(file).read()
+        table.validate(full=True)  # Arrow follows the offsets and codes of what was read
         held = {key.decode(): value for key, value in (table.schema.metadata or {}).items()}
         missing = sorted(_METADATA.keys() - held)
         if missing:
@@ -260,4 +262,6 @@ def _matrix(column: Any) -> np.ndarray | str:
     if not numeric or not len(counts) or (counts != counts[0]).any() or not counts[0]:
         return "has lists of other lengths" if numeric else f"has lists of {entries.type}"
     values: np.ndarray = entries.to_numpy()
+    if (np.isfinite(values) & (np.abs(values.astype(np.float64)) > MOST_SINGLE)).any():
+        return f"has numbers beyond {MOST_SINGLE:.5g}, the last of float32"
     return values.astype(np.float32).reshape(len(counts), int(counts[0]))

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.data.clock import are_dates, as_times
 from lightning_gnnload.data.datasets.assembled import can_name
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
@@ -301,7 +302,9 @@ class _Task:
         labelled = column.is_valid().to_numpy()
         if y.dtype.kind != "f":
             return y.astype(np.int64), labelled
-        return y.astype(np.float32), labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
+        what = f"RelBench: the target {self.target!r} of the {split} table"
+        single = as_single(y.astype(np.float64), what=what, error=DatasetError)
+        return single, labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
 
     def _targets(self, column: Any, to: Relation, split: str, left_out: list[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns all targets that there are, int64 ``[P]``, and how many each row has, ``[R]``."""

@@ -7,8 +7,8 @@ import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,7 +21,7 @@ import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.pages import let_go
-from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, sealed
 from lightning_gnnload.data.storage.places import Kind, check_locked_place, check_place, locked
 from lightning_gnnload.data.storage.swap import exchange
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
@@ -35,7 +35,13 @@ _LONGEST_NAME = 255
 
 @contextmanager
 def new_folder(
-    folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False, alone: bool = False
+    folder: str | os.PathLike[str],
+    kind: Kind,
+    *,
+    overwrite: bool,
+    repair: bool = False,
+    alone: bool = False,
+    keep: bool = True,
 ) -> Iterator[Path]:
     """Gives an empty folder to write to, which moves to its place when the ``with`` block ends; if that raises, it is
     removed. What a process that was killed left of the same folder is removed first.
@@ -44,6 +50,8 @@ def new_folder(
     that write the same folder do so in turn: the last one's stays; or, with ``alone``, the first one's, and others are
     refused, as where the work takes hours and a large part of the machine. A file system that cannot exchange folders
     (NFS, some of those in user space) has none in that place for a moment.
+
+    Without ``keep`` nothing moves: the folder, on the same disk, is a trial of what would be written, and removed.
 
     Raises:
         StoreFormatError: ``folder`` may not be written, as :func:`.check_place` has it, before the block or, where it
@@ -54,6 +62,8 @@ def new_folder(
     rules: dict[str, Any] = {"kind": kind, "overwrite": overwrite, "repair": repair}
     check_place(folder, **rules)
     try:
+        while not keep and not target.absolute().parent.is_dir():
+            target = target.absolute().parent.parent / target.name
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(target)  # which may put one back
         check_place(folder, **rules)
@@ -61,7 +71,8 @@ def new_folder(
             made = place / "new"
             made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
             yield made
-            _move_into_place(made, target, place / "old", rules)
+            if keep:
+                _move_into_place(made, target, place / "old", rules)
     except FeatureFileError:
         raise  # rows that could not be read
     except OSError as error:
@@ -109,7 +120,7 @@ def write_manifest(
         "task": task,
     }
     with open(folder / MANIFEST, "w") as file:
-        json.dump(manifest, file, indent=1)
+        json.dump(sealed(manifest), file, indent=1)
         file.flush()
         os.fsync(file.fileno())
 
@@ -265,16 +276,34 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 def workshop(target: Path) -> Iterator[Path]:
     """Gives a folder beside ``target`` that is removed in the end. Its lock tells other processes that it is in use;
     the kernel releases the lock of a process that dies."""
-    with ExitStack() as held:
-        while True:
-            place = Path(tempfile.mkdtemp(prefix=f".{target.name}-", suffix=_SUFFIX, dir=target.parent))
-            held.enter_context(locked(place, fcntl.LOCK_EX))
-            if place.exists():  # else another process took it for a leftover before the lock was ours
-                break
+    while True:
+        # Named before it is made: a signal that comes between the two finds what to remove.
+        place = target.parent / f".{target.name}-{secrets.token_hex(8)}{_SUFFIX}"
         try:
-            yield place
+            place.mkdir(mode=0o700)
+            with locked(place, fcntl.LOCK_EX):
+                if not place.exists():  # another process took it for a leftover before the lock was ours
+                    continue
+                try:
+                    yield place
+                    return
+                finally:
+                    _remove(place)
         finally:
+            _remove(place)
+
+
+def _remove(place: Path) -> None:
+    """Removes a folder to the end, whatever interrupts it meanwhile; that is raised then."""
+    interrupted = None
+    while os.path.lexists(place):
+        try:
             shutil.rmtree(place, ignore_errors=True)
+            break
+        except BaseException as error:
+            interrupted = error
+    if interrupted is not None:
+        raise interrupted
 
 
 @contextmanager
@@ -295,7 +324,7 @@ def _only_workshop(target: Path) -> Iterator[Path]:
 
 def _workshops(target: Path) -> list[Path]:
     """Returns the folders beside ``target`` that processes make it in, or made it in before they were killed."""
-    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8}}{re.escape(_SUFFIX)}")
+    name = re.compile(rf"\.{re.escape(target.name)}-\w{{8,16}}{re.escape(_SUFFIX)}")
     return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
 
 

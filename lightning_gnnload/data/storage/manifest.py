@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,35 @@ FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
 STRETCH_BYTES = 1 << 24  # of an array, in which damage is found
+CHECKSUM = "checksum"
+"""The key of a JSON file's own checksum."""
 _SPLITS = {"train", "val", "test"}
+KEYS = {"format", "version", "num_nodes", "num_classes", "attributes", "arrays", "quantized", "tables", "edge_tables"}
+KEYS |= {"lost_order", "types", "clock", "seed_tables", "user_ids", "class_names", "tasks", "task", CHECKSUM}
 _MAX_ROWS = 1 << 48  # products with row sizes stay within int64
 _MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
+
+
+def sealed(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values for a JSON file with a checksum of all of them, which :func:`check_seal` compares."""
+    return {**values, CHECKSUM: _checksum(values)}
+
+
+def check_seal(path: Path, values: dict[str, Any]) -> None:
+    """Raises StoreFormatError: the file's values are not those that were written. Those that were written without a
+    checksum, as by the first releases, are taken as they are."""
+    if CHECKSUM in values and values[CHECKSUM] != _checksum(values):
+        raise StoreFormatError(
+            f"{path} is damaged: what it says is not what was written, by its checksum. Prepare it again, or copy it "
+            "again from where it is whole."
+        )
+
+
+def _checksum(values: dict[str, Any]) -> int:
+    content = {key: each for key, each in values.items() if key != CHECKSUM}
+    return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
@@ -44,6 +69,11 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
             f"{folder} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
             f"Prepare it again with this release, or install the release that wrote it."
         )
+    if unknown := sorted(manifest.keys() - KEYS):
+        raise StoreFormatError(
+            f"{path}: there is no key {', '.join(map(repr, unknown))}; the folder is broken, or of a newer release. "
+            "Prepare it again."
+        )
     sound = {
         "num_nodes": _is_count(manifest.get("num_nodes")),
         # null says that none was given; a missing key, which would read as None too, makes a broken manifest.
@@ -59,7 +89,8 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
         "user_ids": _are_user_ids(manifest.get("user_ids", {})),
         "class_names": _are_names(manifest.get("class_names")),
         "tasks": _are_tasks(manifest.get("tasks", {})),
-        "task": manifest.get("task") is None or manifest["task"] in manifest.get("tasks", {}),
+        "task": manifest.get("task") is None
+        or (isinstance(manifest["task"], str) and manifest["task"] in manifest.get("tasks", {})),
         # Folders of graphs without types or times may lack these. What is in them is checked where they are read.
         "types": isinstance(manifest.get("types"), dict | None),
         "clock": isinstance(manifest.get("clock"), dict | None),
@@ -69,7 +100,12 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
             raise StoreFormatError(
                 f"{path}: {key!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
             )
-    return manifest
+    if missing := sorted(KEYS - manifest.keys()) if CHECKSUM in manifest else []:
+        raise StoreFormatError(
+            f"{path}: the keys {', '.join(map(repr, missing))} are missing; the folder is broken. Prepare it again."
+        )
+    check_seal(path, manifest)
+    return {key: value for key, value in manifest.items() if key != CHECKSUM}
 
 
 def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype, list[int], tuple[int, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.errors import GraphDataError, SeedError, StoreFormatError
@@ -38,6 +39,7 @@ def described_seeds(tables: Mapping[str, SeedTable]) -> dict[str, Any]:
             "node_type": table.node_type,
             "edge_type": list(table.edge_type) if isinstance(table.edge_type, tuple) else table.edge_type,
             "columns": [name for name in table.columns if name != "time"],
+            "time_form": None if table.time_form is None else table.time_form.to_json(),
         }
         for split, table in tables.items()
     }
@@ -59,7 +61,7 @@ def open_seeds(
     """
     try:
         return {split: _table(f"{of}.{split}.", each, arrays) for split, each in described.items()}
-    except (GraphDataError, SeedError, AttributeError, KeyError, TypeError) as error:
+    except (GraphDataError, SeedError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreFormatError(f"{path} has a seed table that is broken: {error} Prepare it again.") from error
 
 
@@ -105,6 +107,7 @@ def _table(prefix: str, described: Mapping[str, Any], arrays: Mapping[str, torch
     edge_type = described["edge_type"]
     return SeedTable(
         **given,
+        time_form=TimeForm.from_json(described.get("time_form")),  # which the first releases did not write
         node_type=described["node_type"],
         edge_type=tuple(edge_type) if isinstance(edge_type, list) else edge_type,
         weight=columns.pop("weight", None),

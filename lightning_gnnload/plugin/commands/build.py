@@ -27,24 +27,32 @@ def main(arguments: Sequence[str]) -> int:
     own.add_argument("spec", type=Path, metavar="graph.yaml", help="which tables hold what")
     own.add_argument("folder", type=Path, metavar="OUT", help="the graph folder to write")
     own.add_argument("--overwrite", action="store_true", help="replace a graph folder that is there")
-    own.add_argument("--check", action="store_true", help="look at columns alone, say what they are, write nothing")
+    own.add_argument("--check", action="store_true", help="build and report, but keep nothing")
     own.add_argument(
         "--transforms", type=Path, metavar="OLD", help="a folder built before, whose features and classes are applied"
+    )
+    own.add_argument(
+        "--read",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="where SQL may read files, beside the folder of graph.yaml; may be repeated",
     )
     options = own.parse_args(arguments)
     try:
         check_place(options.folder, "graph", overwrite=options.overwrite)
         spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent
         if options.check:
-            print(described(peek_tables(spec, home=home, transforms=options.transforms)))
-            print(f"Nothing was read but columns. {options.folder} can be written.")
-            return 0
+            print(described(peek_tables(spec, home=home, reads=options.read, transforms=options.transforms)))
         report = build_graph(
             spec,
             options.folder,
             home=home,
+            reads=options.read,
             overwrite=options.overwrite,
             transforms=options.transforms,
+            keep=not options.check,
             shown=sys.stderr.isatty(),
         )
     except GnnLoadError as error:
@@ -54,5 +62,8 @@ def main(arguments: Sequence[str]) -> int:
         print("gnnload build: interrupted; nothing was written.", file=sys.stderr)
         return 130
     print(as_text(report))
+    if options.check:
+        print(f"All tables were read, and nothing was kept. {options.folder} can be written.")
+        return 0
     print(f"Written: {options.folder}, with report.json and transforms.json.")
     return 0

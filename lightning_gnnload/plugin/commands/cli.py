@@ -11,6 +11,7 @@ from importlib import import_module
 
 from lightning_gnnload import __version__
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.plugin.commands.ending import heeding_signals
 
 _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
@@ -54,9 +55,9 @@ def main() -> None:
     elif command == "--version":
         print(f"gnnload {__version__}")
     elif command in _COMMANDS:
-        sys.exit(_run(_COMMANDS[command][0]))
+        sys.exit(_run(command, _COMMANDS[command][0]))
     elif command.startswith("-") or "_ARGCOMPLETE" in os.environ:  # Lightning's: an option for all of its commands
-        sys.exit(_run("fit"))
+        sys.exit(_run("fit", "fit"))
     else:
         near = get_close_matches(command, _COMMANDS, 1)
         told = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
@@ -64,10 +65,9 @@ def main() -> None:
         sys.exit(2)
 
 
-def _run(module: str) -> int:
+def _run(name: str, module: str) -> int:
     try:
         command = import_module(f"lightning_gnnload.plugin.commands.{module}")
     except GnnLoadError as error:  # no compiled kernels, or a Lightning that this package does not know
         sys.exit(f"gnnload: {type(error).__name__}: {error}")
-    status: int = command.main(sys.argv[2:])
-    return status
+    return heeding_signals(f"gnnload {name}", lambda: command.main(sys.argv[2:]))

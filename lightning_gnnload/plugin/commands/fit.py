@@ -15,10 +15,13 @@ from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import known_cause, made, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
-from lightning_gnnload.plugin.commands.reasons import reason, refusal
+from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.module import telling
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
+
+_REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
+"""What Lightning's Trainer raises of settings that it does not take, besides an error of its own."""
 
 
 class GraphCLI(lightning_cli.LightningCLI):
@@ -43,6 +46,13 @@ class GraphCLI(lightning_cli.LightningCLI):
             "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
         )
 
+    def parse_arguments(self, parser: lightning_cli.LightningArgumentParser, args: Any) -> None:
+        super().parse_arguments(parser, args)
+        command = self.config.get("subcommand")
+        config = self.config[command] if command else self.config
+        if problem := unfit_part(config):
+            parser.error(problem)
+
     def before_instantiate_classes(self) -> None:
         """Takes arguments that the model lacks from the data, before its configuration is kept anywhere."""
         own = self._parser(self.subcommand)
@@ -65,7 +75,7 @@ class GraphCLI(lightning_cli.LightningCLI):
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         try:
             return super().instantiate_trainer(**kwargs)
-        except (ValueError, TypeError, RuntimeError, pl.utilities.exceptions.MisconfigurationException) as error:
+        except (*_REFUSALS, pl.utilities.exceptions.MisconfigurationException) as error:
             if known_cause(error) is not None:
                 raise
             raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None

@@ -23,7 +23,7 @@ class InferCLI(GraphCLI):
 
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         super().add_arguments_to_parser(parser)
-        parser.set_defaults({"out": "embeddings.parquet"})
+        parser.set_defaults({"out": "predictions.parquet"})
         for name, kind, default, told_of in (
             ("ckpt_path", str | None, None, "The checkpoint whose weights the model takes."),
             ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),

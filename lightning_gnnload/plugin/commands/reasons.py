@@ -2,33 +2,51 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
-from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 import lightning_gnnload
+from lightning_gnnload.plugin.commands.classes import (
+    NO_SETTINGS,
+    example,
+    found,
+    has_example,
+    is_known,
+    misshapen,
+    names_of,
+    nearest,
+    not_imported,
+    not_serving,
+    not_there,
+    serving,
+    written,
+)
 from lightning_gnnload.plugin.compat import pl
 
 _KEY = re.compile(r'Parser key "(?P<key>[^"]+)":')
 _CLASS = re.compile(r"Problem with given class_path '(?P<path>[^']+)':")
 _VALUE = re.compile(r"(?:.*\. Got value|Given value): (?P<value>.*)")
+_SUBTYPE = re.compile(r"(?:<class '|[\[ ])(?P<path>\w+(?:\.\w+)+)")
 _TOP = re.compile(r"Subcommand '\w+' does not accept option '(?P<name>[\w.]+)'")
+_MISSING = re.compile(r"the following arguments are required: (?:\w+\.)?(?P<name>data\.data|model)")
+_NO_FILE = re.compile(r"""Parser key "(?P<part>\w+)":\s+Unable to load config '(?P<given>.*)'""")
 _PROBLEMS = {
     # What a line says of what was meant, from the most telling to the least.
     "setting": re.compile(r"Option '(?P<it>[\w.]+)' is not accepted"),
     "missing": re.compile(r"[Tt]he following arguments are required: (?P<it>.+)"),
     "name": re.compile(r"Expected a dot import path string: (?P<it>.+)"),
+    "other": re.compile(r"Import path (?P<it>[\w.]*) ?does not correspond to a subclass of \w+"),
     "import": re.compile(r"(?P<it>.*(?:No module named|has no attribute|cannot import|Error).*)"),
     "class": re.compile(r"Not a valid subclass of (?P<it>\w+)(?:\. Got value: .*)?|Expected an instantiatable class.*"),
-    "type": re.compile(r"Expected an? (?P<it>.+?)(?:\. Got value: .*)?"),
+    "type": re.compile(r"Expected an? (?!path but)(?P<it>.+?)(?:\. Got value: .*)?"),
 }
 _WORDS = {
     "<class 'int'>": "a whole number",
@@ -37,13 +55,19 @@ _WORDS = {
     "<class 'bool'>": "true or false",
     "<class 'list'>": "a list",
     "<class 'collections.abc.Sequence'>": "a list",
+    "<class 'collections.abc.Iterable'>": "a list",
     "<class 'dict'>": "a mapping",
     "<class 'collections.abc.Mapping'>": "a mapping",
     "<class 'NoneType'>": "null",
 }
+_GENERAL = ("collections.abc", "typing")
 _PARTS = {"data": lightning_gnnload.GraphDataModule, "trainer": pl.Trainer}
 """What the settings of a part of a configuration are arguments of."""
 _TOPS = ("seed_everything", "trainer", "model", "data", "optimizer", "lr_scheduler", "ckpt_path", "test_after_fit")
+
+_Around = tuple[tuple[str, str], ...]
+"""The keys and classes that something lies within, from the outermost on, each with its kind."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -51,12 +75,12 @@ class _Complaint:
     """One of the things that the parser says may be wrong.
 
     Attributes:
-        around: the keys and classes that it lies within, from the outermost on, each with its kind.
+        around: where it lies.
         kind: a name in ``_PROBLEMS``.
         it: what the line names: a setting, a class, a cause, a type.
     """
 
-    around: tuple[tuple[str, str], ...]
+    around: _Around
     kind: str
     it: str
 
@@ -84,43 +108,83 @@ def reason(message: str) -> str | None:
     if top := _TOP.match(message):
         part, _, name = top["name"].partition(".")
         if part not in _TOPS:
-            return f"there is no setting {part}{_nearest(part, _TOPS)}"
+            return f"there is no setting {part}{nearest(part, _TOPS)}"
         settings = _settings(_PARTS.get(part))
-        return f"{part} has no setting {name}{_nearest(name, settings)}" if settings else None
-    complaints, values = _read(message)
-    if not complaints:
+        return f"{part} has no setting {name}{nearest(name, settings)}" if settings else None
+    if missing := _MISSING.fullmatch(message):
+        kind = lightning_gnnload.Dataset if missing["name"] == "data.data" else pl.LightningModule
+        return f"{missing['name']} is not given; for example\n{example((kind,))}"
+    if unread := _NO_FILE.match(message):
+        return f"{unread['part']}: {unread['given']} is neither a file of settings nor settings by their names."
+    read = _read(message)
+    if not read.complaints:
         key = _KEY.match(message)
         return f"{key['key']}: {' '.join(message[key.end() :].split())}" if key else None
-    said = max(complaints, key=lambda each: each.weight)
+    said = max(read.complaints, key=lambda each: each.weight)
     place = said.around[0][1]
+    for value in _outward(read.values, said.around):
+        with suppress(ValueError, SyntaxError):
+            if wrong := misshapen(ast.literal_eval(value)):
+                return f"{place}: {wrong}"
     owner = None if said.class_path is None else said.class_path.rsplit(".", 1)[-1]
-    value = values.get(said.around, "")
+    kinds = next(_outward(read.kinds, said.around), ())
     match said.kind:
         case "setting":
-            return f"{place}: {owner} has no setting {said.it}{_nearest(said.it, _settings(_found(said.class_path)))}"
+            return f"{place}: {owner} has no setting {said.it}{nearest(said.it, _settings(found(said.class_path)))}"
         case "missing":
             return f"{place}: {owner or 'it'} needs {said.it}, which is not given."
-        case "name":
-            return f"{place}: there is no class {said.it}{_nearest(said.it, _classes(place), own=True)}"
+        # Else it may be no name of a class at all.
+        case "name" if is_known(said.it, kinds) or not read.types(said.around).keys() - {"null"}:
+            return f"{place}: {not_there(said.it, kinds)}"
+        case "other":
+            return f"{place}: {not_serving(said.it or read.values.get(said.around, ''), kinds)}"
         case "import":
-            return f"{place}: {_not_imported(str(said.class_path), said.it)}"
-        case "class":
-            return f"{place}: {_no_class(place, value)}"
-    taker = _found(said.class_path) if owner else _PARTS.get(place.split(".")[0])
-    needed = dict.fromkeys(_in_words(each.it) for each in complaints if each.around == said.around)
-    each = " for each" if value.startswith("[") and "a list" not in needed else ""
-    what = f"{place}: {said.key} of {owner}" if owner else place
-    told = f"{what} cannot be {value}; needed{each}: {' or '.join(needed)}."
-    if "a list" in needed and re.fullmatch(r"-?\d+(, *-?\d+)*", value):
-        told += f" Write it as a list: [{value}]."
-    about = _described(taker, said.key.rsplit(".", 1)[-1])
+            return f"{place}: {not_imported(str(said.class_path), said.it)}"
+    return _misfit(read, said, place if owner is None else f"{place}: {said.key} of {owner}", kinds)
+
+
+def _misfit(read: _Reading, said: _Complaint, what: str, kinds: tuple[type, ...]) -> str:
+    """Says what a value is, and what is needed."""
+    value, needed, shown = read.values.get(said.around, ""), [*read.types(said.around)], "."
+    is_class = any(each.kind != "type" for each in read.complaints if each.around == said.around)
+    if is_class and (names := names_of(kinds)):
+        needed = [each for each in needed if each != "null"] + [f"a class and its settings ({', '.join(names)})"]
+        shown = f"; for example\n{example(kinds)}" if len(needed) == 1 or has_example(kinds) else "."
+    elif "a list" in needed and re.fullmatch(r"-?\d+(, *-?\d+)*", value):
+        shown = f". Write it as a list: [{value}]."
+    value = re.sub(r"NestedArg\(key='(.*?)', val='?(.*?)'?\)", r"\1=\2", value)  # --trainer.strategy.samplers=2
+    each = " for each" if said.around in read.parts and "a list" not in needed else ""
+    told = f"{what} cannot be {value}; needed{each}: {' or '.join(needed)}{shown}"
+    part, _, name = said.key.rpartition(".")
+    about = _described(found(said.class_path) or _PARTS.get(part), name)
     return f"{told}\n{about}" if about else told
 
 
-def _read(message: str) -> tuple[list[_Complaint], dict[tuple[tuple[str, str], ...], str]]:
-    """Reads the lines, whose indentation says what lies within what: complaints, and the values given."""
-    complaints: list[_Complaint] = []
-    values: dict[tuple[tuple[str, str], ...], str] = {}
+@dataclass(frozen=True)
+class _Reading:
+    """What a message says, each by where it lies.
+
+    Attributes:
+        complaints: what may be wrong.
+        values: those that were given.
+        parts: where a value fails by a part of it.
+        kinds: the classes of which one might be given.
+    """
+
+    complaints: list[_Complaint]
+    values: dict[_Around, str]
+    parts: set[_Around]
+    kinds: dict[_Around, tuple[type, ...]]
+
+    def types(self, around: _Around) -> dict[str, None]:
+        """What is needed at a place, other than a class, in words."""
+        there = [each for each in self.complaints if each.around == around and each.kind == "type"]
+        return dict.fromkeys(_in_words(each.it) for each in there)
+
+
+def _read(message: str) -> _Reading:
+    """Reads the lines, whose indentation says what lies within what."""
+    read = _Reading([], {}, set(), {})
     open_: list[tuple[int, tuple[str, str]]] = []
     for line in filter(None, message.splitlines()):
         text = line.lstrip(" -")
@@ -128,44 +192,45 @@ def _read(message: str) -> tuple[list[_Complaint], dict[tuple[tuple[str, str], .
         open_ = [each for each in open_ if each[0] < indent]
         around = tuple(each for _, each in open_)
         if value := _VALUE.match(text):
-            values[around] = value["value"]  # the last one is the whole of it
+            if read.values.get(around, value["value"]) != value["value"]:
+                read.parts.add(around)
+            read.values[around] = value["value"]  # the last one is the whole of it
         if key := _KEY.match(text):
             open_.append((indent, ("key", key["key"])))
         elif path := _CLASS.match(text):
             open_.append((indent, ("class", path["path"])))
-        elif around and (found := _problem(text)):
-            kind, it = found
-            if kind == "setting" and it in ("class_path", "init_args"):  # of the class that a mapping might describe
-                kind, around = "class", around[:-1]
+        elif text.startswith("Subtypes: "):
+            named = [found(each["path"]) for each in _SUBTYPE.finditer(text)]
+            # What serves for a collection, or for all, is told by the type that is expected.
+            kinds = [each for each in named if inspect.isclass(each) and each.__module__ not in _GENERAL]
+            read.kinds.setdefault(around, tuple(dict.fromkeys(kinds)))
+        elif around and (problem := _problem(text)):
+            kind, it = problem
             if kind != "import" or around[-1][0] == "class":
-                complaints.append(_Complaint(around, kind, it))
-    return complaints, values
+                read.complaints.append(_Complaint(around, kind, it))
+    read.complaints[:] = [_of_no_class(each, read) for each in read.complaints]
+    return read
+
+
+def _of_no_class(complaint: _Complaint, read: _Reading) -> _Complaint:
+    """Where a mapping names no class, the parser takes it for settings of the base class, which may have none."""
+    base = found(complaint.class_path)
+    is_guess = "class_path" not in next(_outward(read.values, complaint.around), "class_path")
+    is_guess &= base in NO_SETTINGS or not _settings(base)
+    if complaint.kind == "setting" and (is_guess or complaint.it in ("class_path", "init_args")):
+        return _Complaint(complaint.around[:-1], "class", "")
+    return complaint
+
+
+def _outward(found_at: Mapping[_Around, _T], around: _Around) -> Iterator[_T]:
+    """Lists what was found at a place and around it, from the innermost on."""
+    return (found_at[around[:end]] for end in range(len(around), 0, -1) if around[:end] in found_at)
 
 
 def _problem(text: str) -> tuple[str, str] | None:
     for kind, pattern in _PROBLEMS.items():
-        if found := pattern.fullmatch(text):
-            return kind, found["it"] or ""
-    return None
-
-
-def _nearest(given: str, known: Iterable[str], own: bool = False) -> str:
-    """Says which name was probably meant, or else which there are."""
-    known = list(dict.fromkeys(known))
-    folded = {name.casefold(): name for name in known}
-    if near := get_close_matches(given.casefold(), folded, 1):
-        return f"; did you mean {folded[near[0]]}?"
-    one_of_ones_own = "name your own with its module, as my_module.MyClass"
-    if not known:
-        return f"; {one_of_ones_own}." if own else "."
-    return f". There are: {', '.join(known)}{f'; {one_of_ones_own}' if own else ''}."
-
-
-def _found(path: str | None) -> Any:
-    """Imports what a class path names; None where it cannot be."""
-    module, _, name = (path or "").rpartition(".")
-    with suppress(Exception):  # a user's module may raise anything
-        return getattr(import_module(module), name)
+        if fits := pattern.fullmatch(text):
+            return kind, fits["it"] or ""
     return None
 
 
@@ -183,52 +248,6 @@ def _settings(taker: Any) -> list[str]:
     return [*names]
 
 
-def _classes(place: str) -> Iterator[str]:
-    """Lists the classes that go by their bare name: ours and Lightning's, where it is known which ones serve there."""
-    kinds = {
-        "data.data": lightning_gnnload.Dataset,
-        "data.sampler": lightning_gnnload.Sampler,
-        "data.eval_sampler": lightning_gnnload.Sampler,
-        "data.cache": lightning_gnnload.FeatureCache,
-        "trainer.callbacks": pl.Callback,
-        "trainer.strategy": pl.strategies.Strategy,
-        "trainer.logger": pl.loggers.Logger,
-    }
-    kind = kinds.get(place.removeprefix("fit."), object if place != "model" else pl.LightningModule)
-    for package in (lightning_gnnload, pl.callbacks, pl.strategies, pl.loggers):
-        for name in package.__all__:
-            each = getattr(package, name)
-            if inspect.isclass(each) and issubclass(each, kind) and not inspect.isabstract(each) and each is not kind:
-                yield name
-
-
-def _not_imported(path: str, cause: str) -> str:
-    module, _, name = path.rpartition(".")
-    found = None
-    with suppress(Exception):
-        found = import_module(module)
-    if found is not None:
-        there = [each for each, value in vars(found).items() if inspect.isclass(value)]
-        return f"the module {module} has no class {name}{_nearest(name, there)}"
-    first = module.split(".")[0]
-    if cause != f"No module named {first!r}":
-        return f"importing {module} fails: {cause}."
-    here = {each.name.removesuffix(".py") for each in os.scandir() if each.is_dir() or each.name.endswith(".py")}
-    near = get_close_matches(first, here, 1)
-    if near:
-        return f"there is no module {first}; did you mean {near[0]}?"
-    return f"there is no module {first}, neither in the current folder, {os.getcwd()}, nor among Python's packages."
-
-
-def _no_class(place: str, value: str) -> str:
-    name = next((name for name in ("Debian", "NeighborSampler", *_classes(place)) if name in {*_classes(place)}), None)
-    settings = "\n    fanouts: [15, 10]" if name == "NeighborSampler" else " {}"
-    return (
-        f"a class and its settings are needed, not {value or 'this'}; for example\n"
-        f"  class_path: {name or 'my_module.MyClass'}\n  init_args:{settings}"
-    )
-
-
 def _in_words(kind: str) -> str:
     if literal := re.fullmatch(r"typing\.Literal\[(.*)\]", kind):
         return literal[1].replace(", ", " or ")
@@ -238,7 +257,29 @@ def _in_words(kind: str) -> str:
 def _described(taker: Any, name: str) -> str:
     """Quotes what a class's docstring says of an argument, up to its first full stop."""
     described = re.search(rf"^ *{re.escape(name)}: (.+?)(?:\.\s|^ *\w+: |\Z)", inspect.getdoc(taker) or "", re.M | re.S)
-    return f"{name}: {' '.join(described[1].split())}." if described else ""
+    # Without the marks by which a page of documentation is made of it.
+    plain = re.sub(r":\w+:`\.?([^`]*)`|``([^`]*)``", r"\1\2", " ".join(described[1].split())) if described else ""
+    return f"{name}: {plain}." if plain else ""
+
+
+def unfit_part(config: Any) -> str | None:
+    """Says what the parser takes, and what can be made of it all the same; None where nothing is wrong.
+
+    Args:
+        config: a command's, as it was parsed.
+    """
+    for part in _PARTS:
+        if not hasattr(config[part], "as_dict"):
+            return f"{part}: settings by their names are needed, not {config[part]}."
+    seed = config.get("seed_everything")
+    if not isinstance(seed, bool) and isinstance(seed, int) and not 0 <= seed < 2**32:
+        return f"seed_everything cannot be {seed}; needed: a whole number from 0 to 2**32 - 1, true or false."
+    callbacks = config["trainer"].get("callbacks") or []
+    for each in callbacks if isinstance(callbacks, list) else [callbacks]:
+        # A mapping without a class is read as settings of the base class, which has none.
+        if found(each["class_path"]) is pl.Callback and (given := each["init_args"].as_dict()):
+            return f"trainer.callbacks: {misshapen(given) or f'a class is needed with the settings {given}.'}"
+    return None
 
 
 def refusal(error: Exception, settings: Any) -> str:
@@ -248,10 +289,8 @@ def refusal(error: Exception, settings: Any) -> str:
         error: the Trainer's.
         settings: those that it was given.
     """
-    strategy = settings.get("strategy")
     if "invalid strategy name" in str(error):
-        known = (*pl.strategies.StrategyRegistry, *_classes("trainer.strategy"))
-        return f"trainer.strategy: there is no strategy {strategy}{_nearest(strategy, known)}"
+        return f"trainer.strategy: {_no_strategy(settings.get('strategy'))}"
     said = f"the Trainer does not take its settings: {' '.join(str(error).split())}"
     if settings.get("accelerator") in ("gpu", "cuda") or "device" in said:
         gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
@@ -261,3 +300,17 @@ def refusal(error: Exception, settings: Any) -> str:
             f"With trainer.accelerator: cpu, trainer.devices is a number of processes."
         )
     return said
+
+
+def _no_strategy(given: Any) -> str:
+    """A strategy goes by a name of the registry, or is written as a class with its settings."""
+    registry = pl.strategies.StrategyRegistry
+    classes = [*serving((pl.strategies.Strategy,))]
+    name = str(given).rpartition(".")[2]
+    if name in classes:
+        short = next((each for each in registry if registry[each]["strategy"].__name__ == name), None)
+        return (
+            f"{name} is a class, which is written with its settings:\n{written(name, {})}"
+            f"{f'{chr(10)}Without settings, strategy: {short} will do.' if short else ''}"
+        )
+    return f"there is no strategy {'null' if given is None else given}{nearest(str(given), (*registry, *classes))}"

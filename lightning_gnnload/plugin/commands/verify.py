@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.damage import check_folder
+from lightning_gnnload.data.storage.manifest import CHECKSUM, MANIFEST
 from lightning_gnnload.data.storage.opened import OpenFolder
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
 from lightning_gnnload.plugin.commands.arguments import Parser
@@ -55,6 +57,8 @@ def _verify(folder: OpenFolder, console: Console) -> int:
             console.print(
                 f"{place}, {finding.size_bytes:,} bytes: {said}", markup=False, highlight=False, soft_wrap=True
             )
+    if CHECKSUM not in json.loads(folder.manifest_bytes):
+        console.print(f"{MANIFEST} has no checksum of its own, as of old: what it says could not be compared.")
     result = f"{num_damaged} of them damaged" if num_damaged else "all as they were written"
     console.print(f"{folder.path}: {num_arrays} arrays, {num_bytes:,} bytes, {result}.", markup=False, soft_wrap=True)
     return 1 if num_damaged else 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,11 +25,12 @@ from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
-from lightning_gnnload.data.sanity import check_training_labels, sanity_issues
+from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, seen_issue
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
+from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
@@ -133,6 +135,12 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         [2, 1]
     """
 
+    _TIMES_OF_SEEDS: ClassVar = (
+        "give each row's, by time: COLUMN at the task in graph.yaml, or SeedTable(ids, time=times); or ignore times, "
+        "by before: null, NeighborSampler(..., before=None)"
+    )
+    """What to do where seeds have the times of their nodes."""
+
     def __init__(
         self,
         data: GraphData | Dataset | str | Path,
@@ -199,9 +207,10 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self.template: Any = None  # what every batch of from_pyg repeats
-        self._is_told = False
+        self._is_told = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
         self._pins_memory = True
         self._copies = DeviceCopies()
+        self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
         self._sampling = TrainerDevice(sampling_device)
@@ -293,7 +302,12 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             self.module_partition.disconnect(exception)
 
     def train_dataloader(self) -> SampledLoader:
-        """Raises SeedError: the train split is empty, or has fewer seeds than there are trainers."""
+        """Returns a loader of the training mini-batches. In a loop by hand each iteration is the next epoch, whichever
+        of this module's loaders it is over.
+
+        Raises:
+            SeedError: the train split is empty, or has fewer seeds than there are trainers.
+        """
         return self._loader("train")
 
     def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
@@ -329,6 +343,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         state = self.__dict__.copy()
         # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
+        state["_next_epochs"] = defaultdict[str, NextEpoch](NextEpoch)
         state["caching"] = ModuleCache(self.cache)
         state["_sampling"] = TrainerDevice(self.sampling_device)
         state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
@@ -428,29 +443,38 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             prefetcher=partial(self._sampling.prefetcher, self, source),
             make_again=partial(self._loader_elsewhere, phase),
         )
+        loader.position.follow(self._next_epochs[phase])
         loader.on_resume_change = self.on_resume_change
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
-        self._log_sanity_issues()
+        self._log_sanity_issues(phase, loader.source.workload)
         loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
 
-    def _log_sanity_issues(self) -> None:
-        """Logs the findings of the sanity checks, once, in one rank."""
+    def _log_sanity_issues(self, phase: str, workload: Workload) -> None:
+        """Logs the findings of the sanity checks, once, in one rank; those about a phase's seeds once for each."""
         rank_zero: Any = pl.utilities.rank_zero
-        if self._is_told or rank_zero.rank_zero_only.rank:
+        if self._is_told[phase] or rank_zero.rank_zero_only.rank:
             return
-        self._is_told = True
+        issues = [] if any(self._is_told.values()) else self._issues_of_data()
+        self._is_told[phase] = True
+        if (seen := workload.seen()) is not None:
+            of_task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
+            issue = seen_issue(seen, f"the seeds to {phase} on{of_task}", self._TIMES_OF_SEEDS)
+            issues += [] if issue is None else [issue]
+        for oddity in issues:
+            tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
+            tell(f"{type(self).__name__}: {oddity.text}")
+
+    def _issues_of_data(self) -> list[SanityIssue]:
         data, x = self.graph_data, self.graph_data.x
         mapped = isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)
         # Where input is converted, its width is of no account.
         precision = getattr(self.trainer, "precision_plugin", None)
         double = precision is None or converts_input(precision)
-        for oddity in sanity_issues(data, mapped=mapped, double=double):
-            tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
-            tell(f"{type(self).__name__}: {oddity.text}")
+        return sanity_issues(data, mapped=mapped, double=double)
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
         """Makes a loader in a process that has got this module alone."""

@@ -75,9 +75,9 @@ class DeviceTables:
         opening = module.caching.opening(name, module, GatherGroup.of_devices(module.trainer))
         if not opening.levels:
             return _on_device(opening, None, source.workload, device)
-        [settings], workload = opening.levels, opening.workload or source.workload
-        if settings.is_unlimited and not settings.evicts and is_fit(module.trainer):
-            late = _Late(opening, settings, workload, LateFeatures(_on_device(opening, None, workload, device)))
+        settings, workload = opening.levels, opening.workload or source.workload
+        if settings[0].is_unlimited and not settings[0].evicts and is_fit(module.trainer):
+            late = _Late(opening, settings[0], workload, LateFeatures(_on_device(opening, None, workload, device)))
             self._late.append(late)
             return late.features
         membership = opening.gather_group.membership(f"device-cache-{name}")
@@ -117,7 +117,7 @@ class _Late:
 
 def _on_device(
     opening: CacheArguments,
-    settings: FeatureCache | None,
+    settings: FeatureCache | Sequence[FeatureCache] | None,
     workload: Workload,
     device: Device,
     peers: PeerGroup | None = None,
@@ -141,8 +141,9 @@ def _on_device(
 def _why_not(levels: Sequence[FeatureCache]) -> str | None:
     """Returns why caches lie with the host, where all rows then are gathered; empty where that was asked for; None
     where they do not."""
-    if len(levels) > 1:
-        return "caches in front of each other are the host's"
-    if not levels:
-        return None
-    return "" if levels[0].device == "cpu" else levels[0].no_device_reason
+    from lightning_gnnload.cache.device.opening import why_not_on_device
+
+    of_host = [level.device == "cpu" for level in levels]
+    if any(of_host):
+        return "" if all(of_host) else "caches in front of each other lie on the device, or with the host, together"
+    return why_not_on_device(levels)

@@ -20,7 +20,7 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import end_if_told, pl
 
 PREDICTION, CLASS = "prediction", "class"
 
@@ -33,7 +33,7 @@ class PredictionWriter(pl.Callback):
     - of nodes, the user's ids, named as the user's column, or ``node``, their numbers, where the data have no ids; of
       nodes of several types also ``node_type``;
     - of the rows of a :class:`.SeedTable`, ``row``, their numbers in it, the ids of the node, or of both ends of a link
-      as ``src`` and ``dst``, and ``time``, where the table has one;
+      as ``src`` and ``dst``, and ``time``, where the table has one, as dates or numbers as it was given;
     - ``prediction``; or, where ``predict_step`` returns a dict of tensors, each under its name. Of seeds of several
       types, rows are those of ``TypedMiniBatch.seeds``, type by type; a dict by node type is one ``prediction``, too;
     - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries.
@@ -62,6 +62,7 @@ class PredictionWriter(pl.Callback):
         self._part: IO[bytes] | None = None
         self._rows: _Rows | None = None
         self._values = PREDICTION
+        self._zone: str | None = None
 
     def on_predict_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         check_output(self.path)  # now, not after an hour of work
@@ -77,6 +78,7 @@ class PredictionWriter(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
+        end_if_told(trainer)
         loaders: Any = trainer.predict_dataloaders
         loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
         if not isinstance(loader, EpochLoader) or dataloader_idx:
@@ -86,6 +88,7 @@ class PredictionWriter(pl.Callback):
             )
         if self._rows is None:
             self._rows = _Rows(loader.source)
+        self._zone = self._rows.zone
         columns = self._rows.columns(BatchRequest(0, batch_idx, loader.rank, loader.num_ranks), outputs)
         self._values = PREDICTION if PREDICTION in columns else next(iter(outputs))
         assert self._part is not None, "Lightning has begun the epoch"
@@ -103,8 +106,9 @@ class PredictionWriter(pl.Callback):
             raise LoaderConfigError(
                 f"{missing[0]} is not there: give PredictionWriter a path in a folder that all machines share."
             )
-        with OutputFile(self.path, values=self._values) as file:
+        with OutputFile(self.path, values=self._values, zone=self._zone) as file:
             for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
+                end_if_told(trainer)
                 file.write(columns)
         for part in parts:
             part.unlink()
@@ -184,7 +188,16 @@ class _Rows:
                 named = {end if name == names.column else f"{end}_{name}": rows for name, rows in named.items()}
             columns |= named
         table = self._workload.table
-        return columns if table is None or table.time is None else {**columns, "time": table.time[seeds]}
+        if table is None or table.time is None:
+            return columns
+        times, form = table.time[seeds], table.time_form
+        return {**columns, "time": times if form is None else form.of_nanoseconds(times)}
+
+    @property
+    def zone(self) -> str | None:
+        """Of the times, where they have one."""
+        table = self._workload.table
+        return None if table is None or table.time_form is None else table.time_form.zone
 
 
 def _joined(outputs: Any, types: GraphTypes, of_type: np.ndarray) -> Any:

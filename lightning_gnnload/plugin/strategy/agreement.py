@@ -11,6 +11,7 @@ import platform
 import time
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 from typing import Any
 
@@ -18,12 +19,14 @@ import torch
 import torch.distributed
 from rich.console import Console
 
+from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.job import Job, RoleDecision
 from lightning_gnnload.plugin.strategy import profile
+from lightning_gnnload.plugin.strategy.launcher import Siblings
 from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.plugin.strategy.rendezvous import launch_store, leave_group
 from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
@@ -46,7 +49,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
 
     Raises:
         RoleConfigError: in rank 0: it cannot be measured.
-        TrainerFailedError, TrainerDiedError: in the others: rank 0 failed, or ended.
+        TrainerFailedError, TrainerDiedError: in the others: rank 0 failed, ended, or did not come.
     """
     if job.roles.is_lone:
         decision = _decide(job, trainer, arguments)
@@ -54,7 +57,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
         return decision
     # An earlier Trainer's: rank 0 must not measure in a group, and there may soon be another number of trainers.
     leave_group()
-    store = launch_store(job, timedelta(seconds=job.connect_timeout_s))
+    store = launch_store(job, timedelta(seconds=job.connect_timeout_s), _patience(job, 0, 0))
     # By place, as global ranks depend on the roles that are to be decided.
     here = job.node_rank * job.roles.num_devices + job.local_rank
     if here != 0:
@@ -75,15 +78,21 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
 
 def _await_all(store: torch.distributed.Store, job: Job) -> None:
     """Waits until all ranks have started: those that still import would take cores that are to be measured."""
-    deadline = time.monotonic() + job.connect_timeout_s
     for rank in range(1, job.roles.num_nodes * job.roles.num_devices):
+        patience = _patience(job, *divmod(rank, job.roles.num_devices))
         while not store.check([_PRESENT.format(rank)]):
             time.sleep(_POLL_S)
-            if time.monotonic() > deadline:
+            if patience.is_over():
                 raise SamplerDiedError(
-                    f"rank {rank} did not start within {job.connect_timeout_s:.0f} s. See its own output above; "
+                    f"rank {rank} did not start in time: {patience}. See its own output above; "
                     f"if it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
                 )
+
+
+def _patience(job: Job, node_rank: int, local_rank: int) -> Patience:
+    """How long to wait for a rank. What one of another machine does cannot be seen from here."""
+    is_busy = partial(Siblings().is_busy, local_rank) if node_rank == job.node_rank else lambda: False
+    return Patience(job.connect_timeout_s, job.setup_timeout_s, is_busy)
 
 
 def _hear(store: torch.distributed.Store) -> RoleDecision:

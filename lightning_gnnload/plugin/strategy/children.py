@@ -17,10 +17,13 @@ from typing import Any
 from lightning_gnnload.data import processes
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.plugin.compat import SIGTERM_STATUS
 
 GRACE_S = 5.0
 """Ranks that see another one end get so long to say why, and to stop in good order."""
 _POLL_S = 0.2
+_TOLD = (0, SIGTERM_STATUS)
+"""Exit codes of ranks that came to their end: on SIGTERM all do, each in its own time."""
 _log = logging.getLogger(__name__)
 
 
@@ -74,7 +77,9 @@ class ChildProcesses:
                 # Others may wait for it in a collective, where they heed no Ctrl-C.
                 processes.wake_to_end(process.pid)
             # Asked of all each time: roles change from launch to launch, and when they are decided.
-            codes = {rank: code for rank, code in self.exit_codes.items() if code and not self._may_end(rank)}
+            codes = {
+                rank: code for rank, code in self.exit_codes.items() if code not in _TOLD and not self._may_end(rank)
+            }
             if len(self._ended) == len(self.processes) and not codes:
                 return
             time.sleep(_POLL_S)

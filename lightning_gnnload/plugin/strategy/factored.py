@@ -79,7 +79,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         sampler_threads: sampling threads of a sampler; None takes what was measured, if anything was, or the sampler's
             share of the cores, at most 8; on a lone device half of them, at most 4. ``"auto"`` measures, as
             ``samplers="auto"`` does, for a given number of samplers.
-        connect_timeout_s: how long ranks wait for each other to start.
+        connect_timeout_s: how long ranks wait for each other to start while that one does nothing. Time in which its
+            process runs, or waits for a core or a disk, does not count, up to ``setup_timeout_s``.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost. At the
             end of a call, how long a sampler may take to end.
         setup_timeout_s: how long a sampler may get nowhere before its first mini-batch, in the data module's ``setup``
@@ -244,6 +245,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             takeover=self.takeover,
         )
 
+    @compat.status_by_sigterm()
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.session = session
         if self.start_method == "fork":

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -21,10 +22,11 @@ from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
 from lightning_gnnload.data import processes
+from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.flags import Flag
-from lightning_gnnload.plugin import handover
+from lightning_gnnload.plugin import compat, handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision
 from lightning_gnnload.plugin.module import telling
@@ -184,21 +186,40 @@ def private_temporary_files() -> Iterator[None]:
     who sees one may take it, and would be believed.
     """
     before = tempfile.tempdir
-    with tempfile.TemporaryDirectory(prefix="gnnload-") as folder:
-        tempfile.tempdir = folder
+    target = Path(tempfile.gettempdir()) / f"gnnload-{os.getuid()}"
+    clear_leftovers(target)
+    with workshop(target) as folder:
+        tempfile.tempdir = str(folder)
         try:
             yield
         finally:
             tempfile.tempdir = before
 
 
-def wake_rank(local_rank: int) -> None:
-    """Lets a local rank go on that a script, torchrun or SLURM has started, should it be stopped."""
-    ancestor = os.getpid() if ScriptLauncher._children is not None else os.getppid()
-    variables = {f"{name}={local_rank}".encode() for name in ("LOCAL_RANK", "SLURM_LOCALID")}
-    for pid in processes.descendants(ancestor, variables):
-        if processes.wake(pid):
+class Siblings:
+    """The processes of this machine's local ranks, as one of them finds them."""
+
+    def __init__(self) -> None:
+        # Now, as who asks later may be a child of this rank.
+        self._launcher = os.getpid() if ScriptLauncher._children is not None else os.getppid()
+
+    def is_busy(self, local_rank: int) -> bool:
+        """Whether a rank that has not come yet does something. Where its process is not to be found, as it was spawned
+        or is yet to be started: whether the launcher does, or anything else that this has started."""
+        if local_rank == 0 and is_child():
+            return processes.is_busy(self._launcher)
+        family = self._of(local_rank) or [self._launcher, *processes.descendants(self._launcher)]
+        return any(processes.is_busy(pid) for pid in family if pid != os.getpid())
+
+    def wake(self, local_rank: int) -> None:
+        """Lets a rank go on that a script, torchrun or SLURM has started, should it be stopped."""
+        woken = [processes.wake(pid) for pid in self._of(local_rank)]
+        if any(woken):
             _log.warning(f"Local rank {local_rank} was stopped before it connected: it is woken up.")
+
+    def _of(self, local_rank: int) -> list[int]:
+        variables = {f"{name}={local_rank}".encode() for name in ("LOCAL_RANK", "SLURM_LOCALID")}
+        return processes.descendants(self._launcher, variables)
 
 
 class SpawnLauncher(MultiProcessingLauncher):
@@ -207,13 +228,14 @@ class SpawnLauncher(MultiProcessingLauncher):
     _procs: list[Any] = []  # noqa: RUF012 - for copies in ranks, which have started none
 
     def __init__(self, strategy: RankedStrategy, start_method: Any) -> None:
+        self._told: list[int] = []  # signals that have told this process to end
         super().__init__(_AllRanks(strategy), start_method=start_method)  # type: ignore[arg-type]
         self._ranked = strategy
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
         try:
-            with handover.handover() as handed, private_temporary_files():
+            with self._ended_by_signals(), handover.handover() as handed, private_temporary_files():
                 wrapped = partial(handed.run, self._ranked.play, trainer, next(_sessions), function)
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except ProcessException as error:  # it tells the process, not what that was
@@ -225,6 +247,34 @@ class SpawnLauncher(MultiProcessingLauncher):
             telling.pass_on(told, None, "")
             raise told from None
 
+    @contextmanager
+    def _ended_by_signals(self) -> Iterator[None]:
+        """Has the ranks end by SIGTERM, as Lightning has it, where this process is told to by SIGTERM or SIGHUP. It
+        ends after them, with that signal's status: before them, it would leave them, and the folder of their errors."""
+        parent = os.getpid()
+
+        def pass_on(number: int, frame: Any) -> None:
+            if os.getpid() == parent:
+                self._told.append(number)
+                self.kill(signal.SIGTERM)
+            elif signal.getsignal(number) is pass_on:  # in a forked rank, before Lightning hears signals there
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+
+        self._told, self._procs, before = [], [], {}
+        if threading.current_thread() is threading.main_thread():
+            heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+            before = {number: signal.signal(number, pass_on) for number in heard}
+        try:
+            yield
+        except BaseException:
+            if self._told:
+                compat.end_by(self._told[0])
+            raise
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
     @property
     def procs(self) -> list[Any]:
         """The processes that were started."""
@@ -234,6 +284,8 @@ class SpawnLauncher(MultiProcessingLauncher):
     def procs(self, started: list[Any]) -> None:
         # Lightning sets them as soon as they run, and joins them then.
         self._procs = started
+        if self._told:
+            self.kill(signal.SIGTERM)
         if started:
             SpawnedRanks(started, self._ranked.roles.num_trainers, self._ranked.job.stall_timeout_s).watch()
 

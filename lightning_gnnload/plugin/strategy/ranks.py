@@ -44,7 +44,7 @@ from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.module.integrity import check_alike
 from lightning_gnnload.plugin.strategy import failover
 from lightning_gnnload.plugin.strategy.adoption import adopt
-from lightning_gnnload.plugin.strategy.launcher import wake_rank
+from lightning_gnnload.plugin.strategy.launcher import Siblings
 from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
 from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, FailureStore, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
@@ -57,7 +57,7 @@ _gone: set[int] = set()
 
 def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
     """Opens a trainer's queue to the samplers of its machine; ``reader`` reads what is made on their devices."""
-    roles = job.roles
+    roles, siblings = job.roles, Siblings()
     return BatchQueue(
         job.name,
         trainer=job.local_rank,
@@ -71,7 +71,9 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
         takeover=job.takeover,
         known_gone=_gone,
         has_ended=lambda sampler: flags.is_up(flags.rank_ended(job.run_name, roles.num_trainers + sampler)),
-        on_late=lambda sampler: wake_rank(roles.num_trainers + sampler),
+        is_busy=lambda sampler: siblings.is_busy(roles.num_trainers + sampler),
+        setup_timeout_s=job.setup_timeout_s,
+        on_late=lambda sampler: siblings.wake(roles.num_trainers + sampler),
         pinned=job.device.type == "cuda",
         reader=reader,
         queue_memory_bytes=job.queue_memory_bytes,
@@ -155,6 +157,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         setup_timeout_s=job.setup_timeout_s,
         first_trainer_rank=job.roles.global_rank(job.node_rank, 0),
         takeover=job.takeover,
+        is_busy=Siblings().is_busy,  # trainers are the first local ranks
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
         # It hangs itself on the service, as handlers and a thread, and must do so before the service starts.

@@ -25,7 +25,8 @@ import torch.distributed
 from torch.distributed import DistError, PrefixStore, Store, TCPStore
 
 from lightning_gnnload.data.loopback import own_pairs
-from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError
+from lightning_gnnload.data.patience import Patience
+from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import environments
@@ -39,13 +40,17 @@ _stores: dict[tuple[str, int], Store] = {}
 """The stores by address and port: a later Trainer of a script takes the first one's, whose port is in use."""
 
 
-def launch_store(job: Job, timeout: timedelta | None) -> Store:
+def launch_store(job: Job, timeout: timedelta | None, patience: Patience | None = None) -> Store:
     """Opens the part of the job's store that belongs to one launch. Who started the ranks keeps it, or, where there are
     several machines or others started the ranks, local rank 0 of node 0, or torchrun's agent.
 
     Args:
         job: knows the main address and port, and this rank's place.
         timeout: how long to wait for the rank that keeps it, and for each key; None for torch's own.
+        patience: how long to wait for that rank instead, where it is.
+
+    Raises:
+        TrainerDiedError: with ``patience``: the rank that keeps it did not come.
     """
     address, port = job.environment.main_address, job.environment.main_port
     is_local = job.roles.num_nodes == 1 or is_loopback(address)
@@ -57,12 +62,20 @@ def launch_store(job: Job, timeout: timedelta | None) -> Store:
             store.set_timeout(timeout)
     else:
         is_host = job.node_rank == 0 and job.local_rank == 0
-        store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout)
+        store = meet(address, port, is_host=is_host, is_local=is_local, timeout=timeout, patience=patience)
     # A later launch finds the same store, and must not find this one's keys.
     return PrefixStore(f"gnnload/{job.session}", store)
 
 
-def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: timedelta | None) -> Store:
+def meet(
+    address: str,
+    port: int,
+    *,
+    is_host: bool,
+    is_local: bool,
+    timeout: timedelta | None,
+    patience: Patience | None = None,
+) -> Store:
     """Opens the job's store, once for the life of the process."""
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     # torchrun's agent keeps its own store, at the address that it has told.
@@ -72,8 +85,23 @@ def meet(address: str, port: int, *, is_host: bool, is_local: bool, timeout: tim
         options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         if is_host and not is_agents:
             options |= {"is_master": True, "master_listen_fd": _listen(address, port, is_local)}
+        elif patience is not None:
+            _await_host(address, port, patience)
         _stores[address, port] = TCPStore(address, port, wait_for_workers=False, **options)
     return _stores[address, port]
+
+
+def _await_host(address: str, port: int, patience: Patience) -> None:
+    while True:
+        with suppress(OSError):
+            socket.create_connection((address, port), NOTICE_S).close()
+            return
+        if patience.is_over():
+            raise TrainerDiedError(
+                f"rank 0 did not open the job's store at {address}:{port} in time: {patience}. See its own output; if "
+                f"it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
+            )
+        time.sleep(_POLL_S)
 
 
 def is_loopback(address: str) -> bool:

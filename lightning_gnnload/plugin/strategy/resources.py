@@ -12,12 +12,11 @@ from pathlib import Path
 import torch
 
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan, StageTimes
+from lightning_gnnload.plugin.job import MEASURING_ERROR, Job, Role, RoleDecision, RolePlan, StageTimes
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 
 _MEMORY_SHARE = 8
 _MAX_WAITING = 8  # threads that wait for a disk side by side; few disks serve more at once any faster
-_WORTH = 0.03  # a thread more is to make a step faster by so much: less is within what measuring errs by
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def share(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]:
         (2, 1)
     """
     most = [stage.threads_on(num_cores) if stage.workers else 0 for stage in stages]
-    enough_ms = shared_ms(stages, most, num_cores) * (1 + _WORTH)
+    enough_ms = shared_ms(stages, most, num_cores) * (1 + MEASURING_ERROR)
     return tuple(
         next((count for count in range(1, limit) if stage.time_ms(count) <= enough_ms), limit)
         for stage, limit in zip(stages, most, strict=True)

@@ -9,11 +9,13 @@ ranks may be at any step, in any phase, or idle.
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import ExchangeError
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
@@ -79,6 +81,7 @@ class AllToAll:
         self.num_rounds = 0
         self._exchange = exchange
         self._serve = serve
+        self._pid = os.getpid()
         # Guards what follows, which sampling threads share with the thread that calls the exchange.
         self._changed = threading.Condition()
         self._state = OPEN
@@ -97,6 +100,7 @@ class AllToAll:
         Raises:
             ExchangeError: the rounds have ended.
         """
+        check_process(self._pid, "The exchange between ranks")
         with self._changed:
             if self._end is not None:
                 raise ExchangeError(str(self._end)) from self._end
@@ -116,6 +120,8 @@ class AllToAll:
         Raises:
             ExchangeError: a rank failed before all had closed; only at the first call.
         """
+        if self._pid != os.getpid():
+            return  # a fork has not the thread, and its parent goes on
         with self._changed:
             # The larger state, so that a rank that has failed does not leave as if in order.
             was_open, self._state = self._state == OPEN, max(self._state, LEAVING)
@@ -133,6 +139,8 @@ class AllToAll:
         atexit.unregister(self._exit)
 
     def _exit(self) -> None:
+        if self._pid != os.getpid():
+            return  # a fork's end is not its parent's
         self.fail("its process ended without closing its exchange.")
 
     # The thread that calls the exchange.

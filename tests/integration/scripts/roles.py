@@ -24,15 +24,15 @@ from tests.integration.scripts.toy import Recorder, digest, toy_data
 
 
 class Slow(NeighborSampler):
-    """Takes 30 ms a batch."""
+    """Takes 50 ms a batch."""
 
     def sample_into(self, *arguments: Any) -> Any:
-        time.sleep(0.03)
+        time.sleep(0.05)
         return super().sample_into(*arguments)
 
 
 class Sleepy(Recorder):
-    """Takes 50 ms a step and the rest, so that one sampler feeds between 1 and 3 of it; draws from all generators."""
+    """Takes 50 ms a step and the rest, so that one sampler feeds one of it or more; draws from all generators."""
 
     def training_step(self, batch: MiniBatch, batch_idx: int) -> torch.Tensor:
         time.sleep(0.05)

@@ -175,6 +175,15 @@ def test_a_networkx_graph_carries_nodes_edges_and_attributes() -> None:
     assert data.graph.edge_weight[data.graph.edge_order].tolist() == [0.5, 2.0]
 
 
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_numbers_beyond_float32_are_refused_by_name(name: str) -> None:
+    graph = pytest.importorskip("networkx").DiGraph([(0, 1)])
+    for node, value in enumerate((1.0, 1e39)):
+        graph.add_node(node, **{name: value})
+    with pytest.raises(GraphDataError, match=rf"attribute '{name}' of nodes\[1.*\] is 1e\+39, as 1 are, but float32"):
+        GraphData.from_networkx(graph)
+
+
 def test_an_undirected_graph_goes_both_ways_and_loops_once() -> None:
     nx = pytest.importorskip("networkx")
     graph = nx.Graph()

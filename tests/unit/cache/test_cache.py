@@ -14,7 +14,8 @@ from lightning_gnnload import MemoryFeatureStore
 from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.cache.rules import Degree
+from lightning_gnnload.cache.rules import Degree, Recorded
+from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
@@ -215,10 +216,52 @@ def test_levels_ask_each_other_and_have_names_of_their_own() -> None:
     store.asked.clear()
     out = torch.empty(N, 5)
     reads = cache.gather(torch.arange(N), out)
-    assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 120), ("far", 150)]
+    # Those of the second are the next hottest: nobody asks it for what the first one holds.
+    assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 150), ("far", 120)]
+    assert sorted(store.asked) == list(range(120))
     assert torch.equal(out, rows)
     cache.close()
     assert not store.closed
+
+
+@pytest.mark.parametrize(
+    ("levels", "rows"),
+    [
+        ([("degree", 0.1), ("random", 0.2), ("degree", 0.3)], [30, 60, 90]),  # by rankings that differ
+        ([("degree", 0.7), ("degree", 0.6)], [210, 90]),  # more than there are rows
+        ([("degree", 1.0), ("random", 0.5)], [300]),
+        ([("degree", 0.1), ("fifo", 0.2), ("degree", 0.3)], [30, 0, 90]),
+    ],
+)
+def test_levels_hold_no_row_twice(levels, rows) -> None:
+    store = FarStore(rows_of())
+    settings = [FeatureCache(policy, ratio=ratio) for policy, ratio in levels]
+    cache = open_all(settings, store, toy_workload(), progress=False)
+    out = torch.empty(N, 5)
+    reads = cache.gather(torch.arange(N), out)
+    assert [read.rows for read in reads if read.tier.startswith("cache")] == rows
+    assert sum(read.rows for read in reads) == N
+    assert torch.equal(out, rows_of())
+    held = [each.location >= 0 for each in cache.caches if isinstance(each, StaticCache)]
+    assert np.sum(held, axis=0).max() == 1
+    cache.close()
+
+
+def test_levels_say_what_each_gives_and_share_the_memory(capfd, monkeypatch) -> None:
+    store, index, row = FarStore(rows_of()), 4 * N, 20
+    for module in ("budget", "opening"):
+        monkeypatch.setattr(f"lightning_gnnload.cache.{module}.free_bytes", lambda: 4 * (index + 50 * row))
+    hotness = Recorded(np.repeat([8, 4, 2, 1], N // 4))
+    cache = open_all([FeatureCache(hotness), FeatureCache(hotness, ratio=0.25)], store, toy_workload())
+    near, far = [line for line in capfd.readouterr().err.splitlines() if "Feature cache" in line]
+    assert "50 rows, 2.1 KiB with their index: 25% of 8.6 KiB of free memory" in near
+    assert "75 rows" in far
+    for line in (near, far):  # 50 rows of 8 visits; 25 of 8 and 50 of 4
+        assert line.endswith("expected to give 36% of the rows that are read")
+    cache.close()
+    # Beside the first there is no room for all rows.
+    with pytest.raises(CacheConfigError, match=r"would take 7\.0 KiB .*, but the machine has 6\.4 KiB of free memory"):
+        open_all([FeatureCache(hotness), FeatureCache(hotness, ratio=1.0)], store, toy_workload(), progress=False)
 
 
 def test_no_more_memory_is_taken_than_was_asked_for() -> None:

@@ -218,7 +218,44 @@ def test_several_levels_are_shared_each() -> None:
         out = torch.empty(N, 5)
         reads = cache.gather(torch.arange(N), out)
         assert torch.equal(out, ROWS)
-        assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 90), ("memory", 180)]
+        assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 120), ("memory", 150)]
+        cache.close()
+
+
+class Own(CachePolicy):
+    """Each rank has hot rows of its own, beside some that are hot in all."""
+
+    is_own = True
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def hotness(self, workload, epoch) -> np.ndarray:
+        hot = np.zeros(N)
+        hot[:20], hot[100 + 10 * self.index :][:10] = 2, 1
+        return hot
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_rows_that_every_rank_has_are_not_partitioned_behind_them(is_own: bool) -> None:
+    def work(membership: Membership) -> FeatureStore:
+        policy = Own(membership.index) if is_own else Own(0)
+        policy.is_own = is_own
+        near = FeatureCache(policy, ratio=0.1, share="replicated")
+        far = FeatureCache(Recorded(np.arange(N, 0, -1)), ratio=0.4, share="partitioned")
+        return open_all([near, far], MemoryFeatureStore(ROWS), toy_workload(), membership=membership, progress=False)
+
+    for index, cache in enumerate(together(2, work)):
+        near, far = cache.caches
+        own = {*range(20), *range(100 + 10 * index * is_own, 110 + 10 * index * is_own)}
+        assert set(np.flatnonzero(near.location >= 0)) == own
+        # Of rows that one rank alone has at hand, others ask the shards.
+        of_all = set(range(20)) if is_own else own
+        assert set(np.flatnonzero(far.location >= 0)) == set([row for row in range(N) if row not in of_all][:120])
+        out = torch.empty(N, 5)
+        reads = cache.gather(torch.arange(N), out)
+        assert torch.equal(out, ROWS)
+        assert reads[0].rows == 30
         cache.close()
 
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload import MemoryFeatureStore, ops
-from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.locks import SharedLock
-from lightning_gnnload.cache.policy import CachePolicy, hottest
+from lightning_gnnload.cache.policy import CachePolicy, Chosen, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
 from lightning_gnnload.cache.rules import Clairvoyant
 from lightning_gnnload.cache.static import CacheMemory
@@ -100,6 +100,24 @@ def test_clairvoyance_hits_as_often_as_can_be_in_its_window() -> None:
     cache.close()
 
 
+def test_levels_that_are_renewed_alike_share_out_each_window() -> None:
+    policy = Shifting()
+    levels = [FeatureCache(policy, ratio=0.1), FeatureCache("degree", ratio=0.1), FeatureCache(policy, ratio=0.2)]
+    cache = open_all(levels, MemoryFeatureStore(ROWS), toy_workload(), progress=False)
+    near, fixed, far = cache.caches
+    for epoch in (0, 1):
+        cache.announce(BatchRequest(epoch, 0, 0, 1))
+        eventually(lambda epoch=epoch: near.renewals == far.renewals == epoch)
+        assert cached(near) == hot_in(epoch)
+        ranked = hottest(Shifting().hotness(toy_workload(), epoch), N, N).tolist()
+        left = [node for node in ranked if node not in cached(near) | cached(fixed)]
+        assert cached(far) == set(left[:60])
+        out = torch.empty(N, 5)
+        cache.gather(torch.arange(N), out)
+        assert torch.equal(out, ROWS)
+    cache.close()
+
+
 def test_closing_ends_a_ranking_at_once() -> None:
     data = toy_data(1000, 900)
     workload = toy_workload(data, batch_size=1)  # 900 mini-batches an epoch
@@ -110,7 +128,7 @@ def test_closing_ends_a_ranking_at_once() -> None:
         lock=SharedLock.create(),
         first_epoch=0,
         window=200,
-        ranking=ranking_of(policy, workload, table_rows=1000, num_rows=10),
+        ranking=ranking_of(Chosen(policy, num_rows=10), workload, table_rows=1000),
     )
     cache.announce(BatchRequest(0, 0, 0, 1))
     time.sleep(0.1)

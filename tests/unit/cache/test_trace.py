@@ -11,7 +11,8 @@ import pytest
 from lightning_gnnload import GraphData
 from lightning_gnnload.cache.trace import node_lists, similarity, visit_counts
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import SeedError
+from lightning_gnnload.errors import ForkError, SeedError
+from tests.forked import in_child
 from tests.unit.toy import toy_data, toy_source, toy_workload
 
 
@@ -68,6 +69,19 @@ def test_endless_requests_are_sampled_no_further_than_asked() -> None:
     lists.close()
     assert len(asked) <= 10 + 2 * 2 + 1
     assert threading.active_count() == before
+
+
+def test_a_fork_does_not_wait_for_its_parents_threads() -> None:
+    workload = toy_workload()
+    reading = node_lists(workload, workload.requests(0), num_threads=2)
+    num_read = len([next(reading)])
+
+    def go_on() -> None:
+        with pytest.raises(ForkError, match="gnnload-ahead"):
+            list(reading)
+
+    assert in_child(go_on) == (0, "")
+    assert num_read + len(list(reading)) == len(list(workload.requests(0)))
 
 
 def test_an_error_of_a_thread_is_raised_and_threads_end() -> None:

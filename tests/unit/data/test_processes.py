@@ -36,6 +36,31 @@ def test_a_stopped_process_is_known_and_woken() -> None:
     assert not processes.send_signal(process.pid, signal.SIGKILL)
 
 
+def test_who_runs_or_waits_for_a_core_is_busy_and_who_sleeps_or_is_stopped_is_not() -> None:
+    def settles(pid: int, busy: bool) -> None:
+        deadline = time.monotonic() + 20
+        while any(processes.is_busy(pid) != busy for _ in range(5)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    loops = "while :; do :; done"
+    # In a thread other than the first: an interpreter that has imported torch computes there.
+    beside = "import threading; threading.Thread(target=exec, args=('while True: pass',)).start()"
+    for command in (["sh", "-c", loops], [sys.executable, "-c", beside]):
+        with subprocess.Popen(command) as process:
+            try:
+                settles(process.pid, True)
+                process.send_signal(signal.SIGSTOP)
+                wait_until(True, process.pid)
+                settles(process.pid, False)
+            finally:
+                process.kill()
+        assert not processes.is_busy(process.pid)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        settles(process.pid, False)
+        process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_process_that_is_to_end_is_woken_to_heed_it(number: int) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:

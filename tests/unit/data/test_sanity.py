@@ -1,12 +1,15 @@
 """What is allowed but seldom meant is said, with an example; and what is in order is passed over."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable
 from lightning_gnnload.data import sanity as module
-from lightning_gnnload.data.sanity import sanity_issues
+from lightning_gnnload.data.sanity import check_training_labels, sanity_issues
+from lightning_gnnload.errors import GraphDataError
 
 RING = Graph.from_coo(src=np.arange(10), dst=np.roll(np.arange(10), 1))
 
@@ -110,8 +113,68 @@ def test_features_wider_than_the_models_are_told_unless_it_is_as_wide() -> None:
     assert sanity_issues(GraphData(RING, np.zeros((10, 2), np.float32)), mapped=False, double=False) == []
 
 
+def test_features_beyond_float32_are_told_where_the_model_computes_in_it() -> None:
+    x = np.zeros((10, 2))
+    x[4, 1] = -1e39
+    issues = sanity_issues(GraphData(RING, x), mapped=False, double=False)
+    assert any(issue.text.startswith("features x[4, 1] is -1e+39: the loss will be NaN") for issue in issues)
+    assert sanity_issues(GraphData(RING, x), mapped=False, double=True) == []
+
+
+def test_a_label_to_train_on_that_is_infinite() -> None:
+    data = GraphData(RING, y=torch.tensor([0.0, float("inf")] + [0.0] * 8), train=[0, 1])
+    with pytest.raises(GraphDataError, match="of 2 seeds to train on, 1 have a label that is none, first node 1 with"):
+        check_training_labels(data)
+
+
 def test_a_data_module_says_it_once() -> None:
     data = GraphDataModule(GraphData(RING, train=[0, 1], val=[1]), NeighborSampler([2]))
     with pytest.warns(UserWarning, match="GraphDataModule: the splits train and val share nodes, 1 in all") as said:
         data.train_dataloader(), data.val_dataloader(), data.train_dataloader()
     assert len(said) == 1
+
+
+JOINED = 10 * np.arange(12)
+"""When users came, each of whom buys from then on."""
+
+
+def timed_users() -> Graph:
+    buys, back = ("user", "buys", "item"), ("item", "rev_buys", "user")
+    ends, times = (np.repeat(np.arange(12), 5), np.tile(np.arange(5), 12)), np.repeat(JOINED, 5) + 1
+    return Graph.from_hetero(
+        {"user": 12, "item": 5},
+        {buys: ends, back: ends[::-1]},
+        edge_time={buys: times, back: times},
+        node_time={"user": JOINED},
+    )
+
+
+@pytest.mark.parametrize("train", [{"user": np.arange(8)}, SeedTable(np.arange(8), node_type="user")])
+def test_seeds_as_of_their_nodes_times_are_told_with_the_remedy(train) -> None:
+    module = GraphDataModule(GraphData(timed_users(), train=train, val={"user": [9]}), NeighborSampler([2]))
+    with pytest.warns(
+        UserWarning, match=r"8 of 8 see no edge that has a time, and 0 of 40.*time: COLUMN.*before: null"
+    ):
+        module.train_dataloader()
+    with pytest.warns(UserWarning, match=r"the seeds to val on have no times of their own.* 1 of 1 see no edge"):
+        module.val_dataloader()
+
+
+def test_seeds_that_are_predicted_are_told_as_well() -> None:
+    table = SeedTable(np.arange(8), node_type="user", time=[200] * 8)
+    module = GraphDataModule(GraphData(timed_users(), train=table), NeighborSampler([2]), predict={"user": [3, 4]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module.train_dataloader()
+    with pytest.warns(UserWarning, match="the seeds to predict on have no times of their own"):
+        module.predict_dataloader()
+
+
+def test_a_row_before_the_earliest_edge_has_a_batch_and_a_warning() -> None:
+    graph = Graph.from_coo([1], [0], edge_time=[26])
+    data = GraphData(graph, train=SeedTable([0], time=[30]), val=SeedTable([0], time=[25]))
+    module = GraphDataModule(data, NeighborSampler([2]), batch_size=1)
+    with pytest.warns(UserWarning, match="the seeds to val on: 1 of 1 see no edge that has a time: all come before 26"):
+        (batch,) = module.val_dataloader()
+    assert batch.nodes.tolist() == [0]
+    assert [batch.nodes.tolist() for batch in module.train_dataloader()] == [[0, 1]]

@@ -1,3 +1,4 @@
+import json
 from datetime import datetime
 
 import numpy as np
@@ -149,7 +150,7 @@ def test_a_folder_holds_tables(tmp_path) -> None:
         for column in given.columns:
             assert table.columns[column].tolist() == given.columns[column].tolist()
     manifest = tmp_path / "graph" / "manifest.json"
-    sound = manifest.read_text()
+    sound = json.dumps({key: each for key, each in json.loads(manifest.read_text()).items() if key != "checksum"})
     for name, other, message in (
         ('"site"', '"cite"', "seed table that is broken"),
         ('"node_type": "item"', '"node_type": "shop"', "'shop' is no node type"),

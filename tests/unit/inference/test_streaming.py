@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from examples.models import GraphSAGE
-from lightning_gnnload import Block, Graph, GraphData, infer
+from lightning_gnnload import Block, Graph, GraphData, UserIds, infer
 from lightning_gnnload.errors import InferenceError, OutputError
 from lightning_gnnload.inference import rows as stored
 from lightning_gnnload.inference.compare import difference
@@ -120,7 +120,7 @@ def test_files_hold_rows_and_ids(tmp_path: Path) -> None:
     wanted = infer(model(), data, **SETTINGS)
     infer(model(), data, out=tmp_path / "all.parquet", **SETTINGS)
     table = parquet.read_table(tmp_path / "all.parquet")
-    assert table.column_names == [data.user_ids[""].column, "embedding"]
+    assert table.column_names == [data.user_ids[""].column, "prediction"]
     assert table.column(0).to_pylist() == names
     np.testing.assert_allclose(np.array(table.column(1).to_pylist()), wanted.numpy(), rtol=1e-6)
     some = infer(model(), plain, out=tmp_path / "some.npy", nodes=[250, 3], **SETTINGS)
@@ -133,6 +133,24 @@ def test_files_hold_rows_and_ids(tmp_path: Path) -> None:
     assert (tmp_path / "whole.npy").stat().st_mode & 0o077 == 0
     with pytest.raises(OutputError, match=r"\.npy or \.parquet"):
         infer(model(), plain, out=tmp_path / "rows.csv", **SETTINGS)
+
+
+def test_rows_are_named_by_what_they_are(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    names = ("oak", "elm", "yew", "ash")
+    data = flat_data(class_names=names, user_ids=UserIds.of([f"t{n}" for n in range(NUM_NODES)], column="class"))
+    rows = infer(model(), data, out=tmp_path / "all.parquet", **SETTINGS)
+    table = parquet.read_table(tmp_path / "all.parquet")
+    assert table.column_names == ["node", "prediction", "class"]  # the user's ids do not take the name of results
+    largest = [names[each] for each in rows.argmax(1)]
+    assert table["class"].to_pylist() == largest
+    infer(model(), data, out=tmp_path / "all.npy", nodes=[7, 3], **SETTINGS)
+    assert np.load(tmp_path / "all.class.npy").tolist() == [largest[7], largest[3]]
+    assert np.load(tmp_path / "all.node.npy").tolist() == ["t7", "t3"]
+    given = model()
+    given.embed = given.forward
+    infer(given, data, out=tmp_path / "embed.parquet", **SETTINGS | {"method": "embed"})
+    assert parquet.read_table(tmp_path / "embed.parquet").column_names == ["node", "embedding"]
 
 
 def test_how_many_nodes_were_compared_is_told_and_large_neighbourhoods_are_left_out(
@@ -177,3 +195,10 @@ def test_a_graph_without_edges_and_one_without_nodes_of_interest() -> None:
     data = GraphData(Graph.from_coo([], [], 7), x=torch.randn(7, WIDTH))
     assert infer(model(), data, num_layers=3, **SETTINGS).shape == (7, 4)
     assert infer(model(), flat_data(), nodes=[], **SETTINGS).shape[0] == 0
+
+
+def test_rows_that_float16_does_not_hold(tmp_path: Path) -> None:
+    rows = StoredRows(tmp_path / "half", 3, (2,), torch.float32, half=True, memory_bytes=1 << 20)
+    rows.write(np.array([0]), torch.tensor([[65504.0, float("-inf")]]))
+    with pytest.raises(InferenceError, match=r"rows between layers go up to 1e\+05, but float16 .* --dtype float32"):
+        rows.write(np.array([1, 2]), torch.tensor([[1.0, -1e5], [2.0, 3.0]]))

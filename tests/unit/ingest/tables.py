@@ -14,8 +14,9 @@ from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.ingest.edges import EdgeReader
 from lightning_gnnload.ingest.ids import number_nodes
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
-from lightning_gnnload.ingest.source import Source, connect
+from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec
+from lightning_gnnload.ingest.sql import connect
 
 MICROSECONDS = 1000  # nanoseconds
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -210,6 +211,8 @@ def test_the_report(tmp_path: Path) -> None:
         "dst_null": 0,
         "self_loops": 2,
         "without_time": 1,
+        "src_later": 0,
+        "dst_later": 0,
         "repeats": 1,
     }
     assert report["peak_memory_bytes"] > 10**7
@@ -280,6 +283,8 @@ def test_the_command(shop: tuple[Shop, Path], tmp_path: Path, capsys: pytest.Cap
     told = capsys.readouterr().out
     assert "user (u) to item (i), and back as rev_buys." in told
     assert "age (DOUBLE) as number." in told
+    assert "in-neighbours: " in told
+    assert "can be written" in told
     assert not out.exists()
     assert command.main([file, str(out)]) == 0
     told = capsys.readouterr().out
@@ -292,6 +297,49 @@ def test_the_command(shop: tuple[Shop, Path], tmp_path: Path, capsys: pytest.Cap
     assert "transforms.json cannot be read" in capsys.readouterr().err
     assert command.main([str(shop[1] / "none.yaml"), str(tmp_path / "more")]) == 2
     assert "GraphSpecError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "told"),
+    [
+        (
+            "nodes",
+            {"user": {"from": "select * from 'users.parquet' union all from 'users.parquet'"}},
+            "120 rows repeat",
+        ),
+        (
+            "edges",
+            {"buys": {"from": "select * replace ('nobody' as u) from 'buys.parquet'"}},
+            "900 src .'u'. name no user",
+        ),
+        ("tasks", {"stay": {"split": {"column": "uid"}}}, "120 values of column 'uid' are none of train, val, test"),
+        (
+            "nodes",
+            {
+                "user": {
+                    "x": [{"column": "age", "scale": "log"}],
+                    "from": "select * replace (-age as age) from 'users.parquet'",
+                }
+            },
+            "120 of 120 values of column 'age' cannot be read",
+        ),
+    ],
+)
+def test_a_check_finds_what_stops_a_build_and_keeps_nothing(
+    section: str, change: Any, told: str, shop: tuple[Shop, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = deepcopy(shop[0].spec)
+    for name, keys in change.items():
+        spec[section][name] |= keys
+    file = shop[1] / "changed.yaml"
+    file.write_text(json.dumps(spec))
+    said = []
+    for more in (["--check"], []):
+        assert command.main([str(file), str(tmp_path / "new" / "out"), *more]) == 2
+        said.append(capsys.readouterr().err)
+    assert re.search(told, said[0])
+    assert said[0] == said[1]
+    assert not [*(tmp_path / "new").glob("*")]
 
 
 def test_a_missing_extra_is_named(shop: tuple[Shop, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.features import Feature, Seen, code_rows, fit, x_rows
-from lightning_gnnload.ingest.source import Source, connect
+from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
+from lightning_gnnload.ingest.sql import connect
 from lightning_gnnload.ingest.transforms import Transforms
 
 NUM_ROWS = 500
@@ -82,6 +83,32 @@ def test_what_is_flagged(con: Any) -> None:
 def test_a_constant_is_divided_by_one(con: Any) -> None:
     source = source_of(con, np.full(NUM_ROWS, 7.0))
     assert (x_of(source, fit(source, [ColumnSpec(column="c")], None)) == 0).all()
+
+
+@pytest.mark.parametrize("values", [[3e38, -3e38], [1e-200, 3e-200], [2e-310, 6e-310]])
+def test_numbers_of_any_size_are_scaled_alike(values: list[float], con: Any) -> None:
+    source = source_of(con, pa.array(values))
+    for scale, wanted in (("standard", [-1.0, 1.0]), ("minmax", [0.0, 1.0])):
+        x = x_of(source, fit(source, [ColumnSpec(column="c", scale=scale)], None))
+        assert np.allclose(x[:, 0], wanted if values[0] < values[1] else wanted[::-1], atol=1e-5)
+
+
+def test_integers_of_any_width_are_numbers(con: Any) -> None:
+    for dtype, most in ((pa.int64(), 2**63 - 1), (pa.uint64(), 2**64 - 1)):
+        source = source_of(con, pa.array([most, 0], dtype))
+        for scale, wanted in (("standard", [1, -1]), ("none", [most, 0])):
+            x = x_of(source, fit(source, [ColumnSpec(column="c", kind="number", scale=scale)], None))
+            assert np.allclose(x[:, 0], wanted, rtol=1e-6)
+
+
+def test_a_new_table_with_numbers_beyond_what_was_fitted(con: Any) -> None:
+    source = source_of(con, pa.array([1e-3, 2e-3, 1.5e-3]))
+    fitted = fit(source, [ColumnSpec(column="c")], None)
+    told = "column 'c': less 0.0015 and divided by .*, 3e.38 in row 1 is beyond float32, as 1 of 2"
+    with pytest.raises(TableError, match=told):
+        x_of(source_of(con, pa.array([0.0, 3e38])), fitted)
+    with pytest.raises(TableError, match=r"1 of 2 values of column 'c'.*'1e.39' in row 1"):
+        x_of(source_of(con, pa.array([0.0, 1e39])), fitted)
 
 
 def test_whole_numbers_times_and_lengths_of_text(con: Any) -> None:
@@ -175,7 +202,11 @@ def test_new_tables_get_equal_rows_for_equal_values(con: Any, tmp_path: Path) ->
         ([1.0, -2.0], {"scale": "log"}, "1 of 2 values of column 'c'.*'-2.0' in row 1.*0 or more, for scale: log"),
         ([None, None], {"kind": "number"}, "column 'c' is .*, which cannot be read|has no value in any of 2"),
         ([[1.0], [1.0, 2.0]], {}, "lists of column 'c' have 1 to 2 entries; all must have as many"),
-        ([[1.0, None]], {}, "column 'c' holds a number in row 0 that is missing or not finite"),
+        ([[1.0, None]], {}, "column 'c' holds a number in row 0 that is missing, not finite or beyond float32"),
+        ([[1.0], [-1e39]], {}, "column 'c' holds a number in row 1 that is .* beyond float32, as 1 of 2 rows do"),
+        ([1.7e308, -1.7e308], {}, "2 of 2 values of column 'c' cannot be read; the first is '1.7e.308' in row 0"),
+        ([0.0, -1e39], {"scale": "none"}, "1 of 2 values.*'-1e.39' in row 1. Needed is a number up to 3.4028e.38"),
+        ([2.0, 4e38], {"scale": "minmax"}, "1 of 2 values of column 'c'.*as float32 has it"),
         ([datetime(2026, 1, 1)], {}, "time 'c' is TIMESTAMP, without a zone"),
     ],
 )

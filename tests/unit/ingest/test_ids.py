@@ -11,8 +11,9 @@ import pytest
 
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
-from lightning_gnnload.ingest.source import Source, connect
+from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec
+from lightning_gnnload.ingest.sql import connect
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 from tests.unit.ingest.tables import texts
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import pytest
 from pyarrow import feather, parquet
 
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.source import Reading, Source, connect
+from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import BuildSpec
+from lightning_gnnload.ingest.sql import connect
+from tests.forked import in_child
 
 TABLE = pa.table({"id": ["b", "a", "c"], "n": [3, 1, 2]})
 
@@ -211,6 +215,13 @@ def test_texts_that_are_no_times_are_counted(con: Any) -> None:
         rows(source, source.time("t"))
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "timestamptz", "date"])
+def test_infinite_times_are_none(kind: str, con: Any) -> None:
+    source = Source(con, f"select unnest(['2026-03-01', '-infinity', null]::{kind}[]) as t", "edges.e")
+    with pytest.raises(TableError, match=r"1 of 3 values of column 't'.*'-infinity' in row 1.*not infinite, or none"):
+        rows(source, source.time("t", None, "UTC"))
+
+
 def test_zones_that_are_none(con: Any) -> None:
     with pytest.raises(GraphSpecError, match=r"nodes.t.timezone: 'Mars' is no time zone"):
         Source(con, pa.table({"t": ["2026-03-01"]}), "nodes.t").time("t", None, "Mars")
@@ -237,3 +248,35 @@ def test_some_rows_alone(con: Any) -> None:
         assert source.ask("sum(n)", table=table) == [(5,)]
     with source.only(None) as table:
         assert source.ask("sum(n)", table=table) == [(6,)]
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4"])
+def test_damaged_files_of_arrow_are_read_or_refused(compression: str, tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "text": [f"user {number}" for number in range(200)],
+            "lists": pa.array([["a"], ["bc", None]] * 100),
+            "codes": pa.array(["x", "y"] * 100).dictionary_encode(),
+            "vectors": pa.array([[1.0, 2.0]] * 200),
+        }
+    )
+    feather.write_feather(table, tmp_path / "sound.feather", compression=compression)
+    sound, rng = (tmp_path / "sound.feather").read_bytes(), random.Random(3)
+
+    def read_all() -> None:
+        opened = connect(BuildSpec(threads=1), tmp_path / "scratch", tmp_path)
+        for _ in range(100):
+            damaged = bytearray(sound)
+            damaged[rng.randrange(len(sound))] ^= 1 << rng.randrange(8)
+            (tmp_path / "damaged.feather").write_bytes(damaged)
+            with suppress(TableError):
+                source = Source(opened, "damaged.feather", "nodes.user", tmp_path)
+                source.ask(", ".join(f"min({source.column(name)}::varchar)" for name in source.types))
+
+    assert in_child(read_all) == (0, "")
+
+
+def test_a_damaged_table_in_memory(con: Any) -> None:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 5]), ["a"], safe=False)
+    with pytest.raises(TableError, match=r"nodes\.user: a table of the type Table cannot be read"):
+        Source(con, pa.table({"id": codes}), "nodes.user")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from lightning_gnnload import GraphData, load_graph_data
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.build import build_graph
 from lightning_gnnload.ingest.spec import GraphSpec
@@ -60,6 +61,29 @@ def test_by_time_with_bounds_in_the_times_zone() -> None:
         data_of({**task, "split": {"val": "2026-01-02", "test": "2027-01"}})
     data = data_of({**task, "split": {"test": "2026-01-02"}})
     assert (len(rows_of(data, "val")), len(rows_of(data, "test"))) == (0, 16)
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "form"),
+    [
+        (pa.array([DAY] * NUM_USERS), {"timezone": "UTC"}, TimeForm("us")),
+        (pa.array([DAY] * NUM_USERS, pa.timestamp("s")), {"timezone": "UTC"}, TimeForm("s")),
+        (pa.array([DAY] * NUM_USERS), {"timezone": "Europe/Berlin"}, TimeForm("us", "Europe/Berlin")),
+        (pa.array([DAY] * NUM_USERS, pa.timestamp("us", "UTC")), {}, TimeForm("us", "UTC")),
+        (pa.array([DAY.date()] * NUM_USERS), {"timezone": "UTC"}, TimeForm("D")),
+        (pa.array([DAY.date()] * NUM_USERS), {"timezone": "Europe/Berlin"}, TimeForm("us", "Europe/Berlin")),
+        (["2026-01-01"] * NUM_USERS, {"timezone": "UTC"}, TimeForm("us")),
+        (["2026-01-01 00:00+01:00"] * NUM_USERS, {}, TimeForm("us", "UTC")),
+        ([1_767_225_600] * NUM_USERS, {"time_unit": "s"}, TimeForm("s", is_number=True)),
+    ],
+)
+def test_the_form_of_times_is_kept_for_results(values: Any, said: dict[str, str], form: TimeForm) -> None:
+    task = {**seeds(at=values, y=["x"] * NUM_USERS), "y": "y", "time": "at", **said, "split": {"share": [1, 0, 0]}}
+    table = data_of(task).table("train")
+    assert table.time_form == form
+    given = table.time_form.of_nanoseconds(table.time)[:1].tolist()
+    at = DAY.replace(tzinfo=None) - timedelta(hours=1 if form.zone == "Europe/Berlin" or "+01" in str(values[0]) else 0)
+    assert given == [{"D": DAY.date()}.get(form.unit, values[0] if form.is_number else at)]
 
 
 def test_by_a_column() -> None:
@@ -134,6 +158,8 @@ def test_labels_of_each_kind(values: list[Any], kind: str, names: Any, labels: l
         (["a", "b"] * 20, "number", "y 'y' is VARCHAR, but kind: number is said"),
         ([[1], [2]] * 20, "auto", r"y 'y' is BIGINT\[\]; numbers, text or booleans are needed"),
         ([0.5, float("inf")] * 20, "number", "20 of 40 values of column 'y'.*'inf' in row 1"),
+        ([0.5, -1e39] * 20, "number", "20 of 40 values of column 'y'.*'-1e.39' in row 1.*as float32 has it"),
+        ([1.0, 1e300] * 20, "class", "20 of 40 values of column 'y'.*'1e.300' in row 1. Needed is a whole number"),
     ],
 )
 def test_labels_that_are_none(values: list[Any], kind: str, told: str) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import NeighborSampler
+from lightning_gnnload.errors import ForkError
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from tests import guards
+from tests.forked import in_child
 from tests.unit.toy import content, toy_source
 
 NUM_STEPS = 13  # 100 seeds, 8 a batch
@@ -80,6 +82,19 @@ def test_a_reader_that_stops_leaves_no_thread() -> None:
     next(batches)
     batches.close()
     assert not guards.our_threads()
+
+
+def test_a_fork_has_what_was_made_and_no_more() -> None:
+    batches = iter(alternating(4))
+    next(batches)
+
+    def go_on() -> None:
+        assert [next(batches) is not None for _ in range(3)] == [True] * 3
+        with pytest.raises(ForkError):
+            next(batches)
+
+    assert in_child(go_on) == (0, "")
+    assert len(list(batches)) == NUM_STEPS - 1
 
 
 def _request(step: int) -> Any:

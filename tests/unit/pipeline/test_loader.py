@@ -1,3 +1,5 @@
+import gc
+import sys
 import threading
 import time
 from itertools import chain
@@ -5,9 +7,10 @@ from itertools import chain
 import pytest
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.errors import CheckpointError, SeedError
+from lightning_gnnload.errors import CheckpointError, ForkError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from tests import guards
+from tests.forked import in_child
 from tests.unit.pipeline.job import settles
 from tests.unit.toy import content, toy_data, toy_source
 
@@ -108,6 +111,48 @@ def test_an_abandoned_iterator_leaves_no_threads(num_read: int) -> None:
     assert not sampling_threads()
 
 
+def test_a_fork_does_not_go_on_with_its_parents_iterator() -> None:
+    wanted = stream(loader(2))
+    reading = iter(loader(2))
+    read = [content(next(reading)) for _ in range(4)]
+
+    def go_on() -> None:
+        with pytest.raises(ForkError, match="a fork has neither the threads"):
+            next(reading)
+        assert stream(loader(2)) == wanted
+        reading.close()
+
+    assert in_child(go_on) == (0, "")
+    assert [*read, *map(content, reading)] == wanted
+
+
+def test_an_iterator_may_be_collected_by_a_thread_of_its_own(monkeypatch) -> None:
+    unraisable, armed, dropped, made = [], threading.Event(), threading.Event(), []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+
+    def convert(batch):
+        if armed.is_set():
+            assert dropped.wait(20)
+            gc.collect()
+        made.append(batch)
+        return batch
+
+    cycle = [iter(SampledLoader(toy_source(batch_size=8), num_threads=2, convert=convert))]
+    cycle.append(cycle)
+    gc.disable()  # so that nobody else collects it
+    try:
+        next(cycle[0])
+        assert settles(lambda: len(made), 3)  # one for each thread, and one that waits
+        armed.set()
+        next(cycle[0])  # is there, and another is begun
+        del cycle
+        dropped.set()
+        assert settles(lambda: len(sampling_threads()), 0)
+    finally:
+        gc.enable()
+    assert [str(each.exc_value) for each in unraisable] == []
+
+
 def test_a_consumer_that_raises_ends_the_threads() -> None:
     def consume() -> None:
         for _ in loader(3):
@@ -137,7 +182,39 @@ def test_a_run_resumes_at_any_step(num_threads: int) -> None:
         resumed.set_epoch(3)  # Lightning announces the epoch after it has loaded the state
         assert stream(resumed) == wanted[done:]
         assert place(resumed) == (3, NUM_STEPS)
+        resumed.set_epoch(3)
         assert stream(resumed) == wanted  # the place counts once
+
+
+def epochs_of(batches) -> list[int]:
+    """The epochs, in their order."""
+    return list(dict.fromkeys(batch.epoch for batch in batches))
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_each_loop_by_hand_is_the_next_epoch(num_threads: int) -> None:
+    each = loader(num_threads)
+    found = [stream(each) for _ in range(3)]
+    for epoch, batches in enumerate(found):
+        chosen = loader(num_threads)
+        chosen.set_epoch(epoch)
+        assert stream(chosen) == batches
+    assert next(iter(each)).epoch == 3  # broken off
+    assert epochs_of(each) == [4]
+    each.set_epoch(2)
+    assert [epochs_of(each), epochs_of(each)] == [[2], [3]]
+    first, second = iter(each), iter(each)
+    assert [(one.epoch, other.epoch) for one, other in zip(first, second, strict=True)] == [(4, 5)] * NUM_STEPS
+
+
+@pytest.mark.parametrize("step", [0, 5, NUM_STEPS])
+def test_a_loop_by_hand_goes_on_where_it_was(step: int) -> None:
+    """Nobody has to set the epoch, which the state has; of an epoch that is over, the next one comes."""
+    whole = loader()
+    wanted = [stream(whole) for _ in range(5)]
+    each = loader()
+    each.load_state_dict(each.state_dict() | {"epoch": 3, "step": step})
+    assert stream(each) == (wanted[3][step:] or wanted[4])
 
 
 def test_a_batch_at_work_is_not_done() -> None:

@@ -6,10 +6,12 @@ import pytest
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.data.orders.seeds import Sequential
+from lightning_gnnload.errors import ForkError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import QueueFill
+from tests.forked import in_child
 from tests.unit.pipeline.job import job, num_slots, settles
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
@@ -122,6 +124,19 @@ def test_closing_in_mid_stream(num_read: int) -> None:
         assert not queue._inbox
 
 
+def test_a_fork_neither_reads_nor_closes_its_parents_stream() -> None:
+    with job(queue_depth=2, num_samplers=2, num_threads=2) as running:
+        reading = iter(running.loader(running.queue()))
+        read = [content(next(reading)) for _ in range(3)]
+
+        def go_on() -> None:
+            with pytest.raises(ForkError, match="The queue of mini-batches works in process"):
+                next(reading)
+
+        assert in_child(go_on) == (0, "")
+        assert [*read, *map(content, reading)] == running.wanted()
+
+
 def test_the_depth_follows_a_wait_from_epoch_to_epoch() -> None:
     class Late(Counting):
         """Step 4 is made when it is waited for, and another 0.2 s after."""
@@ -169,10 +184,12 @@ def test_a_limit_ends_the_stream_early() -> None:
 def test_a_stream_resumes_at_a_step() -> None:
     with job(num_samplers=2) as running:
         queue = running.queue()
-        for done in (1, 6, NUM_STEPS):
+        for done in (1, 6):
             loader = running.loader(queue)
             loader.load_state_dict(loader.state_dict() | {"step": done})
             assert [content(batch) for batch in loader] == running.wanted()[done:]
+        loader.load_state_dict(loader.state_dict() | {"step": NUM_STEPS})
+        assert [content(batch) for batch in loader] == running.wanted(epoch=1)
 
 
 def test_making_and_iterating_open_no_stream() -> None:

@@ -44,6 +44,54 @@ def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pyte
     assert lost == [0]
 
 
+def test_a_late_sampler_answers_the_one_call_that_it_has() -> None:
+    """It listened before it was stopped. Of two calls it would refuse one, and take the other's end for a death."""
+    name = uuid.uuid4().hex[:16]
+    listener = wire.listen(name, 0)
+    queue = connected(name, takeover=True, first_sampler_rank=7, connect_timeout_s=0.1)
+    assert not queue.alive
+    channel = wire.accept(listener)
+    channel.receive()
+    channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
+    assert settles(lambda: queue.pump(0.1) or queue.alive, [0])
+    listener.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        wire.accept(listener)
+    queue.goodbye()
+    channel.close()
+    listener.close()
+
+
+def test_a_sampler_that_gets_on_is_waited_for_however_slow_it_is() -> None:
+    """As where twenty processes import torch on two cores: connect_timeout_s is for those that do nothing."""
+    name = uuid.uuid4().hex[:16]
+    listeners = []
+    late = threading.Timer(1.0, lambda: listeners.append(wire.listen(name, 0)))
+    asked: list[int] = []
+
+    def is_busy(sampler: int) -> bool:
+        asked.append(sampler)
+        return True
+
+    def answer() -> None:
+        settles(lambda: len(listeners), 1)
+        channels.append(wire.accept(listeners[0]))
+        channels[0].receive()
+        channels[0].send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
+
+    channels: list[wire.Channel] = []
+    answering = threading.Thread(target=answer)
+    late.start()
+    answering.start()
+    queue = connected(name, first_sampler_rank=7, connect_timeout_s=0.2, is_busy=is_busy)
+    assert queue.alive == [0]
+    assert set(asked) == {0}
+    answering.join()
+    queue.goodbye()
+    channels[0].close()
+    listeners[0].close()
+
+
 def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
     """A rank whose sampling process was killed, and which then samples itself."""
     source = sequential()

@@ -3,6 +3,7 @@
 import inspect
 import re
 import signal
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from pytorch_lightning.trainer.connectors import data_connector
 from pytorch_lightning.trainer.states import RunningStage
 from pytorch_lightning.utilities import rank_zero
+from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import tensor
 
 from lightning_gnnload.plugin import compat
@@ -91,6 +93,22 @@ def test_the_training_loop_counts_the_batches_it_has_processed() -> None:
     source = inspect.getsource(fit_loop)
     assert "_combined_loader._state_dicts()" in source
     assert "_combined_loader._load_state_dicts(" in source
+
+
+def test_an_exit_by_sigterm_has_the_signals_status() -> None:
+    """Lightning's has none, and a script that trained a quarter would end with 0."""
+    with pytest.raises(SystemExit) as ended, compat.status_by_sigterm():
+        raise SIGTERMException
+    assert ended.value.code == 143
+    with pytest.raises(SystemExit) as ended, compat.status_by_sigterm():
+        sys.exit(3)
+    assert ended.value.code == 3
+    trainer = Trainer(barebones=True)
+    compat.end_if_told(trainer)
+    trainer._signal_connector.received_sigterm = True
+    with pytest.raises(SIGTERMException) as told:
+        compat.end_if_told(trainer)
+    assert told.value.code == 143
 
 
 def test_sigterm_is_noted_without_a_collective() -> None:

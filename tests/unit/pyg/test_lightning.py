@@ -307,12 +307,62 @@ def test_stores_are_taken() -> None:
 
 def test_seeds_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
-    assert LightningNodeData(homogeneous(), num_neighbors=[1]).seed == 0
     monkeypatch.setenv("PL_GLOBAL_SEED", "17")  # as seed_everything does, for all ranks
     assert LightningNodeData(homogeneous(), num_neighbors=[1]).seed == 17
     assert LightningNodeData(homogeneous(), num_neighbors=[1], seed=4).seed == 4
     sampler = GnnloadSampler(homogeneous(), [1], seed=9)
     assert LightningNodeData(homogeneous(), node_sampler=sampler).seed == 9
+
+
+def test_torchs_seed_decides_where_none_is_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As in the loaders; and goes with the checkpoint, as the process that resumes it has another one."""
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    settings = {name: value for name, value in SETTINGS.items() if name != "seed"}
+
+    def module(seed: int) -> LightningNodeData:
+        torch.manual_seed(seed)
+        return LightningNodeData(homogeneous(), SEEDS, **settings)
+
+    def rows(seed: int) -> list[list[int]]:
+        return [batch.input_id.tolist() for batch in module(seed).train_dataloader()]
+
+    assert rows(4) == rows(4)
+    assert rows(4) != rows(5)
+    for step in (2, 4):  # in mid-epoch, and at its end
+        whole, resumed = Reads(), Reads()
+        quiet_trainer(max_epochs=2, callbacks=[Save(tmp_path / "cut.ckpt", step)]).fit(whole, module(4))
+        quiet_trainer(max_epochs=2).fit(resumed, module(5), ckpt_path=tmp_path / "cut.ckpt")
+        for batch, expected in zip(resumed.batches["train"], whole.batches["train"][step:], strict=True):
+            check_equal(batch, expected)
+
+
+class Save(Callback):
+    """Makes a checkpoint after a step, at an epoch's end when that is over."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path, self.step = path, step
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step and not trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            trainer.save_checkpoint(self.path)
+
+    def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+
+
+def test_ranks_do_not_share_rows_by_a_seed_that_each_drew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    made = [LightningNodeData(homogeneous(), SEEDS, num_neighbors=[2], batch_size=16) for _ in range(2)]
+    before = [module.train_dataloader() for module in made]  # before there are ranks
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for loaders in (before, [module.train_dataloader() for module in made]):
+        rows = []
+        for rank, loader in enumerate(loaders):
+            monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+            rows += [row for batch in loader for row in batch.input_id.tolist()]
+        assert sorted(rows) == list(range(len(SEEDS)))
 
 
 def test_rows_of_torchs_samplers_are_trained_on() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from copy import copy
 from functools import cache
 from typing import Any
@@ -346,12 +347,15 @@ def test_a_loader_goes_on_where_it_was(shuffle: bool) -> None:
     assert len(rest) == 3
     for one, other in zip(rest, batches[5:], strict=True):
         check_equal(one, other)
-    assert resumed.state_dict()["epoch"] == 2
     last = iter(resumed)
     for _ in range(len(resumed)):  # and no further, as Lightning
         next(last)
-    assert (resumed.state_dict()["epoch"], resumed.state_dict()["step"]) == (3, 0)
+    at_its_end = loader()
+    at_its_end.load_state_dict(resumed.state_dict())
     last.close()
+    for one, other in zip(at_its_end, resumed, strict=True):  # the next epoch
+        check_equal(one, other)
+    assert at_its_end.epoch == 3
     other = NeighborLoader(homogeneous(), [2], batch_size=32, shuffle=shuffle, seed=8)
     other.load_state_dict(state)
     with pytest.raises(CheckpointError, match="seed=9 then and 8 now"):
@@ -593,3 +597,16 @@ def test_links_that_cannot_be_are_refused(settings: dict[str, Any], error: type[
 def test_typed_links_that_cannot_be_are_refused(links: Any, message: str) -> None:
     with pytest.raises(SeedError, match=message):
         LinkNeighborLoader(typed(), [2], links)
+
+
+def test_seeds_as_of_their_nodes_times_are_told() -> None:
+    # Node 0 is there before those that lead to it: as in PyG, it sees none of them by its own time.
+    data = Data(edge_index=torch.tensor([[1, 2, 3], [0, 0, 0]]), time=torch.tensor([10, 20, 30, 40]), num_nodes=4)
+    settings: Any = {"num_neighbors": [-1], "input_nodes": torch.tensor([0]), "time_attr": "time"}
+    with pytest.warns(UserWarning, match=r"1 of 1 see no edge that has a time, and 0 of 3.*give input_time="):
+        (batch,) = NeighborLoader(data, **settings)
+    assert batch.num_edges == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (batch,) = NeighborLoader(data, **settings, input_time=torch.tensor([30]))
+    assert batch.num_edges == 2

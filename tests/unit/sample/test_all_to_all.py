@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lightning_gnnload.errors import ExchangeError
+from lightning_gnnload.errors import ExchangeError, ForkError
 from lightning_gnnload.sample.group.all_to_all import AllToAll
 from lightning_gnnload.sample.group.exchange import ThreadExchange
 from lightning_gnnload.sample.group.messages import Message, narrow
+from tests.forked import in_child
 from tests.unit.sample.ranks import Slow, on_ranks
 
 
@@ -90,6 +91,24 @@ def test_an_idle_rank_serves_and_closing_waits_for_all() -> None:
     asker.close()
     with pytest.raises(ExchangeError, match="has closed its exchange"):
         asker.ask({1: task_of(1)})
+
+
+def test_a_fork_neither_asks_nor_ends_the_rounds() -> None:
+    first, second = ThreadExchange.connect(2, timeout_s=10)
+    rounds, other = AllToAll(first, answer(0)), AllToAll(second, answer(1))
+
+    def go_on() -> None:
+        with pytest.raises(ForkError, match="The exchange between ranks works in process"):
+            rounds.ask({1: task_of(3)}).wait()
+        rounds.close()
+        rounds._exit()
+
+    assert in_child(go_on) == (0, "")
+    assert number_of(rounds.ask({1: task_of(7)}).wait()[1]) == 7001
+    closing = threading.Thread(target=other.close)
+    closing.start()
+    rounds.close()
+    closing.join()
 
 
 def test_rounds_pause_while_nobody_asks() -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, LaborSampler, Negatives, NeighborSampler, SeedTable
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.links import LinkSettings, distinct_ends
@@ -131,6 +132,56 @@ def test_edges_that_are_asked_about_are_left_out(exclude) -> None:
         found = list(zip(queries.excluded_query.tolist(), queries.excluded.tolist(), strict=True))
         assert sorted(wanted) == found
         assert queries.num_queries == (3 if sharing == "disjoint" else 1)
+
+
+def seen_of_asked(settings: LinkSettings, sampler: NeighborSampler, *, with_ids: bool) -> int:
+    """Counts the edges of mini-batches that their own rows ask about, and the edges that go back."""
+    rng = np.random.default_rng(0)
+    users, items, times = rng.integers(0, 6, 60), rng.integers(0, 7, 60), rng.integers(0, 9, 60)
+    graph = Graph.from_hetero(
+        {"user": 6, "item": 7},
+        {BUYS: (users, items), BACK: (items, users)},
+        edge_time={BUYS: times, BACK: times},
+        keep_order=True,
+    )
+    every = np.arange(graph.num_edges)
+    ends = np.stack([graph.indices, np.searchsorted(graph.indptr, every, side="right") - 1])
+    is_back = graph.edge_types_of(every) == 1
+    user, item = np.where(is_back, ends[::-1], ends)
+    asked = rng.permutation(60)[:20]
+    rows = SeedTable(
+        src=users[asked],
+        dst=items[asked],
+        edge_type="buys",
+        edge_ids=asked if with_ids else None,
+        time=rng.integers(4, 10, 20),
+    )
+    found = SeedRows(graph, sampler, rows, settings).ask(np.arange(20), KEY)
+    arena, layout = sampler.sample_here(graph, found.seeds, KEY, found.queries)
+    batch = MiniBatch.view(arena, layout, len(found.seeds))
+    queries = np.unique(rows.time, return_inverse=True)[1] if sampler.sharing == "time" else np.arange(20)
+    count = 0
+    for block in batch.blocks:
+        of_edge = batch.rows[block.edge_dst()].numpy()
+        for row, query in enumerate(queries):
+            seen = block.edge_ids.numpy()[of_edge == query]
+            is_own = (user[seen] == users[asked[row]]) & (item[seen] == items[asked[row]] + 6)
+            if with_ids:
+                is_own = graph.edge_order[seen] == asked[row]
+            count += np.count_nonzero(is_own & (~is_back[seen] | (settings.exclude != "self")))
+    return count
+
+
+@pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("exclude", ["self", "reverse"])
+@pytest.mark.parametrize("options", [{}, {"sharing": "time"}, {"pick": "last", "before": "<"}, {"order": "root"}])
+def test_no_row_sees_what_it_is_asked_about(options, exclude, with_ids) -> None:
+    # Along paths a seed's node is found again, as another one, into which the edge leads as well.
+    for fanout in (-1, 3):
+        sampler = NeighborSampler([fanout] * 3, edge_ids=True, **{"order": "path", **options})
+        negatives = Negatives("binary", num=2, corrupt="both")
+        assert seen_of_asked(LinkSettings(negatives), sampler, with_ids=with_ids) > 0
+        assert seen_of_asked(LinkSettings(negatives, exclude), sampler, with_ids=with_ids) == 0
 
 
 def test_who_leaves_no_edges_out_says_so() -> None:

@@ -184,7 +184,6 @@ def test_links_of_one_time_share_their_ends() -> None:
         (TIMED, {"sharing": "plain"}, SeedTable([4], time=[5]), SamplerConfigError, "'disjoint' or 'time'"),
         (TIMED, {"sharing": "time"}, SeedTable([4, 4], time=[111, 111]), SeedError, "rows 0 and 1.*node and time"),
         (AGED, {"sharing": "time"}, SeedTable([4, 4]), SeedError, "rows 0 and 1.*node and time"),
-        (TIMED, {}, SeedTable([4, 3], time=[99, 9]), SeedError, "before the earliest"),
         (toy_graph(), {"sharing": "time"}, SeedTable([4], time=[3]), SamplerConfigError, "the graph has none"),
         (toy_graph(), {"window": 3}, SeedTable([4], time=[3]), SamplerConfigError, "window=3.*the graph has none"),
         (toy_graph(), {"order": "path"}, None, SamplerConfigError, "order='path'.*the graph has none"),
@@ -252,13 +251,28 @@ def test_settings_are_told() -> None:
         sampler.collective(SimpleNamespace(), "push")
 
 
-def test_rows_in_another_unit_are_refused() -> None:
-    graph = Graph.from_coo([0, 1], [1, 2], edge_time=[1_600_000_000, 1_600_086_400])
-    for time, problem in (
-        ([1_600_000_000 * 10**9] * 2, "far behind the latest"),
-        ([1_600, 1_601], "before the earliest"),
-    ):
-        with pytest.raises(SeedError, match=f"{problem}.*same unit"):
-            SeedRows(graph, NeighborSampler([2]), SeedTable([0, 1], time=time))
-    SeedRows(graph, NeighborSampler([2]), SeedTable([0, 1], time=[1_600_086_400 * 1] * 2))
-    SeedRows(graph, NeighborSampler([2]), SeedTable([0, 1], time=[1_610_000_000, 1_600_000_000]))
+@pytest.mark.parametrize("time", [25, 26, 10**9])
+def test_rows_may_come_before_all_edges_and_long_after(time) -> None:
+    dated, always = ("user", "buys", "item"), ("tag", "of", "item")
+    graph = Graph.from_hetero(None, {dated: ([0, 1], [0, 0]), always: ([0], [0])}, edge_time={dated: [26, 27]})
+    for rows in ([time], [time, time]):
+        table = SeedTable([0] * len(rows), node_type="item", time=rows)
+        seeds = asked(graph, NeighborSampler([-1]), table)
+        assert seeds.queries.until.tolist() == [{25: 0, 26: 1}.get(time, 2)] * len(rows)
+    found = NeighborSampler([-1]).sample(graph, graph.types.range_of("item"), times=[time])
+    assert found.blocks[0].edge_type.tolist().count(graph.edge_type_number(always)) == 1
+
+
+def test_a_node_without_a_time_is_told_before_the_first_batch() -> None:
+    graph = Graph.from_coo([1, 2], [0, 0], node_time=[np.iinfo(np.int64).min, 3, 4])
+    with pytest.raises(SeedError, match="node 0 is a seed without a time, and has none itself, as 1 of 2 such"):
+        SeedRows(graph, NeighborSampler([2]), SeedTable([1, 0]))
+
+
+@pytest.mark.parametrize("empty", [np.array([], "M8[s]"), []])
+def test_a_window_of_days_is_one_of_a_graph_without_any_times_yet(empty) -> None:
+    dated, always = ("user", "buys", "item"), ("item", "like", "item")
+    graph = Graph.from_hetero({"user": 1, "item": 2}, {dated: ([], []), always: ([0], [1])}, edge_time={dated: empty})
+    table = SeedTable([1], node_type="item", time=np.array(["2024-02-01"], "M8[D]"))
+    sampler = NeighborSampler([-1], window=np.timedelta64(3, "D"))
+    assert asked(graph, sampler, table).queries.since.tolist() == [1]  # behind all, of which there are none

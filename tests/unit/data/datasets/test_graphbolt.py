@@ -547,3 +547,10 @@ def test_negatives_at_both_ends_are_refused(tmp_path):
     train = rows(folder, "train", seeds=[[0, 1]], negative_srcs=[[2]], negative_dsts=[[3]])
     with pytest.raises(DatasetError, match="differ from the pairs at both ends"):
         read(write(folder, graph=flat_graph(folder), tasks=[{"train_set": [train]}]))
+
+
+def test_an_older_torch_reads_no_tensors_of_others(flat, monkeypatch):
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.5.1+cpu"))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was unpickled"))
+    with pytest.raises(DatasetError, match=r"\.pt is a file of torch\.save.*Install torch 2\.6"):
+        read(flat)

@@ -132,3 +132,22 @@ def test_a_redirect_from_https_to_http_is_not_followed():
 def test_a_checksum_that_is_none(sha256):
     with pytest.raises(DatasetError, match="64 hexadecimal digits"):
         OGB("ogbn-arxiv", sha256=sha256)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/evil", "other/evil", "arxiv/../../evil", "arxiv\\..\\evil", "evil"])
+def test_an_archive_with_files_elsewhere_is_not_unpacked(tmp_path, name):
+    with zipfile.ZipFile(tmp_path / "arxiv.zip", "w") as out:
+        out.writestr("arxiv/raw/edge.csv.gz", "")
+        out.writestr(name, "x")
+    (tmp_path / "below").mkdir()
+    with pytest.raises(DatasetError, match=r"which is not in the folder 'arxiv'"):
+        download.unpack(tmp_path / "arxiv.zip", tmp_path / "below", "arxiv")
+    assert not list((tmp_path / "below").iterdir())
+
+
+def test_an_archive_that_would_fill_the_disk_is_not_unpacked(tmp_path):
+    with zipfile.ZipFile(tmp_path / "arxiv.zip", "w") as out:
+        out.writestr("arxiv/raw/edge.csv.gz", "0,1")
+        out.filelist[0].file_size = 1 << 45
+    with pytest.raises(DatasetError, match=r"claims to hold 35,184,372,088,832 bytes, but at most \d+"):
+        download.unpack(tmp_path / "arxiv.zip", tmp_path, "arxiv")

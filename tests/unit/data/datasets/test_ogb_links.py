@@ -221,3 +221,11 @@ def test_years_are_asked_of_data_sets_that_have_some(tmp_path) -> None:
     data = made("ogbn-arxiv", tmp_path, times=True)
     assert data.graph.node_time.tolist() == [2010, 2011, 2012, 2013, 2014]
     assert data.table("train").time.tolist() == [2014, 2010]
+
+
+def test_an_older_torch_reads_no_files_of_others(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion("2.5.1+cpu"))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was unpickled"))
+    message = spoiled(tmp_path, lambda file: torch.save({"edge": torch.zeros(2, 2)}, file))
+    assert "train.pt" in message
+    assert "CVE-2025-32434). Install torch 2.6 or newer" in message

@@ -5,12 +5,23 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import load_graph_data, partition_graph, save_features, save_graph_data
+from lightning_gnnload import (
+    Graph,
+    GraphData,
+    SeedTable,
+    load_graph_data,
+    partition_graph,
+    save_features,
+    save_graph_data,
+)
 from lightning_gnnload.data.storage import background, damage, folders, manifest
 from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.data.storage.damage import Finding, check_folder, find_damage
@@ -80,6 +91,7 @@ def test_a_folder_from_before_stretches_is_checked_whole(tmp_path: Path) -> None
     save_features(ROWS, tmp_path / "x", progress=False)
     file = tmp_path / "x" / "manifest.json"
     content = json.loads(file.read_text())
+    del content["checksum"]
     del content["arrays"]["x"]["crc32_after"]
     file.write_text(json.dumps(content))
     assert found(tmp_path / "x") == []
@@ -93,10 +105,78 @@ def test_checksums_that_are_none(tmp_path: Path, after) -> None:
     save_features(ROWS, tmp_path / "x", progress=False)
     file = tmp_path / "x" / "manifest.json"
     content = json.loads(file.read_text())
+    del content["checksum"]
     content["arrays"]["x"]["crc32_after"] = after
     file.write_text(json.dumps(content))
     with OpenFolder(tmp_path / "x") as opened, pytest.raises(StoreFormatError, match="malformed"):
         opened.array("x")
+
+
+def other_value(value: Any) -> Any:
+    match value:
+        case bool() | None:
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return f"{value}x"
+        case dict():
+            return value | {"x": 1}
+    return [*value, 1]
+
+
+def changed_manifests(whole: Any) -> Iterator[tuple[str, Any]]:
+    """Yields manifests with one key, or one value, that is another by a letter or by one; and where."""
+    places: list[Any] = [(whole, key) for key in whole]
+    while places:
+        holder, key = places.pop()
+        value = holder[key]
+        inner = value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+        places += [(value, each) for each in inner]
+        if isinstance(holder, dict):
+            before = list(holder.items())
+            for other in (f"{key[:-1]}{'x' if key[-1:] != 'x' else 'y'}", None):
+                if (key, other) == ("checksum", None):
+                    continue  # folders of before have none
+                holder.clear()
+                holder.update({other if name == key else name: each for name, each in before})
+                if other is None:
+                    del holder[None]
+                yield f"{key} becomes {other}", whole
+                holder.clear()
+                holder.update(before)
+        holder[key] = other_value(value)
+        yield f"{key} is {holder[key]!r:.50}", whole
+        holder[key] = value
+
+
+def test_a_manifest_with_one_letter_changed_is_refused(tmp_path: Path) -> None:
+    save_features(ROWS, tmp_path / "x", progress=False)
+    partition_graph(toy_data(), tmp_path / "parts", 2, "random", hops=1, progress=False)
+    table = SeedTable([0, 2], y=[1.0, 2.0], time=[5, 6], node_type="a")
+    graph = Graph.from_hetero(
+        {"a": 3, "b": 2}, {("a", "to", "b"): ([0, 1], [1, 0])}, edge_time={("a", "to", "b"): [1, 1 << 40]}
+    )
+    given = GraphData(
+        graph, x={"a": np.zeros((3, 2), np.float32)}, train=table, user_ids={"a": np.array(["u", "v", "w"])}
+    )
+    save_graph_data(given, tmp_path / "typed", attributes={"licence": "none", "since": 1.5})
+    num_changed = 0
+    for place in (tmp_path / "x", tmp_path / "parts", tmp_path / "parts" / "part-0001", tmp_path / "typed"):
+        file = place / "manifest.json"
+        sound = file.read_bytes()
+        assert json.loads(sound).keys() == manifest.KEYS
+        for where, changed in changed_manifests(json.loads(sound)):
+            with pytest.raises(StoreFormatError, match="manifest"):
+                print(where, manifest.parse_manifest(file, json.dumps(changed).encode()))
+            num_changed += 1
+        assert manifest.parse_manifest(file, sound)
+    assert num_changed > 500
+    old = json.loads(sound)
+    del old["checksum"], old["seed_tables"]  # what folders of before may lack
+    assert "seed_tables" not in manifest.parse_manifest(file, json.dumps(old).encode())
+    with pytest.raises(StoreFormatError, match="there is no key 'seed_tablez'"):
+        manifest.parse_manifest(file, json.dumps(old | {"seed_tablez": {}}).encode())
 
 
 def test_all_that_is_wrong_with_a_partition_is_found(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from lightning_gnnload.plugin.commands import cli
 from lightning_gnnload.plugin.commands.reasons import reason
+from lightning_gnnload.plugin.compat import pl
 
 CONFIG = """\
 trainer: {accelerator: cpu, devices: 1, logger: false}
@@ -38,11 +40,30 @@ MISTAKES = [
     (
         "[15, 10]",
         SAMPLER,
-        "not [15, 10]; for example\n  class_path: NeighborSampler\n  init_args:\n    fanouts: [15, 10]",
+        "cannot be [15, 10]; needed: a class and its settings (Sampler); for example\n  class_path: NeighborSampler\n"
+        "  init_args:\n    fanouts: [15, 10]",
     ),
     ("NeighborSampler", SAMPLER, "data.sampler: NeighborSampler needs fanouts, which is not given."),
     ("Debain", "Debian", "data.data: there is no class Debain; did you mean Debian?"),
-    ("{class_path: Debian, root: x}", DATA, "a class and its settings are needed"),
+    (
+        "{class_path: Debian, root: x}",
+        DATA,
+        "Debian are written below init_args:\n  class_path: Debian\n  init_args:\n    r",
+    ),
+    (
+        "{class_path: NeighborSampler, init_args: [5]}",
+        SAMPLER,
+        "init_args are settings of NeighborSampler by their names",
+    ),
+    ("{class_path: 5}", SAMPLER, "class_path is the name of a class, which 5 is not."),
+    (
+        "{NeighborSampler: {fanouts: [5, 5]}}",
+        SAMPLER,
+        "written by its name and settings:\n  class_path: NeighborSampler",
+    ),
+    ("{class_path: Debian}", SAMPLER, "data.sampler: Debian is no Sampler. There are: CollectiveSampler, "),
+    ("{class_path: torch.nn.Linear}", SAMPLER, "data.sampler: torch.nn.Linear is no Sampler."),
+    ("{num_nodes: 5}", DATA, "needed: text or a class and its settings (Dataset); for example\n  class_path: Debian"),
     (
         "{class_path: Synthetic, init_args: {num_nods: 5}}",
         DATA,
@@ -64,6 +85,21 @@ MISTAKES = [
         "  sampler:",
         "did you mean capacity_",
     ),
+    (
+        "  cache: true\n  sampler:",
+        "  sampler:",
+        "data.cache cannot be True; needed: a list or 'auto' or a mapping or a cla",
+    ),
+    (
+        "  cache: 1GB\n  sampler:",
+        "  sampler:",
+        "(FeatureCache); for example\n  class_path: FeatureCache\n  init_args:\n    ratio:",
+    ),
+    ("  cache: featurecache\n  sampler:", "  sampler:", "there is no class featurecache; did you mean FeatureCache?"),
+    ("  cache: NeighborSampler\n  sampler:", "  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
+    ("  order: true\n  sampler:", "  sampler:", "needed: text or a class and its settings (SeedOrder)"),
+    ("  batch_size: [1]\n  sampler:", "  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
+    ("data: 5", CONFIG[CONFIG.index("data:") :].rstrip(), "data.data is not given; for example\n  class_path: Debian"),
     ("devices: 1, max_epoch: 3", DEVICES, "trainer has no setting max_epoch; did you mean max_epochs?"),
     ("devices: 1, max_epochs: ten", DEVICES, "trainer.max_epochs cannot be ten; needed: a whole number or null."),
     ("devices: many", DEVICES, "the Trainer does not take its settings"),
@@ -78,6 +114,38 @@ MISTAKES = [
         DEVICES,
         "did you mean samplers?",
     ),
+    (
+        "devices: 1, strategy: FactoredStrategy",
+        DEVICES,
+        "FactoredStrategy is a class, which is written with its settings:\n  class_path: FactoredStrategy\n"
+        "  init_args: {}\nWithout settings, strategy: factored will do.",
+    ),
+    (
+        "devices: 1, strategy: factored_strategy",
+        DEVICES,
+        "no strategy factored_strategy; did you mean FactoredStrategy?",
+    ),
+    ("devices: 1, strategy: null", DEVICES, "there is no strategy null. There are: ddp, "),
+    (
+        "trainer: 5",
+        "trainer: {accelerator: cpu, devices: 1, logger: false}",
+        "trainer: settings by their names are needed",
+    ),
+    (
+        "seed_everything: -1\ntrainer:",
+        "trainer:",
+        "seed_everything cannot be -1; needed: a whole number from 0 to 2**32",
+    ),
+    (
+        "devices: 1, callbacks: true",
+        DEVICES,
+        "needed: a list or a class and its settings (Callback); for example\n  clas",
+    ),
+    (
+        "devices: 1, callbacks: [{PipelineMonitor: {}}]",
+        DEVICES,
+        "a class is written by its name and settings:\n  class_path: ",
+    ),
     ("devices: 1, callbacks: [{class_path: PipelineMonitr}]", DEVICES, "did you mean PipelineMonitor?"),
     (
         "devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]",
@@ -88,6 +156,7 @@ MISTAKES = [
     ("mymodul.Net", MODEL, "model: there is no module mymodul; did you mean mymodel?"),
     ("mymodel.Ned", MODEL, "model: the module mymodel has no class Ned; did you mean Net?"),
     ("needy.Net", MODEL, "model: importing needy fails: No module named 'not_installed'."),
+    ("mymodel", MODEL, "model: mymodel is a module: name the class, too, as mymodel.MyClass."),
     ("mymodel.Net, init_args: {widht: 5}", MODEL, "model: Net has no setting widht; did you mean width?"),
     ("mymodel.Net, init_args: {width: many}", MODEL, "model: width of Net cannot be many; needed: a whole number."),
     ("mymodel.Net", MODEL, "model: Net needs width, which is not given."),
@@ -143,6 +212,20 @@ def test_what_stands_on_the_command_line_is_told_as_what_stands_in_a_file(
         cli.main()
     told = f"{capsys.readouterr().err}{ended.value.code}"
     assert "data.sampler: there is no class NeighbourSampler; did you mean NeighborSampler?" in told
+
+
+def test_a_class_of_the_other_lightning_is_told_by_what_chooses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    (other,) = {"pytorch_lightning", "lightning.pytorch"} - {pl.__name__}
+    module = ModuleType("elsewhere")
+    module.Net = type("Net", (type("LightningModule", (), {"__module__": f"{other}.core.module"}),), {})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "elsewhere", module)
+    message = f"""Parser key "model":
+      Subtypes: [<class '{pl.__name__}.core.module.LightningModule'>, <class 'NoneType'>]
+      Errors:
+        - Import path elsewhere.Net does not correspond to a subclass of LightningModule"""
+    told = reason(message) or ""
+    assert told.startswith("model: elsewhere.Net is made for another Lightning than")
+    assert "GNNLOAD_LIGHTNING=" in told
 
 
 def test_a_message_of_another_kind_is_left_as_it_is() -> None:

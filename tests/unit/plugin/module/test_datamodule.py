@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pytorch_lightning import LightningModule
 from pytorch_lightning.trainer.states import TrainerState
 
 from lightning_gnnload import (
@@ -23,6 +24,7 @@ from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, PartitionError, SeedError
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
+from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import content, toy_data, toy_graph
 
 SAMPLER = NeighborSampler([3, 2])
@@ -133,6 +135,37 @@ def test_training_draws_anew_each_epoch() -> None:
     first = neighbours([loader])
     loader.set_epoch(1)
     assert neighbours([loader]) != first
+
+
+class Epochs(LightningModule):
+    """Keeps the epoch of each mini-batch that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(()))
+        self.found: list[int] = []
+
+    def training_step(self, batch: Any) -> torch.Tensor:
+        self.found.append(batch.epoch)
+        return self.weight * 1.0
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_each_loop_by_hand_is_the_next_epoch_whichever_loader_it_reads() -> None:
+    made = module()
+    loader = made.train_dataloader()
+    read = (made.train_dataloader(), loader, made.train_dataloader(), loader)
+    assert [{batch.epoch for batch in each} for each in read] == [{0}, {1}, {2}, {3}]
+    copy = pickle.loads(pickle.dumps(made))  # noqa: S301  as Lightning's spawn launcher does
+    assert {batch.epoch for batch in copy.train_dataloader()} == {0}
+    trained = Epochs()
+    quiet_trainer(max_epochs=2, num_sanity_val_steps=0).fit(trained, made)  # which says itself where it is
+    assert trained.found == [0] * 7 + [1] * 7
+    first, second = (neighbours([module(eval_draws=draws).val_dataloader()] * 2) for draws in ("fixed", "fresh"))
+    assert first == neighbours([made.val_dataloader()])
+    assert second != neighbours([module(eval_draws="fresh").val_dataloader()])
 
 
 def test_evaluation_has_its_own_batch_size_and_sampler() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from pytorch_lightning import LightningModule
@@ -20,6 +22,8 @@ from lightning_gnnload import (
     PredictionWriter,
     SeedTable,
     UserIds,
+    load_graph_data,
+    save_graph_data,
 )
 from lightning_gnnload.errors import LoaderConfigError, OutputError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -150,6 +154,39 @@ def test_rows_of_a_table_have_their_number_node_and_time(tmp_path: Path) -> None
         "time": [30, 20, 40],
         "prediction": [0.0, 1.0, 0.0],
     }
+
+
+@pytest.mark.parametrize(
+    ("times", "kind"),
+    [
+        (np.array(["2024-07-01", "2024-07-02"], "M8[D]"), "date32[day]"),
+        ([datetime(2024, 7, 1, 12), datetime(2024, 7, 2)], "timestamp[us]"),
+        (np.array(["2024-07-01T12", "2024-07-02"], "M8[ns]"), "timestamp[ns]"),
+        (
+            pd.Series(pd.to_datetime(["2024-07-01 12:00", "2024-07-02 00:00"]).tz_localize("Europe/Berlin")),
+            ", tz=Europe/Berlin]",
+        ),
+        ([1_719_000_000, 1_719_000_001], "int64"),
+    ],
+)
+def test_times_come_back_as_they_were_given(tmp_path: Path, times: Any, kind: str) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    data = GraphData(toy_graph(), train=SeedTable([5, 9], time=times))
+    save_graph_data(data, tmp_path / "graph")
+    data = load_graph_data(tmp_path / "graph")
+    wanted = [each.to_pydatetime() for each in times] if isinstance(times, pd.Series) else np.array(times).tolist()
+    path = tmp_path / "rows.parquet"
+    predicted(path, lambda batch: torch.zeros(len(batch.seeds)), data, predict="train")
+    column = parquet.read_table(path)["time"]
+    assert str(column.type).endswith(kind)
+    found = column.to_pylist()
+    assert [getattr(each, "value", each) for each in found] == wanted  # of nanoseconds, pandas' and NumPy's numbers
+    path = tmp_path / "rows.npz"
+    column = predicted(path, lambda batch: torch.zeros(len(batch.seeds)), data, predict="train")["time"]
+    assert column.dtype.kind == ("i" if kind == "int64" else "M")
+    assert np.array_equal(
+        column.astype("M8[ns]").view(np.int64) if column.dtype.kind == "M" else column, data.table("train").time
+    )
 
 
 def test_links_have_the_ids_of_both_ends(tmp_path: Path) -> None:

@@ -6,16 +6,18 @@ import json
 import threading
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch.distributed
 
+from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.job import RoleDecision, StageTimes
 from lightning_gnnload.plugin.strategy import agreement
-from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen
+from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen, meet
 
 DECISION = RoleDecision(4, 2, StageTimes(30.0, 0.0, 30.0, 0.0, 0.0, 40.0, 10.0), measured_on={"machine": "this"})
 
@@ -65,6 +67,23 @@ def test_a_process_that_started_this_one_and_is_gone_is_noticed(monkeypatch: pyt
         monkeypatch.setattr(handover, "_own", handed)
     with pytest.raises(TrainerDiedError, match="rank 0 ended while it decided"):
         agreement._hear(torch.distributed.HashStore())
+
+
+def test_a_rank_0_that_is_slow_to_open_the_store_is_waited_for_while_it_gets_on() -> None:
+    port = _free_port()
+    patience = Patience(0.3, 60.0, is_busy=lambda: True)
+    held: list[object] = []
+    late = threading.Timer(1.0, lambda: held.append(_meet(port, is_host=True)))
+    late.start()
+    client = _meet(port, is_host=False, patience=patience)
+    client.set("here", "1")
+    late.join()
+    with pytest.raises(TrainerDiedError, match=r"rank 0 did not open the job's store at .* it did nothing for 0.3 s"):
+        _meet(_free_port(), is_host=False, patience=Patience(0.3, 60.0, is_busy=lambda: False))
+
+
+def _meet(port: int, **options: Any) -> torch.distributed.Store:
+    return meet("localhost", port, is_local=True, timeout=timedelta(seconds=0.3), **options)
 
 
 def _free_port() -> int:

@@ -31,6 +31,10 @@ HANGS = """
 ChildProcesses([subprocess.Popen(["false"]), hanging], "", lambda local_rank: False)
 time.sleep(60)
 """
+TOLD = """
+ChildProcesses([subprocess.Popen(["sh", "-c", "exit 143"]), hanging], "", lambda local_rank: False)
+time.sleep(1.5)
+"""
 ENDS = """
 ChildProcesses([hanging], "", lambda local_rank: False).expect_end()
 """
@@ -66,7 +70,7 @@ def test_a_rank_that_may_end_is_let_go_and_all_can_see_it() -> None:
         flag.lower()
 
 
-@pytest.mark.parametrize(("does", "status"), [(HANGS, -9), (ENDS, 0)], ids=["hangs", "ends"])
+@pytest.mark.parametrize(("does", "status"), [(HANGS, -9), (TOLD, 0), (ENDS, 0)], ids=["hangs", "told", "ends"])
 def test_a_rank_that_hangs_ends_with_rank_0(does: str, status: int) -> None:
     run = uuid.uuid4().hex
     command = [sys.executable, "-c", (RANK_0 + does).replace('""', repr(run))]

@@ -28,9 +28,11 @@ DECISION = RoleDecision(8, 3, STAGES, num_cores=16, measured_on={"graph": [3, 4]
 def test_the_line_says_how_many_and_why() -> None:
     assert str(DECISION) == (
         "3 of 8 ranks sample: a batch takes 12.1 ms to make and 31.0 ms to train on, so one sampler feeds 2.6 trainers"
+        ", and a batch is done every 6.2 ms (with 2 every 6.1 ms, with 4 every 7.8 ms)"
     )
     assert str(RoleDecision(2, 1, reason="there is no other way")) == "1 of 2 ranks samples: there is no other way"
-    assert str(replace(DECISION, reason="their number was given")).endswith("2.6 trainers; their number was given")
+    assert str(replace(DECISION, reason="their number was given")).endswith("7.8 ms); their number was given")
+    assert str(replace(DECISION, num_ranks=2, num_samplers=1)).endswith("and a batch is done every 21.0 ms")
     assert FILE_NAME in str(replace(DECISION, reused=True))
     alone = replace(DECISION, num_ranks=1, num_samplers=1, reason="it is alone")
     assert str(alone) == "1 of 1 ranks samples: it is alone; a batch takes 12.1 ms to make and 21.0 ms to train on"
@@ -43,7 +45,7 @@ def test_who_gathers_decides_in_which_time_it_counts() -> None:
     decisions = [replace(DECISION, stages=stages) for stages in (sampler_gathers, trainer_gathers)]
     times = [(each.sample_ms or 0.0, each.train_ms or 0.0) for each in decisions]
     assert times == [(20.0, 10.0), (10.0, 20.0)]
-    assert [samplers_needed(*each, num_ranks=8) for each in times] == [6, 3]
+    assert [samplers_needed(*each, num_ranks=8) for each in times] == [5, 3]
 
 
 def test_what_is_saved_comes_back_and_says_so(tmp_path: Path) -> None:

@@ -60,12 +60,15 @@ def test_a_machines_only_rank_is_a_trainer_with_a_sampler_inside(num_nodes: int)
 
 
 @given(st.integers(1, 500), st.integers(1, 500), st.integers(2, 64))
-def test_the_number_of_samplers_is_gnnlabs(sample_ms: int, train_ms: int, num_ranks: int) -> None:
-    trainers_fed = Fraction(train_ms, sample_ms)
-    exact = num_ranks / (trainers_fed + 1)
+def test_the_fewest_samplers_are_taken_that_are_nearly_the_best(sample_ms: int, train_ms: int, num_ranks: int) -> None:
+    by_count = {
+        count: max(Fraction(sample_ms, count), Fraction(train_ms, num_ranks - count)) for count in range(1, num_ranks)
+    }
+    enough = min(by_count.values()) * Fraction(103, 100)
     needed = samplers_needed(float(sample_ms), float(train_ms), num_ranks)
-    # Rounding down, or to the nearest, would leave trainers waiting; at exact ratios one more would be wasted.
-    assert needed == min(max(-(-exact.numerator // exact.denominator), 1), num_ranks - 1)
+    slack = 1 + Fraction(1, 10**9)  # floats
+    assert by_count[needed] <= enough * slack
+    assert needed == 1 or by_count[needed - 1] * slack >= enough, "one less would do"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,12 @@ def test_the_number_of_samplers_is_gnnlabs(sample_ms: int, train_ms: int, num_ra
         (1e9, 1, 8, 7),  # somebody must train
         (10, 10, 8, 4),
         (10, 30, 8, 2),
-        (10, 29, 8, 3),
+        (10, 29, 8, 2),  # GNNLab's 8 / (K + 1), rounded up, is 3: every 5.8 ms in place of 5.0
+        (20, 60, 4, 1),
+        (21.1, 63.1, 4, 1),  # a third of a per cent slower at sampling: not worth a third of the trainers
+        (23, 60, 4, 1),
+        (33, 60, 4, 2),
+        (12.1, 31, 8, 2),
         (10, 70, 2, 1),
         (0, 0, 2, 1),  # quicker than the clock
     ],

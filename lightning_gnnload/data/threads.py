@@ -1,0 +1,67 @@
+"""Threads that work for one process, and where they may be waited for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from lightning_gnnload.errors import ForkError
+
+Result = TypeVar("Result")
+
+
+def check_process(pid: int, what: str) -> None:
+    """Raises ForkError where this is another process than ``pid``, which ``what`` is of: a fork of it."""
+    if pid != os.getpid():
+        raise ForkError(
+            f"{what} works in process {pid}, but is used in process {os.getpid()}, a fork of it: a fork has neither "
+            "the threads nor the connections of its parent. Let the parent go on with it, and make a loader, or a "
+            "Trainer, of its own in the fork."
+        )
+
+
+class Threads(ThreadPoolExecutor):
+    """An executor whose results a fork of its process does not wait for, and which any thread may shut down.
+
+    Args:
+        num_threads: at most.
+        name: of the threads, before their numbers.
+        initializer: called by each thread when it begins.
+
+    Example:
+        >>> with Threads(2, "doc") as threads:
+        ...     threads.result(threads.submit(sum, [1, 2]))
+        3
+    """
+
+    def __init__(self, num_threads: int, name: str, initializer: Callable[[], object] | None = None) -> None:
+        super().__init__(num_threads, name, initializer)
+        self._pid = os.getpid()
+        self._what = f"What threads make ({name})"
+
+    def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
+        """Raises ForkError: in a fork of the process that made the executor."""
+        self.check()
+        return super().submit(fn, *args, **kwargs)
+
+    def result(self, future: Future[Result]) -> Result:
+        """Waits for what was submitted. Raises ForkError: in a fork, also for what is done, which the parent takes."""
+        self.check()
+        return future.result()
+
+    def check(self) -> None:
+        """Raises ForkError in a fork of the process that made the executor."""
+        check_process(self._pid, self._what)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Ends the threads when each has done what it is at, and waits for them; nothing in a fork, which has none.
+
+        One of these threads does not wait: it cannot for itself, and others may wait for a lock of its own. Garbage is
+        collected in any thread, and with it iterators that end their threads.
+        """
+        if self._pid == os.getpid():
+            is_inside = threading.current_thread() in self._threads
+            super().shutdown(wait and not is_inside, cancel_futures=cancel_futures)

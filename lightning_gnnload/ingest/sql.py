@@ -1,0 +1,229 @@
+"""SQL of descriptions: a connection that reads some files and changes none, and queries that are one SELECT."""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lightning_gnnload.errors import GraphSpecError, MissingExtraError, TableError
+from lightning_gnnload.ingest.spec import BuildSpec
+
+if TYPE_CHECKING:
+    import duckdb
+
+EVERYWHERE = (Path("/"),)
+FETCH_FIRST = "download it first: nothing is fetched while a graph is built."
+_NODES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
+_READERS = {"read_csv", "read_csv_auto", "read_parquet", "parquet_scan", "read_text", "read_blob", "glob"}
+_READERS |= {
+    f"read_{form}{auto}" for form in ("json", "ndjson", "json_objects", "ndjson_objects") for auto in ("", "_auto")
+}
+_TABLES = {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_each", "json_tree"}
+"""Functions that give tables: those that read files, whose paths come first, and others. DuckDB has more, which follow
+addresses in memory, change settings, or run what is hidden in a text."""
+_REFUSED = {"getenv", "write_log", "nextval"}
+
+
+def connect(
+    build: BuildSpec,
+    scratch: Path,
+    home: Path,
+    *,
+    files: Sequence[str] = (),
+    reads: Sequence[Path] = EVERYWHERE,
+    share: float = 1.0,
+) -> duckdb.DuckDBPyConnection:
+    """Opens a database in memory that reads tables. It loads no extension, and keeps these settings.
+
+    Args:
+        build: how much memory it may take before it goes to disk, and its threads.
+        scratch: the folder where it goes to then.
+        home: the folder of the description, below which it may read.
+        files: others that it may read.
+        reads: other folders below which it may read.
+        share: of that memory.
+
+    Raises:
+        MissingExtraError: duckdb or pyarrow is not installed.
+        GraphSpecError: DuckDB cannot start so, as there are no more threads to be had.
+    """
+    try:
+        import duckdb
+        import pyarrow as _  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError(error.name or "duckdb", "tables", "Building a graph from tables", error) from error
+    folders = {str(place) for each in (home, *reads) for place in (each.absolute(), each.resolve())}
+    paths = {place for each in files for place in (whole_path(each), str(Path(each).resolve()))}
+    try:
+        con = duckdb.connect(
+            config={
+                "memory_limit": f"{int(build.memory_bytes * share)}B",
+                "threads": build.num_threads,
+                "temp_directory": str(scratch),
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "python_enable_replacements": False,  # names in SQL are no variables of this program
+            }
+        )
+        con.execute(
+            f"set timezone = 'UTC'; set allowed_directories = {listed(folders)}; set allowed_paths = {listed(paths)}; "
+            "set enable_external_access = false; set lock_configuration = true"
+        )
+    except (duckdb.Error, RuntimeError) as error:
+        raise GraphSpecError(
+            f"build: DuckDB cannot start with {build.num_threads} threads and {build.memory}: {one_line(error)}. "
+            "Say fewer threads, or another memory."
+        ) from error
+    return con
+
+
+def quoted(name: str) -> str:
+    """Returns the SQL of a column's name."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Returns the SQL of a text."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def listed(texts: Any) -> str:
+    """Returns the SQL of a list of texts."""
+    return f"[{', '.join(map(literal, texts))}]"
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the first line of what an error says."""
+    return (str(error).strip().splitlines() or [repr(error)])[0].rstrip(".")
+
+
+def is_query(table: Any) -> bool:
+    """Returns whether a table is what an SQL query gives."""
+    return isinstance(table, str) and re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE) is not None
+
+
+def matching_files(path: str, home: Path) -> list[str]:
+    """Returns the files that a path or a glob names, ascending; a path names one, whether it is there or not."""
+    full = str(home / Path(path).expanduser())
+    return sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
+
+
+def whole_path(file: str) -> str:
+    """Returns a file's whole path, without any .. and links on the way."""
+    return str(Path(file).parent.resolve() / Path(file).name)
+
+
+def checked_query(con: duckdb.DuckDBPyConnection, text: str, home: Path, where: str) -> str:
+    """Returns a query whose paths count from ``home``, if it is one that only reads.
+
+    It is what DuckDB's own parser makes of it that is looked at, not the text.
+
+    Raises:
+        TableError: it cannot be parsed, is no single SELECT, uses a function that does more than to read, or takes a
+            path from elsewhere than a text that stands there.
+    """
+    import duckdb
+
+    try:
+        [(tree,)] = con.execute("select json_serialize_sql(?)", [text]).fetchall()
+        parsed = json.loads(tree)
+    except (duckdb.Error, ValueError, RecursionError) as error:
+        raise TableError(f"{where}: from: the SQL cannot be read: {one_line(error)}.") from error
+    if parsed["error"] and parsed.get("error_type") == "parser":
+        raise TableError(f"{where}: from: the SQL cannot be read. DuckDB says: {parsed['error_message']}.")
+    found = list(_parts(parsed)) if not parsed["error"] else []
+    kinds = {each["type"] for each in found if str(each.get("type")).endswith("_NODE")}
+    if parsed["error"] or len(parsed["statements"]) != 1 or not kinds <= _NODES:
+        raise TableError(
+            f"{where}: from: the SQL does more than one SELECT: {text!r:.100}. A description may read tables, and "
+            "change nothing: write one statement that begins with select, with or from."
+        )
+    paths = list(_paths(found, where))
+    _check_places(con, [path for _, path in paths], home, where)
+    return _with_whole_paths(text, paths, home, where)
+
+
+def _parts(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yields all mappings of a tree."""
+    waiting = [tree]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, dict):
+            yield each
+        waiting += each.values() if isinstance(each, dict) else each if isinstance(each, list) else []
+
+
+def _paths(found: Sequence[dict[str, Any]], where: str) -> Iterator[tuple[int, str]]:
+    """Yields each path of a query with its place, in bytes; raises TableError for functions that are not to be used."""
+    named = {each["key"] for part in found for each in part.get("map", ()) if "key" in each}
+    for part in found:
+        table = part.get("table_name", "") if part.get("type") == "BASE_TABLE" else ""
+        if re.search(r"[./]", table) and table not in named:
+            yield part["query_location"], table
+        name = str(part.get("function_name", "")).lower()
+        if name in _REFUSED:
+            raise TableError(f"{where}: from: the SQL calls {name}(), which a description may not.")
+        if part.get("type") != "TABLE_FUNCTION":
+            continue
+        name = str(part["function"]["function_name"]).lower()
+        if name in _READERS:
+            yield from _first_argument(part["function"], where)
+        elif name not in _TABLES:
+            raise TableError(
+                f"{where}: from: the SQL takes a table from {name}(), which a description may not. It may from: "
+                f"{', '.join(sorted(_READERS | _TABLES))}."
+            )
+
+
+def _first_argument(function: dict[str, Any], where: str) -> Iterator[tuple[int, str]]:
+    arguments = _arguments(function)
+    items = arguments[:1]
+    if items and items[0].get("function_name") == "list_value":
+        items = _arguments(items[0])
+    for each in items:
+        value = each.get("literal", {}).get("text") if "literal" in each else each.get("value", {}).get("value")
+        if each.get("type") != "VALUE_CONSTANT" or not isinstance(value, str):
+            raise TableError(
+                f"{where}: from: the path of {function['function_name']}() has to be a text in quotes, or a list of "
+                "such, so that one can see what is read."
+            )
+        yield each["query_location"], value
+
+
+def _arguments(function: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the arguments of a function, as DuckDB 2 has them, or 1."""
+    return [each["expression"] for each in function.get("arguments", ())] or list(function.get("children", ()))
+
+
+def _check_places(con: duckdb.DuckDBPyConnection, paths: Sequence[str], home: Path, where: str) -> None:
+    """Raises TableError: a path leads out of the folders that may be read, as by a link. DuckDB looks, too, but 1.4 not
+    at links."""
+    [(folders,)] = con.execute("select current_setting('allowed_directories')").fetchall()
+    for path in paths:
+        if "://" in path or path.startswith("file:"):
+            raise TableError(f"{where}: from: {path!r:.100} is not on this machine; {FETCH_FIRST}")
+        for file in matching_files(path, home):
+            real = Path(file).resolve()
+            if not any(real.is_relative_to(folder) for folder in folders):
+                raise TableError(
+                    f"{where}: from: the SQL reads {path!r:.200}, which is {real}, but it may read what lies in the "
+                    f"folder of the description, {home.absolute()}, and below it alone. Put the file there, name it by "
+                    "from: PATH instead of SQL, or allow its folder: gnnload build --read FOLDER."
+                )
+
+
+def _with_whole_paths(text: str, paths: Sequence[tuple[int, str]], home: Path, where: str) -> str:
+    """Writes whole paths in the places of those that count from ``home``: DuckDB's own search begins elsewhere."""
+    raw = text.encode()
+    for place, path in sorted(paths, reverse=True):
+        quote = raw[place : place + 1]
+        spelled = quote + path.encode().replace(quote, quote * 2) + quote
+        if quote not in (b"'", b'"') or raw[place : place + len(spelled)] != spelled:
+            raise TableError(f"{where}: from: write the path {path!r:.100} in the SQL as a text in single quotes.")
+        whole = str(home.absolute() / Path(path).expanduser()).encode().replace(quote, quote * 2)
+        raw = raw[:place] + quote + whole + quote + raw[place + len(spelled) :]
+    return raw.decode()
