@@ -30,13 +30,14 @@ from lightning_gnnload.pyg.keywords import (
     SHARED_SEED,
     agreed_seed,
     changed_sampler,
+    drawn_seed,
     drop_shuffle,
     parted,
     reset_for_full_batches,
 )
 from lightning_gnnload.pyg.phases import PhaseLoader, PhaseRows, RowOrder, ScriptsData
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import are_drawn, can_gather, drawn_seed
+from lightning_gnnload.pyg.threads import are_drawn, can_gather
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload

@@ -13,8 +13,9 @@ from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 from lightning_gnnload.errors import SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.pyg.inputs import check_columns, checked_nodes
+from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import ThreadedLoader, drawn_seed
+from lightning_gnnload.pyg.threads import ThreadedLoader
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.hgt import HGTSampler
 

@@ -128,7 +128,6 @@ def check_listed(sampler: Any, num_rows: int) -> None:
     Raises:
         SeedError: these are not the rows of the loader.
     """
-    sampler = getattr(sampler, "sampler", sampler)  # of a batch sampler
     if (indices := getattr(sampler, "indices", None)) is not None and len(indices):
         check_range(torch.as_tensor(indices), num_rows)
     of_ranks = ("dataset",) if type(sampler) is DistributedSampler else ()  # Lightning's counts what another one lists

@@ -1,4 +1,4 @@
-"""Keywords of PyG's data modules: which are whose, and what becomes of them."""
+"""Keywords of PyG's loaders and data modules: which are whose, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
+import torch
 from torch_geometric.sampler import BaseSampler
 from torch_geometric.sampler.base import SubgraphType
 
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import drawn_seed
 
 OWN = ("seed", "order", "cache", "eval_draws", "num_threads")
 """Settings of a GraphDataModule that these have, too."""
@@ -54,6 +55,18 @@ OF_GRAPH_DATA_MODULE = {
     "time_window": _WINDOW,
 }
 """Settings of a GraphDataModule that these lack, and what says the same here."""
+
+
+def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int:
+    """Returns the seed that was given, or that of a sampler that was; else one that the user's generator draws."""
+    if seed is None and isinstance(sampler, GnnloadSampler):
+        return sampler.seed
+    if seed is None:
+        return int(torch.randint(2**62, (), generator=kwargs.get("generator")))
+    number = as_integer("seed", seed, LoaderConfigError)
+    if not 0 <= number < 2**64:
+        raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
+    return number
 
 
 def agreed_seed(seed: int | None, sampler: BaseSampler | None, kwargs: Mapping[str, Any]) -> int | None:

@@ -9,8 +9,9 @@ import torch
 import torch_geometric.loader as pyg
 
 from lightning_gnnload.pyg.inputs import check_columns, check_links, checked_nodes
+from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import ThreadedLoader, drawn_seed
+from lightning_gnnload.pyg.threads import ThreadedLoader
 
 
 class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):

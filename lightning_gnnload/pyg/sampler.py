@@ -286,7 +286,7 @@ class GnnloadSampler(BaseSampler):
                 output.metadata = named.without_missing(output.metadata)
         [(seed, seed_time)] = seen
         nodes, times = self._flat(seed, seed_time)
-        an_end = seeds_an_end(len(nodes), len(output.metadata))  # type: ignore[arg-type]
+        an_end = seeds_an_end(len(nodes), len(output.metadata))
         queries = self._queries(nodes, times, inputs, num_rows, an_end, key)
         columns = metadata_columns(output.metadata)
         if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:

@@ -32,9 +32,10 @@ from lightning_gnnload.ops import (
 from lightning_gnnload.pipeline.packing import aligned
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.inputs import check_structure
+from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.outputs import metadata_of
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import ThreadedLoader, drawn_seed
+from lightning_gnnload.pyg.threads import ThreadedLoader
 from lightning_gnnload.sample.base import Sampler, thread_workspace
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes", "batch", "ptr")

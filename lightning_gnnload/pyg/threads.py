@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cache
@@ -26,7 +26,6 @@ from lightning_gnnload.data.sanity import seen_issue
 from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.position import Position
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
@@ -136,6 +135,10 @@ class ThreadedLoader:
     def _begin(self) -> None:
         """Does what can be done only when PyG's constructor has read the rows."""
         if isinstance(self._sampler, GnnloadSampler):
+            listed = self.sampler if self.batch_sampler is None else self.batch_sampler
+            listed = getattr(listed, "sampler", listed)  # of a batch sampler
+            if not isinstance(listed, OrderedRows | ShuffledRows):
+                check_listed(listed, len(self.dataset))
             self._listen()
             check_structure(self.data)
             self._check_rows()
@@ -144,7 +147,6 @@ class ThreadedLoader:
 
     def _check_rows(self) -> None:
         """Refuses rows and attributes that no mini-batch can have, and tells what is seldom meant, once a sampler."""
-        check_listed(self.sampler if self.batch_sampler is None else self.batch_sampler, len(self.dataset))
         rows = self.input_data, getattr(self, "neg_sampling", None)
         self._sampler.check_inputs(*rows)
         oddities: list[str | None] = [*self._sampler.oddities(*rows)]
@@ -416,15 +418,3 @@ def can_gather(data: Any, sampler: GnnloadSampler) -> bool:
 def are_drawn(sampler: GnnloadSampler) -> bool:
     """Whether a mini-batch's edges are those that were drawn."""
     return sampler.subgraph_type.value == "directional"
-
-
-def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int:
-    """Returns the seed that was given, or that of a sampler that was; else one that the user's generator draws."""
-    if seed is None and isinstance(sampler, GnnloadSampler):
-        return sampler.seed
-    if seed is None:
-        return int(torch.randint(2**62, (), generator=kwargs.get("generator")))
-    number = as_integer("seed", seed, LoaderConfigError)
-    if not 0 <= number < 2**64:
-        raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
-    return number
