@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.output import OutputFile, check_output
+from lightning_gnnload.data.output import OutputFile, check_output, writing
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
 
@@ -56,6 +56,7 @@ def save(
                     columns = {column: of_part if own is None else own.take(of_part)}
                     file.write(columns if is_array else columns | {values: held.rows[part]})
         if is_array:
-            held.path.replace(path)
+            with writing(path):
+                held.path.replace(path)
         found[name] = held.rows
     return found

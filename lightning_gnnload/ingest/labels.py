@@ -36,8 +36,8 @@ class Labels:
     def of(cls, source: Source, column: str, kind: str, known: Sequence[str] | None) -> Labels:
         """Raises TableError: the column holds neither, or does not say which of the two."""
         sql, type_ = source.column(column), source.types[column]
-        is_fraction = bool(re.match(r"FLOAT|DOUBLE|DECIMAL", type_))
-        is_name = bool(re.match(r"VARCHAR|BOOLEAN|ENUM|UUID", type_))
+        is_fraction = bool(re.match(r"(FLOAT|DOUBLE|DECIMAL\(.*\))$", type_))
+        is_name = bool(re.match(r"(VARCHAR|BOOLEAN|ENUM\(.*\)|UUID)$", type_, re.DOTALL))
         if not (is_fraction or is_name or is_whole(type_)):
             raise TableError(f"{source.where}: y {column!r} is {type_}; numbers, text or booleans are needed.")
         if kind == "number" and is_name and type_ != "BOOLEAN":
@@ -50,7 +50,7 @@ class Labels:
         value, reading = sql, Reading(column, f"{sql}::varchar")
         if is_fraction:  # whole numbers become fractions where some are missing, as in pandas
             value = f"case when not isnan({sql}) then {sql} end"
-            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then {sql}::bigint end"
+            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then try_cast({sql} as bigint) end"
             reading = Reading(
                 column,
                 f"(case when not isnan({sql}) and {tried} is null then error('unreadable') else {tried} end)::varchar",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,11 @@ _CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
 def is_whole(type_: str) -> bool:
     """Whether a type of DuckDB's is one of integers."""
     return bool(_INTEGER.match(type_))
+
+
+def is_list(type_: str) -> bool:
+    """Whether a type of DuckDB's is one of lists, whose name is that of their entries' and more."""
+    return type_.endswith("]")
 
 
 def strict(sql: str, tried: str) -> str:
@@ -160,7 +166,7 @@ class Source:
             TableError: the column holds floats or other things that are no ids, or another kind.
         """
         sql, type_ = self.column(name), self.types[name]
-        is_text = type_ in ("VARCHAR", "UUID") or type_.startswith("ENUM")
+        is_text = type_ in ("VARCHAR", "UUID") or (type_.startswith("ENUM") and not is_list(type_))
         if not is_text and not is_whole(type_):
             reason = (
                 " Equal ids may differ as floats. Integers with gaps read so: cast them, "
@@ -206,9 +212,9 @@ class Source:
             factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
             return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
-        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
+        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")) and not is_list(type_):
             return Reading(name, f"epoch_us({sql}::timestamptz)")
-        if type_.startswith("TIMESTAMP") or type_ == "DATE":
+        if (type_.startswith("TIMESTAMP") and not is_list(type_)) or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
             return Reading(name, f"epoch_us({sql}::timestamp{at_zone})")
@@ -347,9 +353,9 @@ class Source:
     def _files(self, path: str, home: Path) -> list[str]:
         if "://" in path:
             raise TableError(f"{self.where}: from: {path!r} is not on this machine; {FETCH_FIRST}")
-        files = matching_files(path, home)
-        if not files or not all(Path(file).is_file() for file in files):
-            is_folder = (home / path).is_dir()
+        files = [] if "\0" in path else matching_files(path, home)
+        if not files or not all(map(os.path.isfile, files)):
+            is_folder = os.path.isdir(files[0] if files else "")
             say = f"it is a folder; give its files, as {path}/*.parquet" if is_folder else "there is no such file"
             raise TableError(f"{self.where}: from: {path!r} in {home.absolute()}: {say}.")
         return [whole_path(file) for file in files]

@@ -134,6 +134,10 @@ def test_labels_of_each_kind(values: list[Any], kind: str, names: Any, labels: l
         (["a", "b"] * 20, "number", "y 'y' is VARCHAR, but kind: number is said"),
         ([[1], [2]] * 20, "auto", r"y 'y' is BIGINT\[\]; numbers, text or booleans are needed"),
         ([0.5, float("inf")] * 20, "number", "20 of 40 values of column 'y'.*'inf' in row 1"),
+        ([1.0, float("inf")] * 20, "class", "20 of 40 values of column 'y'.*'inf' in row 1"),
+        ([["a"], ["b"]] * 20, "auto", r"y 'y' is VARCHAR\[\]; numbers, text or booleans are needed"),
+        ([[0.5], [1.0]] * 20, "class", r"y 'y' is DOUBLE\[\]; numbers, text or booleans are needed"),
+        ([[True], [False]] * 20, "number", r"y 'y' is BOOLEAN\[\]; numbers, text or booleans are needed"),
     ],
 )
 def test_labels_that_are_none(values: list[Any], kind: str, told: str) -> None:
