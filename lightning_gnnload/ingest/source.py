@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.csv_problems import csv_problem
+from lightning_gnnload.ingest.csv_problems import csv_problem, uneven
 from lightning_gnnload.ingest.settings import nearest
 from lightning_gnnload.ingest.sql import (
     FETCH_FIRST,
@@ -314,6 +314,8 @@ class Source:
             return f"read_parquet({given})"
         self.is_csv = True
         found = {str(row[0]) for row in self._run(f"describe from read_csv({given})").fetchall()}
+        if len(found) == 1 and (told := uneven(files, *found)):
+            raise TableError(f"{self.where}: {told}")
         as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in found]
         return f"read_csv({given}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({given})"
 
