@@ -8,9 +8,26 @@ from __future__ import annotations
 
 from typing import Any
 
+_HIDDEN = {*range(32), *range(127, 160), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
+_SPELLED = {code: repr(chr(code))[1:-1] for code in _HIDDEN - {ord("\n"), ord("\t")}}
+
+
+def printable(text: str) -> str:
+    """Spells out what a terminal would obey or hide: control characters but for ends of lines and tabs, and marks that
+    turn the order of letters. Names and values of tables may hold any.
+
+    Example:
+        >>> print(printable("a\x1b[2Jb"))
+        a\\x1b[2Jb
+    """
+    return text.translate(_SPELLED)
+
 
 class GnnLoadError(Exception):
     """Base class of all errors of this package."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class KernelsMissingError(GnnLoadError, ImportError):

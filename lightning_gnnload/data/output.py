@@ -6,7 +6,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -84,7 +84,7 @@ class OutputFile:
         self._buffered = 0
 
     def __enter__(self) -> OutputFile:
-        with self._told():
+        with writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(self.path)
             self._place = self._held.enter_context(workshop(self.path))
@@ -137,14 +137,15 @@ class OutputFile:
                     return
                 if self._buffered or not self.num_rows:
                     self._flush()
-                with self._told():
+                with writing(self.path):
                     for made, place in self._kind.finish().items():
                         made.replace(place)
             finally:
-                self._kind.close()
+                with suppress(OSError):  # of rows that were not taken, or of a file that is closed already
+                    self._kind.close()
 
     def _flush(self) -> None:
-        with self._told():
+        with writing(self.path):
             self._kind.write({name: rows[: self._buffered] for name, rows in self._buffer.items()})
         self._buffered = 0
 
@@ -166,15 +167,17 @@ class OutputFile:
             )
         return array.astype(object) if texts else array
 
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(
-                f"{self.path} cannot be written: {error}. Give a file in a folder that you may write to, on a disk "
-                f"with room for all rows."
-            ) from error
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Names the file in whatever the disk says while it is written. Raises OutputError."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{path} cannot be written: {error}. Give a file in a folder that you may write to, on a disk with room "
+            "for all rows."
+        ) from error
 
 
 class _Parquet:

@@ -17,6 +17,7 @@ from torch import nn
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.memory import free_bytes
+from lightning_gnnload.data.output import writing
 from lightning_gnnload.data.progress import progress as shown
 from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
 from lightning_gnnload.errors import InferenceError
@@ -127,9 +128,10 @@ def infer(
         wanted = nodes_wanted(nodes, graph_data, stages, replace(lists, fanout=_FEW))
         place = Path(scratch) / "infer" if scratch is not None else Path(out or _default_place())
         files = check_places(out, wanted)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(place)
-        folder = held.enter_context(workshop(place))
+        with writing(place):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(place)
+            folder = held.enter_context(workshop(place))
         plan = find_plan(stages, lists, list(wanted))
         width = widest(stages, plan)
         bounds = Bounds(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, gather
+from lightning_gnnload.data.output import writing
 from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import InferenceError
 
@@ -27,6 +28,9 @@ class StoredRows:
         dtype: of the rows as the model has them.
         half: keep floats as float16.
         memory_bytes: how much of the file may be expected to stay in memory.
+
+    Raises:
+        OutputError: there is no room for the file, or, on :meth:`write`, for its rows.
     """
 
     def __init__(
@@ -40,13 +44,18 @@ class StoredRows:
         memory_bytes: int,
     ) -> None:
         self.path, self.dtype, self.memory_bytes = path, dtype, memory_bytes
+        self._allocated = np.zeros(0, np.bool_)
         held = torch.float16 if half and dtype.is_floating_point else dtype
         held = torch.float32 if held is torch.bfloat16 else held  # NumPy has none
         kind = torch.empty(0, dtype=held).numpy().dtype
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         # NumPy maps no empty file.
         shape = (num_rows, *row_shape)
-        mapped = np.lib.format.open_memmap(path, "w+", kind, shape) if 0 not in shape else np.empty(shape, kind)
+        with writing(path):
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            mapped = np.lib.format.open_memmap(path, "w+", kind, shape) if 0 not in shape else np.empty(shape, kind)
+        if isinstance(mapped, np.memmap):
+            self._first, self._row_bytes = mapped.offset, mapped.nbytes // num_rows
+            self._allocated = np.zeros((self._first + mapped.nbytes) // _PAGE_BYTES + 1, np.bool_)
         self.rows = torch.from_numpy(mapped)
 
     def write(self, ids: np.ndarray, rows: torch.Tensor) -> None:
@@ -55,6 +64,7 @@ class StoredRows:
         Raises:
             InferenceError: a number that float16 does not hold.
         """
+        self._allocate(ids)
         given = rows.detach().cpu()
         rows = given.to(self.rows.dtype)
         if rows.dtype is torch.float16 and bool((rows.isinf() & given.isfinite()).any()):
@@ -66,6 +76,24 @@ class StoredRows:
             self.rows[ids[0] : ids[0] + len(ids)] = rows
         else:
             self.rows[torch.from_numpy(ids)] = rows
+
+    def _allocate(self, ids: np.ndarray) -> None:
+        """Has the disk give the room for rows: writing to a mapped file whose disk is full would end the process."""
+        if not len(ids) or not len(self._allocated):
+            return
+        first = self._first + np.asarray(ids) * self._row_bytes
+        steps = np.arange(-(-self._row_bytes // _PAGE_BYTES) + 1) * _PAGE_BYTES
+        within = np.minimum(first[:, None] + steps, first[:, None] + self._row_bytes - 1)
+        pages = np.unique(within // _PAGE_BYTES)
+        pages = pages[~self._allocated[pages]]
+        if not len(pages):
+            return
+        with writing(self.path), open(self.path, "r+b") as file:
+            end = os.fstat(file.fileno()).st_size
+            for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
+                start, stop = int(run[0]) * _PAGE_BYTES, min(int(run[-1] + 1) * _PAGE_BYTES, end)
+                os.posix_fallocate(file.fileno(), start, stop - start)
+        self._allocated[pages] = True
 
     def take(self, ids: np.ndarray) -> torch.Tensor:
         """Returns the rows of nodes, int64 ``[V]``."""

@@ -13,7 +13,7 @@ import torch
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.nodenames import RESERVED
-from lightning_gnnload.data.output import OutputFile, check_output
+from lightning_gnnload.data.output import OutputFile, check_output, writing
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
@@ -71,7 +71,8 @@ def save(
                 _write(path.with_suffix(f".{column}.npy"), column, of_part, len(held))
             if classes is not None:
                 _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, of_part, len(held))
-            rows[name].path.replace(path)
+            with writing(path):
+                rows[name].path.replace(path)
         found[name] = held
     return found
 

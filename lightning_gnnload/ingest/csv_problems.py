@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+
+_SEPARATORS = ",;\t|"
+_MOST_LINES = 1 << 16  # DuckDB guesses by fewer
 
 
 def csv_problem(message: str) -> str:
@@ -29,3 +36,28 @@ def csv_problem(message: str) -> str:
     after = message[found.end() :].strip().splitlines()
     reason = next((line for line in after if line and not line.startswith("Original Line")), "it is no CSV")
     return f"{place} cannot be read: {reason.rstrip('.')}. Correct it."
+
+
+def uneven(files: Sequence[str], column: str) -> str:
+    """Returns what is wrong with CSV that reads as one column, though its name has separators: some line has fewer
+    fields, as the last one of a file that was cut. Empty where nothing is."""
+    separator = max(_SEPARATORS, key=column.count)
+    for file in files:
+        lines = csv.reader(_lines(file), delimiter=separator)
+        try:
+            wanted = len(next(lines, []))
+            for fields in lines if wanted > 1 else ():
+                if fields and len(fields) != wanted:
+                    given = separator.join(fields)
+                    return (
+                        f"{file}: line {lines.line_num} has {len(fields)} of {wanted} fields, {given!r:.80}. Was the "
+                        "file cut in mid-row? Complete that line, or take it out."
+                    )
+        except (OSError, EOFError, ValueError, csv.Error):
+            continue  # which DuckDB read, or has told
+    return ""
+
+
+def _lines(file: str) -> Iterator[str]:
+    with gzip.open(file, "rt") if file.endswith(".gz") else open(file) as opened:
+        yield from islice(opened, _MOST_LINES)

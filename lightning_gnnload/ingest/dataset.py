@@ -95,6 +95,6 @@ def file_state(file: str) -> tuple[str, int, int]:
     """Returns a file's path, size and time of the last change in nanoseconds; -1 where it is not there."""
     try:
         found = os.stat(file)
-    except OSError:
+    except (OSError, ValueError):
         return file, -1, -1  # which reading it will tell
     return file, found.st_size, found.st_mtime_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -25,6 +26,10 @@ from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.ingest.sql import literal
 
 _COMMENTS = "#%"
+_ONE_KIND = (
+    "Comments may be of one kind, that before the first edge, or # where there is none: leave the others out, as by "
+    "grep -v '^[#%]'."
+)
 _SEPARATORS = {"\t": "a tab", " ": "a space", ",": "a comma"}
 _MOST_COMMENTS = 10_000  # lines before the first edge
 _ROWS = 1 << 14
@@ -34,7 +39,7 @@ _ROWS = 1 << 14
 class EdgeListFile(StoredDataset):
     """Builds the graph of a text file with an edge a line: the source's id and the target's, whole numbers.
 
-    Between them is a tab, a space or a comma; lines that begin with ``#`` or ``%`` are comments, and the file may be
+    Between them is a tab, a space or a comma; lines that begin with ``#``, or else ``%``, are comments. The file may be
     compressed (``.gz``). So are SNAP's edge lists (com-Friendster, Twitter) and WebGraph's lists of arcs. Memory is
     bounded, whatever the number of edges, which go through a file beside the folder. The graph is built again when the
     settings have changed, or the size or time of the file.
@@ -131,7 +136,10 @@ class EdgeListFile(StoredDataset):
             build_graph(spec, scratch / "graph")
         except TableError as error:
             below = "" if self.num_nodes is None else f" below {self.num_nodes}"
-            raise DatasetError(f"{self!r}: each line needs two whole numbers{below}, but {error}") from error
+            also = _ONE_KIND if re.search(r'convert string "[#%]', str(error)) else ""
+            raise DatasetError(
+                f"{self!r}: each line needs two whole numbers{below}, but {error} {also}".rstrip()
+            ) from error
         data = load_graph_data(scratch / "graph")
         rng = np.random.Generator(np.random.Philox(self.seed))
         order = rng.permutation(np.flatnonzero(data.graph.in_degrees))  # a sampler finds nothing for the others
@@ -178,12 +186,15 @@ class EdgeListFile(StoredDataset):
         Raises:
             DatasetError: there is none.
         """
-        path, comment = Path(self.path), _COMMENTS[0]
+        path, comment, found = Path(self.path), _COMMENTS[0], set()
         try:
             with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
                 for line in islice(file, _MOST_COMMENTS):
                     if line[:1] in _COMMENTS:
                         comment = line[:1] or comment
+                        found.add(comment)
+                        if len(found) > 1:
+                            raise DatasetError(f"{self!r}: some comments begin with # and others with %. {_ONE_KIND}")
                         continue
                     for separator in _SEPARATORS:
                         fields = line.rstrip("\r\n").split(separator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -320,7 +321,7 @@ def _count_unfound(counts: EdgeCounts, end: str, found: FoundRows) -> None:
 def _weight_reading(source: Source, column: str) -> tuple[Reading, type]:
     """Returns how a column of weights is read, and what it then holds."""
     sql, type_ = source.column(column), source.types[column]
-    if type_ not in (*_FLOATS, *_WHOLE) and not type_.startswith("DECIMAL"):
+    if type_ not in (*_FLOATS, *_WHOLE) and not re.fullmatch(r"DECIMAL\(.*\)", type_):
         raise TableError(f"{source.where}: weight {column!r} is {type_}; numbers are needed.")
     return Reading(column, sql if type_ in _FLOATS else f"{sql}::double"), _FLOATS.get(type_, np.float64)
 

@@ -16,7 +16,7 @@ import numpy as np
 from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.ingest.distinct import DistinctValues
-from lightning_gnnload.ingest.source import Reading, Source, is_whole, strict
+from lightning_gnnload.ingest.source import Reading, Source, is_list, is_whole, strict
 from lightning_gnnload.ingest.spec import ColumnSpec
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ _KINDS = ("number", "text_length", "time", "vector", "category")
 _MOST_COLUMNS = 1 << 20
 _FRACTION = re.compile(r"FLOAT|DOUBLE|DECIMAL")
 _WORDS = re.compile(r"VARCHAR|BOOLEAN|UUID|ENUM")
+_VECTOR = re.compile(r"(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|FLOAT|DOUBLE|DECIMAL\([\d,]*\)|BOOLEAN)\[\d*\]")
 _TIMES = re.compile(r"TIMESTAMP|DATE")
 
 
@@ -157,12 +158,12 @@ def check_columns(source: Source, columns: Sequence[ColumnSpec], *, timezone: st
 def _kind(source: Source, spec: ColumnSpec) -> str:
     """Returns what a column is; raises TableError where that has to be said, or cannot be."""
     where, type_ = f"{source.where}.x", source.types[source.named(spec.column)]
-    is_list, is_integer = type_.endswith("]"), is_whole(type_)
+    listed, is_integer = is_list(type_), is_whole(type_)
     kinds = {
-        "vector": is_list,
-        "time": not is_list and bool(_TIMES.match(type_)),
-        "number": not is_list and bool(_FRACTION.match(type_)),
-        "category": not is_list and bool(_WORDS.match(type_)),
+        "vector": bool(_VECTOR.fullmatch(type_)),
+        "time": not listed and bool(_TIMES.match(type_)),
+        "number": not listed and bool(_FRACTION.match(type_)),
+        "category": not listed and bool(_WORDS.match(type_)),
     }
     guess = next((kind for kind, fits in kinds.items() if fits), None)
     if spec.kind == "auto" and guess is None:
@@ -176,7 +177,7 @@ def _kind(source: Source, spec: ColumnSpec) -> str:
     allowed = {
         "number": kinds["number"] or is_integer or type_ == "BOOLEAN",
         "category": kinds["category"] or is_integer or type_ == "DATE",
-        "vector": is_list,
+        "vector": kinds["vector"],
         "time": kinds["time"] or is_integer or type_ == "VARCHAR",
         "text_length": type_ == "VARCHAR",
     }

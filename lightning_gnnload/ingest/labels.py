@@ -37,8 +37,8 @@ class Labels:
     def of(cls, source: Source, column: str, kind: str, known: Sequence[str] | None) -> Labels:
         """Raises TableError: the column holds neither, or does not say which of the two."""
         sql, type_ = source.column(column), source.types[column]
-        is_fraction = bool(re.match(r"FLOAT|DOUBLE|DECIMAL", type_))
-        is_name = bool(re.match(r"VARCHAR|BOOLEAN|ENUM|UUID", type_))
+        is_fraction = bool(re.match(r"(FLOAT|DOUBLE|DECIMAL\(.*\))$", type_))
+        is_name = bool(re.match(r"(VARCHAR|BOOLEAN|ENUM\(.*\)|UUID)$", type_, re.DOTALL))
         if not (is_fraction or is_name or is_whole(type_)):
             raise TableError(f"{source.where}: y {column!r} is {type_}; numbers, text or booleans are needed.")
         if kind == "number" and is_name and type_ != "BOOLEAN":

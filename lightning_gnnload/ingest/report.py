@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.errors import printable
 from lightning_gnnload.ingest.features import check_columns
 from lightning_gnnload.ingest.opened import OpenTables
 from lightning_gnnload.ingest.source import Source
@@ -141,6 +142,7 @@ def _columns(source: Source, spec: Any) -> list[str]:
 
 def _entry(name: str, sentences: list[str]) -> list[str]:
     """Lays sentences out beside a name: each begins a line."""
+    sentences = [printable(each) for each in sentences]
     lines = [line for each in sentences for line in textwrap.wrap(each, _WIDTH - _NAMES, subsequent_indent="  ")]
     lines = lines or [""]
     if len(name) >= _NAMES:

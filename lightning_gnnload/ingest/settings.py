@@ -13,11 +13,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
+from lightning_gnnload.data.datasets.described import short
 from lightning_gnnload.errors import GraphSpecError
 
 Check = Callable[[Any, str], Any]
 S = TypeVar("S")
 _MOST_THREADS = 1024
+_MOST_BYTES = 1 << 60
 
 
 def setting(check: Check, name: str | None = None) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def _is_required(key: Field[Any]) -> bool:
 
 def wrong(where: str, given: Any, needed: str) -> GraphSpecError:
     """Makes the error about a value."""
-    return GraphSpecError(f"{where or 'graph.yaml'}: {given!r:.200} was given, but {needed}.")
+    return GraphSpecError(f"{where or 'graph.yaml'}: {short(given):.200} was given, but {needed}.")
 
 
 def a_text(given: Any, where: str) -> str:
@@ -119,8 +121,9 @@ def a_table(given: Any, where: str) -> Any:
 
 def an_amount(given: Any, where: str) -> str:
     """An amount of memory with its unit, as ``4GB``."""
-    if isinstance(given, str) and amount_of(given)[0] > 0:
-        return given
+    number, unit = amount_of(given) if isinstance(given, str) else (0.0, 1)
+    if 0 < number * unit < _MOST_BYTES:
+        return str(given)
     raise wrong(where, given, "an amount of memory with its unit is needed, as 4GB")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import numpy as np
 
 from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.csv_problems import csv_problem
+from lightning_gnnload.ingest.csv_problems import csv_problem, uneven
 from lightning_gnnload.ingest.settings import nearest
 from lightning_gnnload.ingest.sql import (
     FETCH_FIRST,
@@ -50,6 +51,11 @@ _CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
 def is_whole(type_: str) -> bool:
     """Whether a type of DuckDB's is one of integers."""
     return bool(_INTEGER.match(type_))
+
+
+def is_list(type_: str) -> bool:
+    """Whether a type of DuckDB's is one of lists, whose name is that of their entries' and more."""
+    return type_.endswith("]")
 
 
 def strict(sql: str, tried: str) -> str:
@@ -161,7 +167,7 @@ class Source:
             TableError: the column holds floats or other things that are no ids, or another kind.
         """
         sql, type_ = self.column(name), self.types[name]
-        is_text = type_ in ("VARCHAR", "UUID") or type_.startswith("ENUM")
+        is_text = type_ in ("VARCHAR", "UUID") or (type_.startswith("ENUM") and not is_list(type_))
         if not is_text and not is_whole(type_):
             reason = (
                 " Equal ids may differ as floats. Integers with gaps read so: cast them, "
@@ -208,10 +214,10 @@ class Source:
             tried = f"try_cast({sql}::hugeint {factor} as bigint)"
             return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
         finite = "a time that is not infinite, or none: make others null in SQL"
-        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
+        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")) and not is_list(type_):
             tried = f"epoch_us({sql}::timestamptz)"
             return Reading(name, strict(sql, tried), tried, finite)
-        if type_.startswith("TIMESTAMP") or type_ == "DATE":
+        if (type_.startswith("TIMESTAMP") and not is_list(type_)) or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
             tried = f"epoch_us({sql}::timestamp{at_zone})"
@@ -329,6 +335,8 @@ class Source:
             return f"read_parquet({given})"
         self.is_csv = True
         found = {str(row[0]) for row in self._run(f"describe from read_csv({given})").fetchall()}
+        if len(found) == 1 and (told := uneven(files, *found)):
+            raise TableError(f"{self.where}: {told}")
         as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in found]
         return f"read_csv({given}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({given})"
 
@@ -368,9 +376,9 @@ class Source:
     def _files(self, path: str, home: Path) -> list[str]:
         if "://" in path:
             raise TableError(f"{self.where}: from: {path!r} is not on this machine; {FETCH_FIRST}")
-        files = matching_files(path, home)
-        if not files or not all(Path(file).is_file() for file in files):
-            is_folder = (home / path).is_dir()
+        files = [] if "\0" in path else matching_files(path, home)
+        if not files or not all(map(os.path.isfile, files)):
+            is_folder = os.path.isdir(files[0] if files else "")
             say = f"it is a folder; give its files, as {path}/*.parquet" if is_folder else "there is no such file"
             raise TableError(f"{self.where}: from: {path!r} in {home.absolute()}: {say}.")
         return [whole_path(file) for file in files]

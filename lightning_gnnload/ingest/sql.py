@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def connect(
     except ImportError as error:
         raise MissingExtraError(error.name or "duckdb", "tables", "Building a graph from tables", error) from error
     folders = {str(place) for each in (home, *reads) for place in (each.absolute(), each.resolve())}
-    paths = {place for each in files for place in (whole_path(each), str(Path(each).resolve()))}
+    paths = {place for each in files for place in (whole_path(each), os.path.realpath(each)) if "\0" not in each}
     try:
         con = duckdb.connect(
             config={
@@ -108,13 +109,14 @@ def is_query(table: Any) -> bool:
 
 def matching_files(path: str, home: Path) -> list[str]:
     """Returns the files that a path or a glob names, ascending; a path names one, whether it is there or not."""
-    full = str(home / Path(path).expanduser())
-    return sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not Path(full).exists() else [full]
+    full = os.path.join(home, os.path.expanduser(path))
+    return sorted(glob.glob(full, recursive=True)) if glob.has_magic(full) and not os.path.lexists(full) else [full]
 
 
 def whole_path(file: str) -> str:
     """Returns a file's whole path, without any .. and links on the way."""
-    return str(Path(file).parent.resolve() / Path(file).name)
+    folder, name = os.path.split(file)
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def checked_query(con: duckdb.DuckDBPyConnection, text: str, home: Path, where: str) -> str:
@@ -207,8 +209,8 @@ def _check_places(con: duckdb.DuckDBPyConnection, paths: Sequence[str], home: Pa
         if "://" in path or path.startswith("file:"):
             raise TableError(f"{where}: from: {path!r:.100} is not on this machine; {FETCH_FIRST}")
         for file in matching_files(path, home):
-            real = Path(file).resolve()
-            if not any(real.is_relative_to(folder) for folder in folders):
+            real = os.path.realpath(file)
+            if not any(Path(real).is_relative_to(folder) for folder in folders):
                 raise TableError(
                     f"{where}: from: the SQL reads {path!r:.200}, which is {real}, but it may read what lies in the "
                     f"folder of the description, {home.absolute()}, and below it alone. Put the file there, name it by "
@@ -224,6 +226,6 @@ def _with_whole_paths(text: str, paths: Sequence[tuple[int, str]], home: Path, w
         spelled = quote + path.encode().replace(quote, quote * 2) + quote
         if quote not in (b"'", b'"') or raw[place : place + len(spelled)] != spelled:
             raise TableError(f"{where}: from: write the path {path!r:.100} in the SQL as a text in single quotes.")
-        whole = str(home.absolute() / Path(path).expanduser()).encode().replace(quote, quote * 2)
+        whole = os.path.join(home.absolute(), os.path.expanduser(path)).encode().replace(quote, quote * 2)
         raw = raw[:place] + quote + whole + quote + raw[place + len(spelled) :]
     return raw.decode()

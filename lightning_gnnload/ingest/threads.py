@@ -8,6 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from lightning_gnnload.errors import GraphSpecError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -19,6 +21,9 @@ def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads:
     Items are taken in the caller's thread, at most ``num_threads + 1`` of them before their results are, so that memory
     holds no more. When the ``with`` block ends, no thread works any more, whatever it ends by.
 
+    Raises:
+        GraphSpecError: no thread can be started.
+
     Example:
         >>> with in_order(lambda number: number**2, range(5), 2) as squares:
         ...     list(squares)
@@ -28,7 +33,13 @@ def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads:
 
     def results() -> Iterator[Result]:
         for item in items:
-            waiting.append(threads.submit(call, item))
+            try:
+                waiting.append(threads.submit(call, item))
+            except RuntimeError as error:
+                raise GraphSpecError(
+                    f"build: {num_threads} threads are wanted, but this process may start no further one ({error}). "
+                    "Say fewer, build: {threads: 1}, or raise the limit of processes (ulimit -u)."
+                ) from error
             if len(waiting) > num_threads:
                 yield waiting.popleft().result()
         while waiting:

@@ -14,6 +14,7 @@ _WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a 
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = 200
+_MOST_FIELDS = 10_000
 
 
 class Description:
@@ -130,8 +131,8 @@ class Description:
 
 
 def load_yaml(text: str) -> Any:
-    """Returns what YAML says; raises ``yaml.YAMLError`` where it is none, would make Python objects, or says a field
-    twice."""
+    """Returns what YAML says; raises ``yaml.YAMLError`` where it is none, would make Python objects, says a field
+    twice, or stands for more than memory may hold."""
     import yaml  # comes with jsonargparse; here, as most processes read no folder of others
 
     class Loader(yaml.SafeLoader):
@@ -146,10 +147,25 @@ def load_yaml(text: str) -> Any:
                 seen.add(key.value)
             return node
 
-    return yaml.load(text, Loader)
+        def flatten_mapping(self, node: Any) -> None:
+            super().flatten_mapping(node)
+            if len(node.value) > _MOST_FIELDS:  # merged of others, which may double each time
+                raise yaml.MarkedYAMLError(problem="merges too many fields", problem_mark=node.start_mark)
+
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError:
+        raise
+    except Exception as error:  # of a value that is none, its constructors raise whatever Python does
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"a value is none: {error}"
+        raise yaml.YAMLError(reason.rstrip(".")) from error
+
+
+def short(value: Any) -> str:
+    """Returns what a value is, cut: a few lines of YAML can stand for more than memory holds."""
+    return _REPR.repr(value)
 
 
 def _shown(value: Any) -> str:
-    # Not all of it: a few lines of YAML can stand for more than memory holds.
-    short = _REPR.repr(value)
-    return short if isinstance(value, str) else f"{short} ({type(value).__name__})"
+    text = short(value)
+    return text if isinstance(value, str) else f"{text} ({type(value).__name__})"

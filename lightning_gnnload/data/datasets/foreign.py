@@ -18,7 +18,7 @@ import torch
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError
+from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError, printable
 
 
 class ForeignFolder(StoredDataset):
@@ -102,17 +102,17 @@ class ForeignFolder(StoredDataset):
         names = list(left_out)
         sentences = [*([f"it does not read {', '.join(names)}."] if names else []), *notes]
         if sentences:  # where a folder is converted, once a machine
-            warnings.warn(f"{self.KIND} {self.source}: {' '.join(sentences)}", stacklevel=4)
+            warnings.warn(printable(f"{self.KIND} {self.source}: {' '.join(sentences)}"), stacklevel=4)
 
 
 def load_tensors(file: Path, *, mmap: bool = False, known: Sequence[Any] = ()) -> Any:
-    """Reads what ``torch.save`` wrote, as tensors, plain values and ``known`` classes alone: torch's own unpickler knows
-    no others.
+    """Reads what ``torch.save`` wrote, as tensors, plain values and ``known`` classes alone, by torch's unpickler of no
+    others.
 
     Raises:
         DatasetError: torch is older than 2.6, whose unpickler a file can make run code (CVE-2025-32434).
     """
-    if torch.__version__ < (2, 6):
+    if torch.__version__ < "2.6":  # which compares by numbers
         raise DatasetError(
             f"{file} is a file of torch.save, and reading one by torch {torch.__version__} may run code that somebody "
             "has put into it (CVE-2025-32434). Install torch 2.6 or newer."

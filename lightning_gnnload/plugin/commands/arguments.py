@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -21,6 +22,7 @@ RENAMED = {"predictions": "out"}
 FANOUT = 10
 """Of each hop, where no sampler is given."""
 YOURS = "package.module.Class of your own"
+_UNION = "raise_union_unexpected_value"  # of jsonargparse
 
 
 class Parser(argparse.ArgumentParser):
@@ -176,9 +178,22 @@ def _check_output(file: Path) -> None:
 
 def known_cause(error: BaseException | None) -> GnnLoadError | None:
     """Finds this package's error among the causes of another one; None where there is none."""
-    while error is not None and not isinstance(error, GnnLoadError):
-        error = error.__cause__
-    return error
+    waiting = [error]
+    while waiting:
+        each = waiting.pop(0)
+        if isinstance(each, GnnLoadError):
+            return each
+        if each is not None:
+            waiting += [each.__cause__, *_of_alternatives(each)]
+    return None
+
+
+def _of_alternatives(error: BaseException) -> list[BaseException]:
+    """Returns why each type that a setting might have did not take it: the parser calls the first its cause, and has
+    only words of the others."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    found = [frame.f_locals.get("exceptions") for frame in frames if frame.f_code.co_name == _UNION]
+    return [each for held in found if isinstance(held, list) for each in held]
 
 
 def _data_of(file: Path, own: argparse.ArgumentParser) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.nodenames import NodeNames
-from lightning_gnnload.data.output import OutputFile, check_output, owners_file
+from lightning_gnnload.data.output import OutputFile, check_output, owners_file, writing
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
@@ -48,7 +48,7 @@ class PredictionWriter(pl.Callback):
 
     Raises:
         OutputError, StoreFormatError, MissingExtraError: at the beginning: ``path`` cannot be written, or is a
-            ``.parquet`` file, and pyarrow is not installed.
+            ``.parquet`` file, and pyarrow is not installed; later: the disk is full.
         LoaderConfigError: when a batch was predicted: ``predict_step`` returned no tensors with a row for each seed, or
             the mini-batches are not a GraphDataModule's; at the end: a rank's file is missing.
 
@@ -66,8 +66,10 @@ class PredictionWriter(pl.Callback):
 
     def on_predict_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         check_output(self.path)  # now, not after an hour of work
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._part = owners_file(self._part_path(trainer.global_rank))
+        part = self._part_path(trainer.global_rank)
+        with writing(part):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._part = owners_file(part)
 
     def on_predict_batch_end(
         self,
@@ -93,10 +95,12 @@ class PredictionWriter(pl.Callback):
         self._values = PREDICTION if PREDICTION in columns else next(iter(outputs))
         assert self._part is not None, "Lightning has begun the epoch"
         # Of the order of all ranks' rows: by steps, and in a step by ranks.
-        _write_rows(self._part, batch_idx * loader.num_ranks + loader.rank, columns)
+        with writing(self._part_path(trainer.global_rank)):
+            _write_rows(self._part, batch_idx * loader.num_ranks + loader.rank, columns)
 
     def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._close()
+        with writing(self._part_path(trainer.global_rank)):
+            self._close()
         trainer.strategy.barrier("predictions")
         if not trainer.is_global_zero:
             return
@@ -117,14 +121,15 @@ class PredictionWriter(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Removes what this rank has written so far."""
         if self._part is not None:
-            self._close()
+            with suppress(OSError):  # of rows that a full disk did not take
+                self._close()
             with suppress(FileNotFoundError):
                 self._part_path(trainer.global_rank).unlink()
 
     def _close(self) -> None:
-        if self._part is not None:
-            self._part.close()
-        self._part = self._rows = None
+        part, self._part, self._rows = self._part, None, None
+        if part is not None:
+            part.close()
 
     def _part_path(self, rank: int) -> Path:
         return self.path.with_name(f"{self.path.name}.rank{rank}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -163,4 +164,16 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(np, "save", full)
     with pytest.raises(OutputError, match=r"No space left.*on a disk with room"):
         write(tmp_path / "out.npz")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".npy"])
+def test_a_file_that_grows_beyond_its_limit(suffix: str, tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+        with pytest.raises(OutputError, match=r"out\.\w+ cannot be written"):
+            write(tmp_path / f"out{suffix}", {"prediction": np.random.default_rng(0).random((1 << 16, 16))}, 1 << 14)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert not list(tmp_path.iterdir())

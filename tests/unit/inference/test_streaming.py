@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -74,6 +75,24 @@ def test_rows_written_in_any_order(tmp_path: Path) -> None:
     rows = StoredRows(tmp_path / "0.npy", 10, (), torch.int64, memory_bytes=1)
     rows.write(np.array([7, 2, 9]), torch.tensor([70, 20, 90]))
     assert rows.take(np.array([2, 7, 9, 0])).tolist() == [20, 70, 90, 0]
+
+
+def test_rows_take_room_before_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = StoredRows(tmp_path / "0.npy", 5000, (100,), torch.float32, memory_bytes=1)
+    size_bytes, room = (tmp_path / "0.npy").stat().st_size, []
+    monkeypatch.setattr(os, "posix_fallocate", lambda _, at, length: room.append((at, length)))
+    rows.write(np.array([0, 10, 11]), torch.ones(3, 100))
+    rows.write(np.array([11, 4999]), torch.ones(2, 100))
+    assert room == [(0, 2 * 4096), (488 * 4096, size_bytes - 488 * 4096)]  # whole pages, but not beyond the end
+    rows.write(np.array([0, 11]), torch.ones(2, 100))  # whose room is there
+    assert len(room) == 2
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OutputError, match=r"0\.npy cannot be written: .*No space left on device.*disk with room"):
+        rows.write(np.array([2000]), torch.ones(1, 100))
 
 
 def test_nothing_is_left_over_even_after_a_failure(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -400,3 +402,46 @@ def test_of_two_builds_at_once_one_is_told(shop: tuple[Shop, Path], tmp_path: Pa
     assert any("exists already" in each or "is being written" in each for each in told)
     assert_same_arrays(load_graph_data(tmp_path / "out", verify=True).graph, shop[0].in_memory())
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("check", [["--check"], []])
+def test_a_description_that_would_write_a_file(
+    check: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "n.csv").write_text("id\n1\n")
+    target = tmp_path / "P.sh"
+    sql = f"select * from 'n.csv'; copy (select 'x') to '{target}' (header false)"
+    nodes, edges = {"n": {"from": sql, "id": "id"}}, {"e": {"from": "n.csv", "src": "n.id", "dst": "n.id"}}
+    (tmp_path / "graph.yaml").write_text(json.dumps({"version": 1, "nodes": nodes, "edges": edges}))
+    assert command.main([str(tmp_path / "graph.yaml"), str(tmp_path / "out"), *check]) == 2
+    assert "nodes.n: from: the SQL does more than one SELECT" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["graph.yaml", "n.csv"]
+
+
+def test_what_tables_hold_is_not_obeyed_by_a_terminal() -> None:
+    evil = "\x1b]0;owned\x07\x9b2J\u202e"
+    table = pa.table({"id": [f"{evil}\x00", "b"], evil: [evil, "b"], "dst": [f"{evil}\x00"] * 2})
+    ends = {"src": "n.id", "dst": "n.dst"}
+    values = build_report({"n": {"from": table, "id": "id", "x": [{"column": evil, "as": "category"}]}}, ends, table)
+    printed = as_text(values)
+    assert "\\x1b]0;owned" in printed
+    assert not any((ord(each) < 32 and each != "\n") or ord(each) in (0x9B, 0x202E) for each in printed)
+    with pytest.raises(TableError) as caught:
+        build_report({"n": {"from": table, "id": "ids"}}, ends, table)
+    assert "\\x1b]0;owned\\x07\\x9b2J\\u202e" in str(caught.value)
+
+
+def build_report(nodes: dict[str, Any], ends: dict[str, str], table: pa.Table) -> dict[str, Any]:
+    spec = GraphSpec.of({"version": 1, "nodes": nodes, "edges": {"e": {"from": table, **ends}}})
+    with tempfile.TemporaryDirectory() as place:
+        return build_graph(spec, Path(place) / "out", shown=False)
+
+
+def test_a_build_that_may_start_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    table = pa.table({"id": ["a", "b"]})
+    monkeypatch.setattr(threading.Thread, "start", none)
+    with pytest.raises(GraphSpecError, match=r"may start no further one \(can't start new thread\).*threads: 1"):
+        build_report({"n": {"from": table, "id": "id"}}, {"src": "n.id", "dst": "n.id"}, table)

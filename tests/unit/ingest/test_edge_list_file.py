@@ -91,9 +91,12 @@ def test_a_file_that_has_changed_is_read_again_and_columns_left_out_are_told(
         ("1\t2\n1 3\n", {}, 'two whole numbers, but .*line 2 of .*bad.txt.*"1 3"'),
         ("1\t2\n1\t\n", {}, "two whole numbers, but .*1 rows have no 'id'"),
         ("# only\n", {}, "there is no edge in the first"),
+        ("# a\n% b\n1 2\n", {}, r"begin with # and others with %\. .*one kind.*grep -v"),
+        ("% b\n# a\n1 2\n", {}, r"begin with # and others with %\. .*one kind.*grep -v"),
+        ("% b\n1 2\n# a\n2 3\n", {}, r"line 3 of .*Comments may be of one kind.*grep -v"),
         ("0\t7\n", {"num_nodes": 7}, "two whole numbers below 7, but .* name no node"),
     ],
-    ids=["words", "another separator", "one end", "comments alone", "no node"],
+    ids=["words", "another separator", "one end", "comments alone", "both", "both too", "both later", "no node"],
 )
 def test_lines_that_are_no_edges(tmp_path: Path, text: str, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(DatasetError, match=said):

@@ -242,6 +242,20 @@ def test_a_line_that_fits_the_first_ones_no_more(con: Any, tmp_path: Path) -> No
         rows(source, source.key("n"))
 
 
+@pytest.mark.parametrize(
+    ("end", "line"), [("7", "line 42 has 1 of 2 fields, '7'"), ("7\n1,2\n", "line 42 has 1 of 2 fields")]
+)
+def test_a_file_that_was_cut_in_a_row(end: str, line: str, con: Any, tmp_path: Path) -> None:
+    (tmp_path / "cut.csv").write_text("a,b\n" + "1,2\n" * 40 + end)
+    with pytest.raises(TableError, match=rf"edges\.e: .*cut\.csv: {line}.*Was the file cut in mid-row\?"):
+        Source(con, "cut.csv", "edges.e", tmp_path, ["a"])
+
+
+def test_one_column_whose_name_has_a_comma(con: Any, tmp_path: Path) -> None:
+    (tmp_path / "one.csv").write_text('"a,b"\n1\n2\n')
+    assert Source(con, "one.csv", "nodes.n", tmp_path).types == {"a,b": "BIGINT"}
+
+
 def test_some_rows_alone(con: Any) -> None:
     source = Source(con, TABLE, "nodes.t")
     with source.only(np.array([0, 2])) as table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def test_links_of_a_table_of_edges_have_its_ends() -> None:
         ("nodes.user.form", "x", r"nodes.user: there is no key 'form'; did you mean 'from'\?"),
         ("nodes.user.id_type", "string", "nodes.user.id_type: 'string' was given, but auto or text or integer"),
         ("nodes.user.time_unit", "s", "nodes.user.time_unit: it says how times are read, but there is no time"),
+        ("build", {"memory": "99999999999999999999TB"}, "build.memory: '9+TB' was given, but an amount of memory"),
+        ("build", {"memory": "9" * 5000 + "GB"}, "build.memory: '9+.*' was given, but an amount of memory"),
         ("nodes.user.x", "age", "nodes.user.x: 'age' was given, but a list of columns"),
         ("nodes.user.x", ["age", "age"], "nodes.user.x: the column 'age' is listed twice"),
         ("nodes.user.x", [{"column": "a", "as": "int"}], r"nodes.user.x\[0\].as: 'int' was given, but auto or number"),
@@ -98,6 +101,15 @@ def test_mistakes_are_named(path: str, value: Any, told: str) -> None:
         GraphSpec.of(changed(path, value))
 
 
+BOMB = "version:\n- &a [x, x]\n" + "".join(
+    f"- &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghijklmnopqrstuvwxyz")
+)
+"""Lists of lists that would have 9**25 entries."""
+MERGED = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{before}'] * 9)}]}}\n" for before, name in pairwise("abcdefghijk")
+)
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -105,6 +117,16 @@ def test_mistakes_are_named(path: str, value: Any, told: str) -> None:
         ("version: [1\n", "cannot be read as YAML"),
         ("- 1\n", "a mapping is needed"),
         ("!!python/object/apply:os.system [ls]\n", "cannot be read as YAML"),
+        ("[" * 1000, "cannot be read as YAML: it is nested too deeply"),
+        ("a: " + "{a: " * 1000, "cannot be read as YAML: it is nested too deeply"),
+        ("version: " + "9" * 5000, r"cannot be read as YAML: a value is none: .*4300 digits"),
+        ("version: 2026-13-45", "cannot be read as YAML: a value is none: month must be in 1..12"),
+        ("version: !!bool x", "cannot be read as YAML: a value is none"),
+        ("version: !!int ''", "cannot be read as YAML: a value is none"),
+        ("version: !!timestamp x", "cannot be read as YAML: a value is none"),
+        (BOMB, r"version: \[\[.*, but this version"),
+        (MERGED + "version: 1\n", "cannot be read as YAML: merges too many fields"),
+        ("version: &a [*a]", r"version: \[+\.\.\.\]+ was given"),
     ],
 )
 def test_files_that_are_none(text: str, told: str, tmp_path: Path) -> None:

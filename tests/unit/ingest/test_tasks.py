@@ -160,6 +160,9 @@ def test_labels_of_each_kind(values: list[Any], kind: str, names: Any, labels: l
         ([0.5, float("inf")] * 20, "number", "20 of 40 values of column 'y'.*'inf' in row 1"),
         ([0.5, -1e39] * 20, "number", "20 of 40 values of column 'y'.*'-1e.39' in row 1.*as float32 has it"),
         ([1.0, 1e300] * 20, "class", "20 of 40 values of column 'y'.*'1e.300' in row 1. Needed is a whole number"),
+        ([["a"], ["b"]] * 20, "auto", r"y 'y' is VARCHAR\[\]; numbers, text or booleans are needed"),
+        ([[0.5], [1.0]] * 20, "class", r"y 'y' is DOUBLE\[\]; numbers, text or booleans are needed"),
+        ([[True], [False]] * 20, "number", r"y 'y' is BOOLEAN\[\]; numbers, text or booleans are needed"),
     ],
 )
 def test_labels_that_are_none(values: list[Any], kind: str, told: str) -> None:

@@ -97,3 +97,15 @@ def test_features_that_are_not_there(config: Path, capsys: pytest.CaptureFixture
     assert cache_command.main(["--config", str(config), "--table", "papers"]) == 2
     assert "no features 'papers'" in capsys.readouterr().out
     assert cache_command.main(["--config", str(config), "--data.data.init_args.num_features", "0"]) == 2
+
+
+def test_a_mistake_in_a_description_is_told_as_in_graph_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert GraphCLI
+    nodes, edges = {"a": {"from": "a.csv", "idd": "x"}}, {"e": {"from": "e.csv", "src": "a.s", "dst": "a.t"}}
+    given = {"class_path": "Tables", "init_args": {"folder": "graph", "nodes": nodes, "edges": edges}}
+    (tmp_path / "run.yaml").write_text(json.dumps({"data": {"data": given}}))
+    assert cache_command.main(["--config", str(tmp_path / "run.yaml")]) == 2
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith("gnnload cache: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?")

@@ -275,3 +275,13 @@ def test_numbers_of_a_graph_need_no_ids(tmp_path: Path) -> None:
     graph = Graph.from_coo([0, 1], [1, 2])
     found = predicted(tmp_path / "out.npz", count, GraphData(graph), predict=[2])
     assert found["node"].tolist() == [2]
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError("512 requested and 0 written")  # as NumPy has it
+
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OutputError, match=r"out\.npz\.rank0 cannot be written: 512 requested.*disk with room"):
+        predicted(tmp_path / "out.npz", lambda batch: batch.x[: len(batch.seeds)])
+    assert not list(tmp_path.iterdir())
