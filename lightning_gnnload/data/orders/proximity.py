@@ -29,7 +29,8 @@ class ProximityOrder(SeedOrder):
     The breadth-first search is made once, at the first mini-batch, and takes 4 bytes a seed. The order is a pure
     function of (graph, labels, seeds, seed, epoch, global batch size). Where the number of sequences is chosen, it and
     the search are the same for any ``seed``, which then says where each epoch cuts. With ``sequences`` given, labels
-    and batch size do not matter. So the seeds of a step are the same for any number of trainers at one global batch size.
+    and batch size do not matter. So the seeds of a step are the same for any number of trainers at one global batch
+    size.
 
     Args:
         sequences: how many; None takes the fewest that mix labels nearly as a shuffle does, or shuffles where that

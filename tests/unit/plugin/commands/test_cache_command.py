@@ -74,7 +74,7 @@ def test_the_folder_of_a_graph_is_enough(tmp_path: Path) -> None:
 def test_an_order_that_is_taken_or_cannot_be_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for y, said, orders in (
         (
-            torch.zeros(3000, dtype=torch.long),
+            torch.zeros(1000, dtype=torch.long),
             "order='proximity': with 1 sequence, a cache of",
             {"shuffle", "proximity"},
         ),
