@@ -12,7 +12,7 @@ import torch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import RingOrder, breadth_first_ring
-from lightning_gnnload.data.orders.shuffling import are_classes, choose_sequences
+from lightning_gnnload.data.orders.shuffling import CHOICE_SEED, are_classes, choose_sequences
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError
@@ -27,8 +27,10 @@ class ProximityOrder(SeedOrder):
     the labels of a mini-batch are less mixed than a shuffle's, the less the fewer sequences there are.
 
     The breadth-first search is made once, at the first mini-batch, and takes 4 bytes a seed. The order is a pure
-    function of (graph, labels, seeds, seed, epoch, global batch size); with ``sequences`` given, labels and batch size
-    do not matter. So the seeds of a step are the same for any number of trainers at one global batch size.
+    function of (graph, labels, seeds, seed, epoch, global batch size). Where the number of sequences is chosen, it and
+    the search are the same for any ``seed``, which then says where each epoch cuts. With ``sequences`` given, labels
+    and batch size do not matter. So the seeds of a step are the same for any number of trainers at one global batch
+    size.
 
     Args:
         sequences: how many; None takes the fewest that mix labels nearly as a shuffle does, or shuffles where that
@@ -96,7 +98,7 @@ class ProximityOrder(SeedOrder):
 
 @dataclass(frozen=True)
 class _Made:
-    """Holds how seeds are ordered, for these seeds and this random seed."""
+    """Holds how seeds are ordered, for these seeds and a search of this random seed."""
 
     seeds: np.ndarray
     seed: int
@@ -140,9 +142,11 @@ class _BoundProximityOrder(SeedOrder):
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         if not len(seeds):
             return seeds
+        # The number is chosen for one search, and is right for no other.
+        search_seed = CHOICE_SEED if self.settings.sequences is None else seed
         with self._making:
-            if self._made is None or not self._made.is_for(seeds, seed):
-                self._made = self._make(seeds, seed)
+            if self._made is None or not self._made.is_for(seeds, search_seed):
+                self._made = self._make(seeds, search_seed)
             made = self._made
         return made.order.order(seeds, seed=seed, epoch=epoch)
 
@@ -152,9 +156,7 @@ class _BoundProximityOrder(SeedOrder):
             if (given := self.settings.sequences) is not None:
                 return _Made(seeds, seed, RingOrder(ring, given))
             assert self.labels is not None
-            choice = choose_sequences(
-                self.graph, ring, seeds, self.labels, seed=seed, global_batch_size=self.global_batch_size
-            )
+            choice = choose_sequences(self.graph, ring, seeds, self.labels, global_batch_size=self.global_batch_size)
         from rich.console import Console
 
         Console(stderr=True).print(f"ProximityOrder: {choice}", highlight=False, soft_wrap=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from math import ceil
+from itertools import count
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -16,7 +17,9 @@ from lightning_gnnload.data.pages import buffer_memory
 CACHE_RATIO, EVICTION = 0.1, "clock"
 """The cache by which orders are compared: a share of all rows, and who leaves it."""
 _TURNOVERS, _LEAST_BATCHES = 3, 256
+_WARM_UP_TURNOVERS, _LEAST_COUNTED = 1.5, 16  # of a stretch
 _FANOUTS = (10, 10)
+_GOLDEN = (sqrt(5) - 1) / 2
 _FIRST_ARENA_BYTES = 1 << 24
 
 
@@ -65,18 +68,61 @@ def enough_batches(rows: int, num_nodes: int, ratio: float = CACHE_RATIO) -> int
     return max(ceil(_TURNOVERS * ratio * num_nodes / rows), _LEAST_BATCHES)
 
 
-def neighborhoods(graph: Graph, ordered: np.ndarray, batch_size: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields the nodes of each full mini-batch, int64, as a usual sampler draws them: two hops of 10 neighbours a node.
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of mini-batches that follow each other, from epoch to epoch: what a cache misses in one is an estimate.
+
+    Attributes:
+        begin: the first one, as a place in the sequence of all epochs' full mini-batches.
+        warm_up: so many fill the cache, and do not count.
+        counted: that follow.
+    """
+
+    begin: int
+    warm_up: int
+    counted: int
+
+
+def stretches(rows: int, num_nodes: int, num_steps: int, ratio: float = CACHE_RATIO) -> Iterator[Stretch]:
+    """Yields stretches at places all over the epoch, each of another epoch, without end.
+
+    Args:
+        rows: of a mini-batch, as an estimate.
+        num_nodes: of the graph.
+        num_steps: full mini-batches of an epoch.
+        ratio: of all rows, what the cache has places for.
+
+    The places are a sequence of low discrepancy, as an order by proximity is elsewhere in the graph at each: any first
+    few of them are spread evenly. Source: Weyl (Math. Ann. 77, 1916).
+    """
+    warm_up = ceil(_WARM_UP_TURNOVERS * ratio * num_nodes / rows) + 1
+    for number in count():
+        place = int(number * _GOLDEN % 1 * num_steps)
+        # The first epochs are those that warm it up.
+        epoch = -(-warm_up // num_steps) + number
+        yield Stretch(epoch * num_steps + place - warm_up, warm_up, max(warm_up // 2, _LEAST_COUNTED))
+
+
+def neighborhoods(
+    graph: Graph, order: Callable[[int], np.ndarray], batch_size: int, stretch: Stretch
+) -> Iterator[np.ndarray]:
+    """Yields the nodes of the mini-batches of a stretch, int64, as a usual sampler draws them: two hops of 10
+    neighbours a node.
 
     Args:
         graph: N nodes.
-        ordered: seeds in their order, int64 ``[S]``.
+        order: the seeds of an epoch in their order, int64 ``[S]``.
         batch_size: seeds of a step; where there are fewer in all, they are one mini-batch.
-        seed: random seed of the run.
+        stretch: of which mini-batches.
     """
     workspace, arena = ops.Workspace(graph.num_nodes), np.frombuffer(buffer_memory(_FIRST_ARENA_BYTES), np.uint8)
-    for step in range(max(len(ordered) // batch_size, 1)):
-        seeds, key = ordered[step * batch_size : (step + 1) * batch_size], ops.DrawKey(seed, EARLY_EPOCH, step)
+    ordered, of_epoch = order(0), 0
+    num_steps = max(len(ordered) // batch_size, 1)
+    for place in range(stretch.begin, stretch.begin + stretch.warm_up + stretch.counted):
+        epoch, step = divmod(place, num_steps)
+        if epoch != of_epoch:
+            ordered, of_epoch = order(epoch), epoch
+        seeds, key = ordered[step * batch_size : (step + 1) * batch_size], ops.DrawKey(0, EARLY_EPOCH, place)
         while True:
             inputs = ops.SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena)
             try:

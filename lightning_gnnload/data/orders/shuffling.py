@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeGuard
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.orders.reads import CACHE_RATIO, enough_batches, neighborhoods, reads
+from lightning_gnnload.data.orders.reads import CACHE_RATIO, Stretch, neighborhoods, reads, stretches
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import RingOrder
 
@@ -24,7 +23,12 @@ LEAST_SAVED = 0.05
 LEAST_JUDGED = 1024
 """Labels are compared over so many seeds at least, or a 32nd of an epoch: where small steps follow each other with
 nearly the same labels, a model learns less, however mixed those of each step are."""
+CHOICE_SEED = 0
+"""By which an order is searched and judged, whatever seed a run has: another seed is no reason to order otherwise."""
 _JUDGED_EPOCHS = range(4)  # one epoch's cuts can be lucky
+_LEAST_STRETCHES, _LEAST_BATCHES = 4, 512
+_STANDARD_ERRORS = 4.0  # by which an estimate is to differ from LEAST_SAVED
+_MOST_BATCHES = 2560  # to sample, unless fewer make no estimate: of a large graph some seconds, of a huge one a minute
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,7 @@ def mean_distance(
 
 
 def choose_sequences(
-    graph: Graph, ring: np.ndarray, seeds: np.ndarray, labels: torch.Tensor, *, seed: int, global_batch_size: int
+    graph: Graph, ring: np.ndarray, seeds: np.ndarray, labels: torch.Tensor, *, global_batch_size: int
 ) -> Choice:
     """Chooses the number of sequences by labels, and tells by reads whether they are worth it.
 
@@ -127,22 +131,22 @@ def choose_sequences(
     enough are the best ones. Well enough is within :data:`MOST_EXCESS` of a shuffle: even the labels of a perfectly
     random mini-batch differ from those of the whole, and by far more than BGL's bound, ``sqrt(b M) / n``.
 
+    No random seed is asked for: it is the same choice for the same graph. Reads are estimated by stretches of
+    mini-batches from all over the epoch, until the estimate is further from :data:`LEAST_SAVED` than it may err by, or
+    a bounded number of mini-batches was seen.
+
     Args:
         graph: N nodes.
         ring: int32 ``[S]``, of :func:`.breadth_first_ring`.
         seeds: int64 ``[S]``, node ids.
         labels: of all nodes, integers ``[N]``.
-        seed: random seed of the run.
         global_batch_size: seeds of a step.
 
     Source: BGL (NSDI'23), section 3.2.2.
     """
 
     def distance(order: SeedOrder) -> float:
-        return mean_distance(order, seeds, labels, seed=seed, global_batch_size=global_batch_size)
-
-    def batches(order: SeedOrder) -> Iterator[np.ndarray]:
-        return neighborhoods(graph, order.order(seeds, seed=seed, epoch=0), global_batch_size, seed)
+        return mean_distance(order, seeds, labels, seed=CHOICE_SEED, global_batch_size=global_batch_size)
 
     shuffled = distance(Shuffled())
     number, reached = smallest_within(
@@ -150,13 +154,30 @@ def choose_sequences(
     )
     if reached > shuffled + MOST_EXCESS:
         return Choice(None, reached, shuffled, 0.0)
-    most = enough_batches(len(next(batches(Shuffled()))), graph.num_nodes)
-    steps = min(most, max(len(seeds) // global_batch_size, 1))
-    missed, missed_shuffled = (
-        reads(islice(batches(order), steps), steps // 2, graph.num_nodes).missed
-        for order in (RingOrder(ring, number), Shuffled())
-    )
-    return Choice(number, reached, shuffled, 1 - missed / max(missed_shuffled, 1))
+    return Choice(number, reached, shuffled, _saved(graph, RingOrder(ring, number), seeds, global_batch_size))
+
+
+def _saved(graph: Graph, order: SeedOrder, seeds: np.ndarray, size: int) -> float:
+    """Estimates the share of a cache's misses under a shuffle that an order saves."""
+
+    def batches(of: SeedOrder, stretch: Stretch) -> Iterator[np.ndarray]:
+        return neighborhoods(graph, lambda epoch: of.order(seeds, seed=CHOICE_SEED, epoch=epoch), size, stretch)
+
+    both = (order, Shuffled())
+    rows = len(next(batches(Shuffled(), Stretch(0, 0, 1))))
+    missed: list[list[int]] = []
+    for stretch in stretches(rows, graph.num_nodes, max(len(seeds) // size, 1)):
+        missed.append([reads(batches(of, stretch), stretch.warm_up, graph.num_nodes).missed for of in both])
+        each = len(both) * (stretch.warm_up + stretch.counted)
+        if len(missed) < _LEAST_STRETCHES or len(missed) * each < _LEAST_BATCHES:
+            continue
+        ours, shuffled = np.array(missed, np.float64).T
+        ratio = ours.sum() / max(shuffled.sum(), 1)
+        # The standard error of a ratio of sums.
+        error = np.std(ours - ratio * shuffled, ddof=1) * np.sqrt(len(missed)) / max(shuffled.sum(), 1)
+        if abs(1 - ratio - LEAST_SAVED) > _STANDARD_ERRORS * error or (len(missed) + 1) * each > _MOST_BATCHES:
+            return float(1 - ratio)
+    raise AssertionError("stretches do not end")
 
 
 def smallest_within(bound: float, error: Callable[[int], float], most: int) -> tuple[int, float]:

@@ -18,9 +18,11 @@ from lightning_gnnload.cache.figure import draw_curves
 from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve, evicting_curves, static_curves
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.orders.shuffling import count
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
 from lightning_gnnload.plugin.commands.arguments import FANOUT, at_least, data_parser, output_folder, parse_data, share
+from lightning_gnnload.plugin.commands.order import NO_CLASSES, choice_of
 from lightning_gnnload.sample.workload import Workload
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
@@ -60,7 +62,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     usual = _title(workload)
     orders = {usual: workload}
     if not options.one_order and usual != "proximity":
-        orders["proximity"] = Workload(**{**workload.settings(), "order": ProximityOrder()})
+        orders |= _by_proximity(workload, console)
     curves: list[HitRateCurve] = []
     left_out: list[str] = []
     speed: Speed | None = None
@@ -84,6 +86,17 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     _write(options, curves, store, speed, advice, f"{module.graph_data.graph!r}, {workload.sampler!r}")
     console.print(f"Written: {options.out / 'cache.json'}, {options.out / 'cache.png'}", markup=False)
     return 0
+
+
+def _by_proximity(workload: Workload, console: Console) -> dict[str, Workload]:
+    """Returns the workload in an order by proximity, by what that is called; where ``order="proximity"`` would shuffle,
+    this says so, and the number of sequences is the one that it has not found worth it."""
+    choice = choice_of(workload)
+    console.print(f"order='proximity': {choice or NO_CLASSES}", markup=False, highlight=False, soft_wrap=True)
+    if choice is None or choice.sequences is None:
+        return {}
+    name = "proximity" if choice.worth is not None else f"{count(choice.sequences)}, where 'proximity' shuffles"
+    return {name: Workload(**{**workload.settings(), "order": ProximityOrder(choice.sequences)})}
 
 
 def _recorded(workload: Workload, num_epochs: int, title: str, console: Console) -> AccessTrace:

@@ -21,6 +21,7 @@ from lightning_gnnload.data.orders.reads import CACHE_RATIO, EVICTION, enough_ba
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import breadth_first_ring
 from lightning_gnnload.data.orders.shuffling import (
+    CHOICE_SEED,
     LEAST_SAVED,
     MOST_EXCESS,
     Choice,
@@ -33,6 +34,7 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.plugin.commands.arguments import FANOUT, at_least, data_parser, output_folder, parse_data, share
 from lightning_gnnload.sample.workload import Workload
 
+NO_CLASSES = "it chooses by integer labels [N] of nodes, which are not there; give a number."
 NUMBERS = tuple(2**power for power in range(10))
 _EPILOG = f"""
 DATA: Debian, Synthetic, OGB, package.module.Class of your own, or the folder of a graph. Where no sampler is given, it
@@ -58,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _examine(options: argparse.Namespace, workload: Workload, console: Console) -> int:
     workload = Workload(**{**workload.settings(), "num_ranks": options.trainers, "order": Shuffled()})
-    choice = _choice(workload)
+    choice = choice_of(workload)
     chosen = None if choice is None else choice.worth
     numbers = sorted({*options.sequences, *([] if chosen is None else [chosen])})
     first = workload.nodes_of(next(workload.requests(0)))
@@ -73,7 +75,7 @@ def _examine(options: argparse.Namespace, workload: Workload, console: Console) 
     what = f"{workload.graph!r}, {workload.sampler!r}, steps of {workload.batch_size * options.trainers} seeds"
     cache = f"{options.policy} cache of {100 * options.ratio:.3g} % of the rows"
     _say(console, shuffled, near, tried[1 + numbers.index(chosen)] if chosen else shuffled if choice else None, cache)
-    told = choice or "it chooses by integer labels [N] of nodes, which are not there; give a number."
+    told = choice or NO_CLASSES
     console.print(f"order='proximity': {told}", markup=False, highlight=False, soft_wrap=True)
     written = {"what": what, "ratio": options.ratio, "policy": options.policy, "steps": steps, "chosen": chosen}
     written |= {"orders": [asdict(each) for each in tried], "choice": None if choice is None else asdict(choice)}
@@ -84,17 +86,16 @@ def _examine(options: argparse.Namespace, workload: Workload, console: Console) 
     return 0
 
 
-def _choice(workload: Workload) -> Choice | None:
+def choice_of(workload: Workload) -> Choice | None:
     """Chooses as ``order="proximity"`` does; None where it cannot."""
     if (labels := _classes(workload)) is None:
         return None
     with progress("Choosing", None):
         return choose_sequences(
             workload.graph,
-            breadth_first_ring(workload.graph, workload.seeds, workload.seed),
+            breadth_first_ring(workload.graph, workload.seeds, CHOICE_SEED),
             workload.seeds,
             labels,
-            seed=workload.seed,
             global_batch_size=workload.batch_size * workload.num_ranks,
         )
 

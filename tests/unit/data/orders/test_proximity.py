@@ -7,9 +7,10 @@ import torch
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.orders.reads import Stretch, neighborhoods, reads, stretches
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
-from lightning_gnnload.data.orders.sequences import breadth_first_ring, epoch_order
-from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, label_distance, mean_distance, smallest_within
+from lightning_gnnload.data.orders.sequences import RingOrder, breadth_first_ring, epoch_order
+from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, _saved, label_distance, mean_distance, smallest_within
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CheckpointError, LoaderConfigError, SeedError
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
@@ -180,6 +181,51 @@ def test_labels_and_reads_say_how_many_sequences(capsys: pytest.CaptureFixture[s
     assert not capsys.readouterr().err  # said once, and nothing where the number is given
 
 
+def lattice(width: int) -> Graph:
+    ids = np.arange(width * width).reshape(width, width)
+    pairs = [(ids[:-1], ids[1:]), (ids[:, :-1], ids[:, 1:])]
+    return undirected(
+        np.concatenate([np.stack([one.ravel(), other.ravel()]) for one, other in pairs], axis=1), width**2
+    )
+
+
+def test_the_choice_does_not_depend_on_the_random_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    rows, columns = np.divmod(np.arange(60 * 60), 60)
+    graph, labels = lattice(60), torch.from_numpy((rows * 7 + columns * 3) % 10)
+    said, orders = set(), set()
+    for seed in range(3):
+        bound = ProximityOrder().bind(graph, labels, 32)
+        orders.add(tuple(bound.order(np.arange(0, 3600, 2), seed=seed, epoch=0).tolist()))
+        said.add(capsys.readouterr().err)
+    assert len(said) == 1
+    assert len(orders) == 3
+
+
+@pytest.mark.parametrize(("width", "part", "sequences"), [(100, 40, 9), (100, 12, 40), (60, 8, 4)])
+def test_what_is_saved_is_that_of_whole_epochs(width: int, part: int, sequences: int) -> None:
+    graph, seeds, size = lattice(width), np.random.default_rng(1).permutation(width**2)[: width**2 // part], 16
+    order = RingOrder(breadth_first_ring(graph, seeds, 0), sequences)
+    num_steps = len(seeds) // size
+    missed = []
+    for each in (order, Shuffled()):
+        stretch = Stretch(0, num_steps, max(600 // num_steps, 2) * num_steps)
+        nodes = neighborhoods(graph, lambda epoch, each=each: each.order(seeds, seed=5, epoch=epoch), size, stretch)
+        missed.append(reads(nodes, stretch.warm_up, graph.num_nodes).missed)
+    saved = 1 - missed[0] / missed[1]
+    estimate = _saved(graph, order, seeds, size)
+    assert estimate == pytest.approx(saved, abs=0.03)
+
+
+def test_stretches_lie_all_over_the_epoch_each_after_what_warms_a_cache_up() -> None:
+    # A cache of a tenth of 1000 rows turns over once in ten mini-batches of ten rows.
+    some = list(itertools.islice(stretches(10, 1000, 400), 16))
+    assert all(each.warm_up >= 15 and each.counted >= 16 and each.begin >= 0 for each in some)
+    starts = [(each.begin + each.warm_up) % 400 for each in some]
+    assert {start // 50 for start in starts[:13]} == set(range(8))
+    epochs = [(each.begin + each.warm_up) // 400 for each in some]
+    assert len(set(epochs)) == 16, "each is of another epoch, so that no cut of the ring decides"
+
+
 def test_where_nothing_is_shared_seeds_are_shuffled(capsys: pytest.CaptureFixture[str]) -> None:
     # Of random neighbours, none are in common; and of pairs that are far between, any order breaks few.
     seeds = np.arange(0, 4000, 2)
@@ -191,10 +237,9 @@ def test_where_nothing_is_shared_seeds_are_shuffled(capsys: pytest.CaptureFixtur
 
 
 def test_labels_that_cannot_be_mixed_are_shuffled(capsys: pytest.CaptureFixture[str]) -> None:
-    graph, seeds, labels = ring(6), np.arange(6), torch.tensor([0, 0, 0, 1, 1, 1])
-    # A shuffle of six can be luckier than any cut of the ring: some seed finds it so.
-    for seed in range(40):
-        ProximityOrder().bind(graph, labels, 2).order(seeds, seed=seed, epoch=0)
+    graph, seeds, labels = ring(8), np.arange(8), torch.tensor([0, 0, 0, 1, 1, 1, 2, 2])
+    # A shuffle of few can be luckier than any cut of the ring, as here.
+    ProximityOrder().bind(graph, labels, 3).order(seeds, seed=0, epoch=0)
     assert "no number of sequences mixes labels nearly as a shuffle does" in capsys.readouterr().err
 
 
@@ -252,7 +297,10 @@ def test_a_graph_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for other in ({"seed": 1}, {"seed": 1, "size": 16}, {"seed": 1, "size": 16, "graph": ring(60)}):
         bound = order.bind(other.get("graph", graph), labels, other.get("size", 8))
         bound.order(seeds, seed=other["seed"], epoch=0)
-    assert len(made) == 4
+    assert len(made) == 3, "for another batch size, and another graph, but for no other random seed"
+    for seed in range(2):
+        ProximityOrder(2).bind(graph, None, 8).order(seeds, seed=seed, epoch=0)
+    assert len(made) == 5, "a search may start anywhere where the number is given"
     assert pickle.loads(pickle.dumps(order))._bound is None  # noqa: S301
 
 

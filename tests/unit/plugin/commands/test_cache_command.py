@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
-from lightning_gnnload import save_graph_data
+from lightning_gnnload import GraphData, save_graph_data
 from lightning_gnnload.plugin.commands import cache as cache_command
 from lightning_gnnload.plugin.commands.fit import GraphCLI
+from tests.unit.data.orders.test_proximity import ring
 from tests.unit.toy import toy_data
 
 SAMPLER = ["--data.sampler", "NeighborSampler", "--data.sampler.fanouts", "[3, 2]", "--data.batch_size", "20"]
@@ -48,7 +51,11 @@ def test_a_configuration_of_fit_gives_table_figure_and_advice(
     assert written["ratios"] == [0.1, 0.5]
     assert written["table"] == {"name": "x", "rows": 500, "row_bytes": 16}
     curves = {(curve["name"], curve["order"]): curve for curve in written["curves"]}
-    assert {order for _, order in curves} == {"shuffle", "proximity"}
+    # What 'proximity' would take is a shuffle here: a second table of the same figures would mislead.
+    (near,) = {order for _, order in curves} - {"shuffle"}
+    assert re.fullmatch(r"\d+ sequences?, where 'proximity' shuffles", near)
+    assert "neighbours have too little in common. Seeds are shuffled." in printed
+    assert curves["clock", near]["hit_rates"] != curves["clock", "shuffle"]["hit_rates"]
     assert curves["optimum", "shuffle"]["hit_rates"][1] > 0.5
     assert (out / "cache.png").read_bytes().startswith(b"\x89PNG")
 
@@ -62,6 +69,22 @@ def test_the_folder_of_a_graph_is_enough(tmp_path: Path) -> None:
         assert module.sampler.fanouts == fanouts
     out = str(tmp_path / "out")
     assert cache_command.main([folder, "--epochs", "2", "--one-order", "--ratios", "0.5", "--out", out]) == 0
+
+
+def test_an_order_that_is_taken_or_cannot_be_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for y, said, orders in (
+        (
+            torch.zeros(1000, dtype=torch.long),
+            "order='proximity': with 1 sequence, a cache of",
+            {"shuffle", "proximity"},
+        ),
+        (None, "it chooses by integer labels [N] of nodes, which are not there", {"shuffle"}),
+    ):
+        save_graph_data(GraphData(ring(1000), torch.zeros(1000, 2), y, range(1000), [], []), tmp_path / f"{y is None}")
+        out, shorter = tmp_path / "out", ["--epochs", "2", "--ratios", "0.1", "0.2", "--data.batch_size", "64"]
+        assert cache_command.main([str(tmp_path / f"{y is None}"), *shorter, "--out", str(out)]) == 0
+        assert said in capsys.readouterr().out
+        assert {curve["order"] for curve in json.loads((out / "cache.json").read_text())["curves"]} == orders
 
 
 def test_arguments_go_over_the_configuration(config: Path, tmp_path: Path) -> None:
