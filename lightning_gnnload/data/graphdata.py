@@ -21,7 +21,7 @@ from lightning_gnnload.data.by_type import (
 )
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.seedtable import SeedTable, refuse_tables
 from lightning_gnnload.data.sources import GraphSources
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
@@ -324,6 +324,7 @@ def _split(name: str, ids: Any, graph: Graph) -> np.ndarray:
         return np.empty(0, np.int64)
     if isinstance(ids, SeedTable):
         return np.unique(ids.nodes_in(graph))
+    refuse_tables(name, ids)
     if isinstance(ids, Mapping):
         ids = flat_split(name, ids, graph.types)
     checked = as_ids(ids, what=f"{name} ids", num_nodes=graph.num_nodes)

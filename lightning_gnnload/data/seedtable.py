@@ -263,3 +263,23 @@ def _check_labels(y: torch.Tensor) -> None:
                 f"SeedTable: y[{int(torch.argmax(gap.byte()))}] is no label (NaN); {int(gap.sum())} of {len(y)} rows "
                 "have none. Leave these rows out of the table."
             )
+
+
+def refuse_tables(name: str, seeds: Any) -> None:
+    """Raises GraphDataError: tables lie in a list, or in a dict by type, where one table alone is taken."""
+    if isinstance(seeds, Mapping):
+        for node_type, of_type in seeds.items():
+            if isinstance(of_type, SeedTable):
+                raise GraphDataError(
+                    f"{name}: a SeedTable says its type itself. Give SeedTable(nodes, node_type={node_type!r}) in the "
+                    f"place of {{{node_type!r}: {of_type!r}}}."
+                )
+            refuse_tables(name, of_type)
+    elif isinstance(seeds, list | tuple) and any(isinstance(each, SeedTable) for each in seeds):
+        raise GraphDataError(
+            f"{name}: one SeedTable is needed, not a {type(seeds).__name__} of {len(seeds)}: {list(seeds)}. Put all "
+            "rows into one. Seeds of another type are another task's, with a fit of their own: GraphData(tasks=...) and "
+            "GraphDataModule(task=...)."
+        )
+    elif seeds is SeedTable:
+        raise GraphDataError(f"{name} is the class SeedTable; give one of it: SeedTable(nodes, ...).")

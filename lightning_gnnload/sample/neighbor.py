@@ -48,7 +48,7 @@ class NeighborSampler(Sampler):
         order: whose time bounds the edges of later hops: ``"root"``, the seed's; ``"path"``, that of the edge by which
             a node was found. Along paths a node is in a mini-batch once for each time at which it was found.
         pick: which of the edges that count: ``"uniform"``, any alike; ``"last"``, the newest, and of equal times those
-            given last.
+            given last; edges of types without times have no newest, and are drawn as by ``"uniform"``.
 
     Raises:
         SamplerConfigError: a fanout that is neither positive nor -1, an unknown name, or settings that contradict each

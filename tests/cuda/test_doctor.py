@@ -26,7 +26,7 @@ def test_a_machine_without_a_device_says_why(capsys: pytest.CaptureFixture, monk
         assert f"\n{about} " in f"\n{shown}"
     assert f"torch {torch.__version__.split('+')[0]}" in shown
     assert "\nCUDA " in shown
-    assert "off: cuda was asked for, but" in shown
+    assert "off: cuda cannot be used: " in shown
 
 
 def test_findings_as_json(capsys: pytest.CaptureFixture) -> None:

@@ -56,7 +56,7 @@ def test_a_process_that_cannot_begin_with_cuda(torch_with_cuda, monkeypatch):
 
 
 def test_a_device_too_many_and_one_too_old(torch_with_cuda, monkeypatch):
-    with pytest.raises(CudaUnavailableError, match="cuda:2 was asked for, but there are 2"):
+    with pytest.raises(CudaUnavailableError, match="cuda:2 cannot be used: there are 2"):
         open_device(torch.device("cuda:2"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
     with pytest.raises(CudaUnavailableError, match=r"NVIDIA Something.*7\.0.*7\.5"):

@@ -43,7 +43,7 @@ STANDALONE = "Requires: [Standalone execution]"  # Lightning's words for a test 
 PASSES = "[XPASS(strict)]"  # pytest's words for a test that was to fail, and passes
 _OPTIONS = (
     *("-p", "tests.lightning.stand_in", "-p", "no:cacheprovider", "-q", "-rN", "--tb", "short"),
-    *("--timeout", "300", "--timeout-method", "signal", "--continue-on-collection-errors"),
+    *("--timeout", "900", "--timeout-method", "signal", "--continue-on-collection-errors"),
     *("-W", "ignore:torch.distributed.nn.functional:FutureWarning"),  # of a newer torch; an error to Lightning's tests
 )
 _TOGETHER = ("--numprocesses", "logical", "--maxprocesses", "4")  # as make test has it

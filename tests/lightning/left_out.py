@@ -10,6 +10,7 @@ _ADDRESSES = "several machines need each other's address, which FactoredStrategy
 _BACKWARD = "calls the strategy's backward in place of its base class's, which FactoredStrategy's own calls"
 _ERROR = "FactoredStrategy's error, which names the rank that failed and why, comes in the place of torch's"
 _LAUNCHER = "brings a launcher of its own, which starts no samplers: FactoredStrategy refuses it"
+_SPAWN = "starts ranks by a launcher that it makes itself, which starts no samplers: FactoredStrategy refuses it"
 _TORCHRUN = "torchrun starts as many ranks as train: FactoredStrategy has it start the samplers, too"
 
 _CONNECTOR = "trainer/connectors/test_accelerator_connector.py"
@@ -24,6 +25,10 @@ LEFT_OUT: dict[str, str] = {
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp]": _ADDRESSES,
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp_spawn]": _ADDRESSES,
     f"{_CONNECTOR}::test_strategy_choice_ddp_torchelastic": _TORCHRUN,
+    "core/test_results.py::test_result_reduce_ddp": _SPAWN,
+    "plugins/test_cluster_integration.py::test_ranks_available_automatic_strategy_selection": _ADDRESSES,
+    "plugins/test_cluster_integration.py::test_ranks_available_manual_strategy_selection": _ADDRESSES,
+    "utilities/test_all_gather_grad.py::test_all_gather_ddp_spawn": _SPAWN,
     f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs1-5]": _ADDRESSES,
     f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs2-4]": _ADDRESSES,
     f"{_STEPS}::test_num_stepping_batches_gpu[trainer_kwargs3-3]": _ADDRESSES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 pytest.importorskip("lightning.pytorch", reason="pip install lightning")
 
-from tests.lightning.__main__ import Outcome, judge, main, problem_with, run, summary
+from tests.lightning.__main__ import Outcome, judge, main, outcomes_in, problem_with, run, summary
 
 TESTS = """
 import pickle
@@ -76,14 +77,24 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / "src" / "version.info").write_text(version("lightning") + "\n")
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     (tests / "test_strategies.py").write_text(TESTS)
-    (tests / "test_broken.py").write_text("import nothing_of_that_name")
+    (tests / "test_broken.py").write_text("import lightning.nothing_of_that_name")
+    (tests / "test_needy.py").write_text("import nothing_of_that_name")
     return tmp_path
 
 
+def _line(test: str, ended: bool) -> dict[str, object]:
+    return {"test": test, "outcome": "passed", "why": "", "ended": ended, "roles": "recorded"}
+
+
 @pytest.mark.slow
-def test_factored_strategy_stands_in_and_is_counted(checkout: Path) -> None:
-    found = run(checkout, [])
-    name = "test_strategies.py::"
+def test_factored_strategy_stands_in_and_is_counted(checkout: Path, tmp_path: Path) -> None:
+    name, record = "test_strategies.py::", tmp_path / "record"
+    # Of a run that was broken off in the second of two tests.
+    lines = [(f"{name}test_nothing_of_a_strategy", True), (f"{name}test_alone", False)]
+    record.write_text("".join(json.dumps(_line(test, ended)) + "\n" for test, ended in lines))
+    assert list(outcomes_in(record)) == [f"{name}test_nothing_of_a_strategy"]
+    found = run(checkout, record, [])
+    assert found.pop("test_needy.py") == Outcome("skipped", "Skipped: nothing_of_that_name is not installed")
     failed = {test for test, each in found.items() if each.outcome == "failed"}
     assert failed == {f"{name}test_only_without", "test_broken.py"}  # what cannot be collected is no pass
     assert found[f"{name}test_skipped"] == Outcome("skipped", "Skipped: no reason")
@@ -92,8 +103,23 @@ def test_factored_strategy_stands_in_and_is_counted(checkout: Path) -> None:
         **dict.fromkeys(["test_by_name[ddp_spawn]", "test_in_a_spawned_process"], "apart"),
         "test_by_name[ddp_find_unused_parameters_true]": "apart",
         "test_alone": "alone",
-        "test_nothing_of_a_strategy": "",
+        "test_nothing_of_a_strategy": "recorded",
     }
+
+
+def test_what_lies_beside_the_tests_comes_along(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkout / "tests" / "legacy").mkdir()
+    (checkout / "tests" / "legacy" / "back-compatible-versions.txt").write_text("1.0.0\n")
+
+    def run_nothing(copy: Path, *_: object) -> dict[str, Outcome]:
+        assert (copy / "tests" / "legacy" / "back-compatible-versions.txt").read_text() == "1.0.0\n"
+        assert (copy / "tests" / "tests_pytorch" / "test_strategies.py").is_file()
+        return {}
+
+    monkeypatch.setattr("tests.lightning.__main__.run", run_nothing)
+    monkeypatch.setattr("tests.lightning.__main__.guards.kill", lambda _: None)  # of this very run's processes
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert main([str(checkout), "-k", "nothing"]) == 0
 
 
 FOUND = {

@@ -48,24 +48,24 @@ def open_device(device: torch.device) -> Device:
 def _check_torch(device: torch.device) -> None:
     if torch.version.cuda is None:
         raise CudaUnavailableError(
-            f"{device} was asked for, but the installed torch {torch.__version__} is built without CUDA. Install a "
-            "build with CUDA: see 'Start locally' on PyTorch's site."
+            f"{device} cannot be used: the installed torch {torch.__version__} is built without CUDA. For a GPU, "
+            "install a build with CUDA: see 'Start locally' on PyTorch's site."
         )
     if not torch.cuda.is_available():
         raise CudaUnavailableError(
-            f"{device} was asked for, but torch {torch.__version__} finds no device that works. Check nvidia-smi and "
+            f"{device} cannot be used: torch {torch.__version__} finds no device that works. Check nvidia-smi and "
             "CUDA_VISIBLE_DEVICES, or stay on the CPU."
         )
     try:
         torch.cuda.init()
     except RuntimeError as error:  # a forked process of one that had CUDA; a device that others have for themselves
         raise CudaUnavailableError(
-            f"{device} was asked for, but torch cannot begin with CUDA in this process ({error}). Ask for it before "
+            f"{device} cannot be used: torch cannot begin with CUDA in this process ({error}). Ask for it before "
             "anything else does, or stay on the CPU."
         ) from error
     num_devices = torch.cuda.device_count()
     if (device.index or 0) >= num_devices:
-        raise CudaUnavailableError(f"{device} was asked for, but there are {num_devices} devices, numbered from 0.")
+        raise CudaUnavailableError(f"{device} cannot be used: there are {num_devices} devices, numbered from 0.")
     capability = torch.cuda.get_device_capability(device)
     if capability < MIN_CAPABILITY:
         raise CudaUnavailableError(

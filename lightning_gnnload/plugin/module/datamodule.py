@@ -26,7 +26,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, seen_issue
-from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.seedtable import SeedTable, refuse_tables
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
@@ -520,6 +520,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             raise LoaderConfigError(
                 f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(known)}."
             )
+        refuse_tables("predict", self.predict)
         if isinstance(self.predict, Mapping):
             return flat_split("predict", self.predict, self.graph_data.graph.types)
         return as_ids(self.predict, what="predict ids", num_nodes=self.graph_data.num_nodes)

@@ -17,7 +17,15 @@ from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
 from lightning_gnnload.plugin.compat import logging_step, pl
-from lightning_gnnload.plugin.monitor.report import PipelineSettings, TimeReport, advice, as_table, draw, tier_table
+from lightning_gnnload.plugin.monitor.report import (
+    PipelineSettings,
+    TimeReport,
+    advice,
+    as_table,
+    draw,
+    share_of_waiting,
+    tier_table,
+)
 from lightning_gnnload.plugin.monitor.stall import StallWatch, StepClock
 from lightning_gnnload.plugin.monitor.trace import Span, TraceWindow, draw_timeline, join_parts, to_chrome, write_part
 
@@ -30,11 +38,13 @@ class FitTotals:
         loader: over its mini-batches.
         train_ms: in training steps.
         wall_ms: of training altogether, validation left out.
+        first_wait_ms: of this and of the waiting, what the fit's first mini-batch took.
     """
 
     loader: LoaderStats
     train_ms: float = 0.0
     wall_ms: float = 0.0
+    first_wait_ms: float = 0.0
 
     @classmethod
     def zero(cls) -> FitTotals:
@@ -44,12 +54,13 @@ class FitTotals:
         return replace(self, loader=replace(self.loader))
 
     def __sub__(self, other: FitTotals) -> FitTotals:
-        return FitTotals(self.loader - other.loader, self.train_ms - other.train_ms, self.wall_ms - other.wall_ms)
+        times = (getattr(self, name) - getattr(other, name) for name in ("train_ms", "wall_ms", "first_wait_ms"))
+        return FitTotals(self.loader - other.loader, *times)
 
     @property
     def wait_share(self) -> float:
-        """The share of the time that the trainer waited for mini-batches."""
-        return self.loader.wait_ms / max(self.wall_ms, 1e-9)
+        """As :attr:`.TimeReport.wait_share`."""
+        return share_of_waiting(self.loader.wait_ms, self.wall_ms, self.first_wait_ms)
 
     def means(self) -> dict[str, float]:
         """Returns the means over mini-batches, and rates, by name. Bytes by tier where the features' store counts them,
@@ -137,7 +148,6 @@ class PipelineMonitor(pl.Callback):
         self._logged = self._epoch = self._sums.copy()
         self._logged_step = -1
         self._resumed_s = self._paused_s = time.monotonic()
-        self._first_wait_ms = 0.0
         self._num_steps = 0
         self._step = StepClock()
         self._last: Delivery | None = None
@@ -214,7 +224,7 @@ class PipelineMonitor(pl.Callback):
         self._write_timeline(trainer)
         self._folder = _folder(trainer)
         sums = self._sums
-        self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._settings, self._first_wait_ms)
+        self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._settings, sums.first_wait_ms)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Prints the report now that the progress bar is gone, and cannot write over it."""
@@ -233,7 +243,7 @@ class PipelineMonitor(pl.Callback):
         self._last = delivery = loader.last
         if (delivery.made_by, delivery.thread) not in self._makers:
             if not self._makers:
-                self._first_wait_ms = delivery.wait_ms
+                self._sums.first_wait_ms = delivery.wait_ms
             self._makers.add((delivery.made_by, delivery.thread))
             self._settings = PipelineSettings.of(trainer, loader, self._makers)
         return delivery
@@ -292,7 +302,9 @@ class PipelineMonitor(pl.Callback):
         Console().print(recommended := advice(report), markup=False, highlight=False)
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{REPORT_NAME}.json"
-        file.write_text(json.dumps({**asdict(report), "advice": recommended}, indent=1) + "\n")
+        file.write_text(
+            json.dumps({**asdict(report), "wait_share": report.wait_share, "advice": recommended}, indent=1) + "\n"
+        )
         self._written.append(file)
         if self.figure:
             self._written.append(file.with_suffix(".png"))

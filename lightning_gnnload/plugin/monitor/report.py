@@ -99,8 +99,8 @@ class TimeReport:
         train_ms: in training steps: forward, backward, optimizer.
         wall_ms: from the first training batch's request to the end, validation left out.
         settings: how the mini-batches were made.
-        first_wait_ms: of the waiting, what the first mini-batch took, while samplers read the graph; no setting
-            changes that.
+        first_wait_ms: of both the waiting and the whole time, what the first mini-batch took, while samplers read the
+            graph. No setting changes that: shares are of the time that is left.
     """
 
     loader: LoaderStats
@@ -117,7 +117,7 @@ class TimeReport:
     @property
     def wait_share(self) -> float:
         """The share of the time since the first mini-batch came that the trainer waited for others."""
-        return (self.loader.wait_ms - self.first_wait_ms) / max(self.wall_ms - self.first_wait_ms, 1e-9)
+        return share_of_waiting(self.loader.wait_ms, self.wall_ms, self.first_wait_ms)
 
     @property
     def busy_share(self) -> float:
@@ -134,10 +134,16 @@ class TimeReport:
             ("sample", "loader", self.loader.sample_ms),
             ("gather", "loader", self.loader.gather_ms),
             ("convert", "loader", self.loader.convert_ms),
-            ("wait", "trainer", self.loader.wait_ms),
+            ("start", "trainer", self.first_wait_ms),
+            ("wait", "trainer", self.loader.wait_ms - self.first_wait_ms),
             ("train", "trainer", self.train_ms),
             ("other", "trainer", self.other_ms),
         ]
+
+
+def share_of_waiting(wait_ms: float, wall_ms: float, first_wait_ms: float) -> float:
+    """Returns the share of waiting in a time of training, both without the wait for the fit's first mini-batch."""
+    return (wait_ms - first_wait_ms) / max(wall_ms - first_wait_ms, 1e-9)
 
 
 def advice(report: TimeReport) -> str:
@@ -194,7 +200,11 @@ def _bottleneck(report: TimeReport) -> str:
 def as_table(report: TimeReport) -> Table:
     """Makes a table of the report, for people."""
     batches = max(report.loader.num_batches, 1)
-    table = Table(title=f"Where the time went: {batches} mini-batches in {report.wall_ms / 1e3:.1f} s of training")
+    since_ms = report.wall_ms - report.first_wait_ms
+    table = Table(
+        title=f"Where the time went: {batches} mini-batches in {since_ms / 1e3:.1f} s of training, "
+        f"after {report.first_wait_ms / 1e3:.1f} s until the first one came (start)"
+    )
     for heading, justify in (
         ("stage", "left"),
         ("by", "left"),
@@ -204,15 +214,18 @@ def as_table(report: TimeReport) -> Table:
     ):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     for stage, who, milliseconds in report.rows:
-        share = milliseconds / max(report.wall_ms, 1e-9)
-        table.add_row(stage, who, f"{milliseconds / 1e3:.2f}", f"{milliseconds / batches:.2f}", f"{share:.0%}")
+        share = f"{milliseconds / max(since_ms, 1e-9):.0%}" if stage != "start" else ""
+        table.add_row(stage, who, f"{milliseconds / 1e3:.2f}", f"{milliseconds / batches:.2f}", share)
     return table
 
 
 def draw(report: TimeReport, file: Path) -> None:
     """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
-    seconds = report.wall_ms / 1e3
-    title = f"Of {seconds:.1f} s of training, the trainer waited {report.loader.wait_ms / 1e3:.1f} s for mini-batches"
+    seconds, waited = (
+        (report.wall_ms - report.first_wait_ms) / 1e3,
+        (report.loader.wait_ms - report.first_wait_ms) / 1e3,
+    )
+    title = f"Of {seconds:.1f} s after the first mini-batch came, the trainer waited {waited:.1f} s for others"
     note = (
         f"{report.loader.num_batches:,} mini-batches. The loader's bar is the work of its threads or ranks, summed: "
         "they work beside the trainer, and each other."
@@ -228,7 +241,7 @@ def draw(report: TimeReport, file: Path) -> None:
     axes.set_xlabel("seconds")
     tidy(axes, grid="x")
     axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=SMALL, columnspacing=1, handlelength=1, frameon=False
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=7, fontsize=SMALL, columnspacing=1, handlelength=1, frameon=False
     )
     save(figure, file)
 

@@ -166,6 +166,7 @@ COLORS = {
     "sample": "#4477aa",
     "gather": "#66ccee",
     "convert": "#228833",
+    "start": "#f7b6be",
     "wait": "#ee6677",
     "train": "#ccbb44",
     "forward": "#e2d57f",

@@ -51,6 +51,10 @@ def test_what_is_no_graph_is_told_how_to_make_one(graph) -> None:
         ([0.0, 1.0], r"train ids: .*integer.*float64"),
         ([[0, 1]], r"train ids: one-dimensional.*\(1, 2\)"),
         (np.array([2**64 - 1], np.uint64), r"train ids"),
+        ([SeedTable([0]), SeedTable([1])], r"train: one SeedTable is needed, not a list of 2.*into one"),
+        ((SeedTable([0]),), r"train: one SeedTable is needed, not a tuple of 1"),
+        ({"a": SeedTable([0])}, r"train: a SeedTable says its type itself.*node_type='a'"),
+        (SeedTable, r"train is the class SeedTable"),
     ],
 )
 def test_ids_that_are_no_split(ids, message: str) -> None:

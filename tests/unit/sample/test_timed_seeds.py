@@ -160,6 +160,30 @@ def test_last_takes_the_newest() -> None:
         assert picked == eligible(graph, node, 0, time, "<=", None)[-2:]  # ascending, as the list is
 
 
+@pytest.mark.parametrize(("before", "newest"), [("<=", [1, 4]), (None, [4, 6])])
+def test_last_draws_edges_of_types_without_times(before, newest) -> None:
+    num = 7
+    ends = np.arange(num), np.zeros(num, int)
+    graph = Graph.from_hetero(
+        {"user": 1, "item": num},
+        {("item", "bought", "user"): ends, ("item", "likes", "user"): ends},
+        edge_time={("item", "bought", "user"): [5, 8, 2, 1, 8, 3, 12]},
+    )
+    drawn = set()
+    for epoch in range(20):
+        picked = {}
+        for pick in ("last", "uniform"):
+            sampler = NeighborSampler([2], before=before, pick=pick)
+            batch = sampler.sample(graph, [0], epoch=epoch, times=[9])
+            [block] = batch.blocks
+            items = batch.nodes[block.indices] - 1  # the user comes first
+            picked[pick] = {kind: items[block.edge_type == kind].tolist() for kind in (0, 1)}
+        assert sorted(picked["last"][0]) == newest
+        assert picked["last"][1] == picked["uniform"][1]
+        drawn |= {*picked["last"][1]}
+    assert drawn == {*range(num)}
+
+
 def test_times_are_ignored_on_demand() -> None:
     graph = random_graph(0)
     batch = NeighborSampler([-1], before=None).sample(graph, [7, 8])

@@ -188,6 +188,7 @@ def test_what_is_predicted(predict, wanted) -> None:
     ("predict", "error", "message"),
     [
         ("everything", LoaderConfigError, "predict='everything'.*'all'.*train, val, test"),
+        ([SeedTable([0])], GraphDataError, "predict: one SeedTable is needed, not a list of 1"),
         ([300], GraphDataError, r"predict ids: id 300.*\[0, 300\)"),
         ([], SeedError, "no seeds to predict"),
         (np.ones(299, bool), GraphDataError, r"predict ids: a boolean mask of shape \(299,\).*there are 300 nodes"),

@@ -13,15 +13,28 @@ from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.monitor.monitor import FitTotals
-from lightning_gnnload.plugin.monitor.report import PipelineSettings, TimeReport, advice, draw, tier_table
+from lightning_gnnload.plugin.monitor.report import PipelineSettings, TimeReport, advice, as_table, draw, tier_table
 
 FACTORED = PipelineSettings(samplers=2, threads=2, trainers=2, queue_depth=4)
 
 
 def test_the_shares_of_the_trainer_add_up() -> None:
-    report = TimeReport(LoaderStats(num_batches=2, sample_ms=5, gather_ms=7, wait_ms=20), train_ms=70, wall_ms=100)
+    loader = LoaderStats(num_batches=2, sample_ms=5, gather_ms=7, wait_ms=20)
+    report = TimeReport(loader, train_ms=70, wall_ms=100, first_wait_ms=15)
     trainer = {stage: milliseconds for stage, who, milliseconds in report.rows if who == "trainer"}
-    assert trainer == {"wait": 20, "train": 70, "other": 10}
+    assert trainer == {"start": 15, "wait": 5, "train": 70, "other": 10}
+
+
+def test_the_table_the_advice_and_the_logger_give_one_share_of_waiting() -> None:
+    loader = LoaderStats(num_batches=50, sample_ms=500, wait_ms=70)  # 7 % of all the time, 4 % after the start
+    report = TimeReport(loader, train_ms=900, wall_ms=1000, settings=FACTORED, first_wait_ms=31)
+    columns = {str(column.header): [*column.cells] for column in as_table(report).columns}
+    shares = dict(zip(columns["stage"], columns["share of the time"], strict=True))
+    assert (shares["start"], shares["wait"]) == ("", "4%")
+    assert "it waited for 4% of the time" in advice(report)
+    before = FitTotals(LoaderStats(), wall_ms=5)  # of a fit whose first epoch is asked about
+    epoch = FitTotals(loader, train_ms=900, wall_ms=1005, first_wait_ms=31) - before
+    assert epoch.wait_share == report.wait_share == pytest.approx(39 / 969)
 
 
 def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
