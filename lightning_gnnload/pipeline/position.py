@@ -45,7 +45,7 @@ class Position:
         self._is_chosen = False  # and not begun yet
         self._is_announced = False
         self._num_announced = 0
-        self._is_unread = False  # since a state was loaded
+        self._is_unread = self._is_iterated = False  # since a state was loaded
         self._again = 0
         # A Trainer's numbers may not be those of epochs: with max_steps, it counts one twice that it resumes from the
         # end of; and Fabric's begin at 0 in each process.
@@ -73,7 +73,8 @@ class Position:
         last = self.epoch + self._ahead
         self._is_announced = True
         self._num_announced += 1
-        if self._is_unread:
+        is_another_fit = number < last and self._is_iterated  # Fabric's announcement comes before iter()
+        if self._is_unread and not is_another_fit:
             # Lightning restores states only of epochs that it was in. Of those that it then announces without reading
             # them, the one was at its end, and the other it counts twice.
             if number > last and self.loaded is not None:
@@ -81,13 +82,15 @@ class Position:
             self._ahead = number - self.epoch
             return
         if number < last:
-            self._ahead = 0  # another fit
+            self._ahead = 0
+        self._is_unread = False
         self._move_to(number - self._ahead)
 
     def load(self, point: ResumePoint) -> None:
         """Makes the next iteration go on there."""
         self._move_to(point.epoch)
-        self.loaded, self._ahead, self._again, self._is_unread = point, point.ahead, point.again, True
+        self.loaded, self._ahead, self._again = point, point.ahead, point.again
+        self._is_unread, self._is_iterated = True, False
         self._is_announced = bool(point.ahead or point.again)
 
     def place(self) -> dict[str, Any]:
@@ -101,6 +104,7 @@ class Position:
             batches: makes those of an epoch, from a step on.
             check: raises what keeps a state from being resumed.
         """
+        self._is_iterated = True
         return self._read(batches, check, self._num_announced)
 
     def _read(

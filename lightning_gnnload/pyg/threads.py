@@ -336,8 +336,8 @@ class ThreadedLoader:
         """
         if not isinstance(self._sampler, GnnloadSampler):
             warnings.warn(
-                f"the epoch begins anew: with the sampler {type(self._sampler).__name__}, which is not of this package, "
-                f"a {type(self).__name__} is PyG's own, and cannot go on in mid-epoch.",
+                f"the epoch begins anew: with the sampler {type(self._sampler).__name__}, which is not of this "
+                f"package, a {type(self).__name__} is PyG's own, and cannot go on in mid-epoch.",
                 stacklevel=2,
             )
             return

@@ -137,6 +137,17 @@ def test_lightning_is_given_no_more_of_an_epoch_that_is_over() -> None:
     assert epoch_of(following) == 1
 
 
+def test_a_fit_begins_at_0_whatever_an_earlier_one_has_loaded_and_never_read() -> None:
+    position = Position()
+    position.announce(3)
+    list(islice(read(position), NUM_STEPS))
+    following = resumed(position)
+    read(following)  # of a fit that is over at once
+    reading = read(following)
+    following.announce(0)
+    assert list(reading) == batches(0, 0)
+
+
 @pytest.mark.parametrize("num_epochs", [1, 3])
 @pytest.mark.parametrize("done", [2, NUM_STEPS])
 def test_fabric_counts_from_0_in_each_process(done: int, num_epochs: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -127,8 +128,8 @@ def test_every_loader_resumes(kind: str, settings: dict[str, Any], tmp_path: Pat
     whole = check(make, tmp_path, LOADERS["nodes"], only, **limit)
     by_hand = make()
     epochs = [[ids_of(batch) for batch in by_hand][: limit.get("limit_train_batches")] for _ in range(3)]
-    assert whole.seen == sum(epochs, [])
-    assert all(a != b for a, b in zip(epochs, epochs[1:], strict=False))
+    assert whole.seen == [*chain(*epochs)]
+    assert all(one != other for one, other in pairwise(epochs))
 
 
 def test_lightning_counts_an_epoch_twice_with_max_steps(tmp_path: Path) -> None:
@@ -193,7 +194,7 @@ def test_rows_that_were_shared_among_fewer_ranks_do_not_go_on() -> None:
     )
     next(iter(then))
     now.load_state_dict(then.state_dict())
-    with pytest.raises(CheckpointError, match="shared by 2 ranks' then and .*shared by 3 ranks' now"):
+    with pytest.raises(CheckpointError, match=r"shared by 2 ranks' then and .*shared by 3 ranks' now"):
         next(iter(now))
 
 
