@@ -43,6 +43,14 @@ class GraphCLI(lightning_cli.LightningCLI):
             "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
         )
 
+    def parse_arguments(self, parser: lightning_cli.LightningArgumentParser, args: Any) -> None:
+        try:
+            super().parse_arguments(parser, args)
+        except (ValueError, RecursionError) as error:  # YAML's, of a value that is none, or lies too deep
+            if known_cause(error) is not None:
+                raise
+            raise SystemExit(f"gnnload: the configuration cannot be read: {' '.join(str(error).split())}") from None
+
     def before_instantiate_classes(self) -> None:
         """Takes arguments that the model lacks from the data, before its configuration is kept anywhere."""
         own = self._parser(self.subcommand)
