@@ -202,8 +202,8 @@ def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
 
     try:
         read = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        own.error(f"--config {file}: {error}")
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        own.error(f"--config {file} cannot be read: {error}")
     if not isinstance(read, dict) or not isinstance(read.get("data"), dict):
         own.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
     return str(yaml.safe_dump({"data": read["data"]}))

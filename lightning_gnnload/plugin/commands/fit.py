@@ -47,7 +47,12 @@ class GraphCLI(lightning_cli.LightningCLI):
         )
 
     def parse_arguments(self, parser: lightning_cli.LightningArgumentParser, args: Any) -> None:
-        super().parse_arguments(parser, args)
+        try:
+            super().parse_arguments(parser, args)
+        except (ValueError, RecursionError) as error:  # YAML's, of a value that is none, or lies too deep
+            if known_cause(error) is not None:
+                raise
+            raise SystemExit(f"gnnload: the configuration cannot be read: {' '.join(str(error).split())}") from None
         command = self.config.get("subcommand")
         config = self.config[command] if command else self.config
         if problem := unfit_part(config):

@@ -161,6 +161,26 @@ MISTAKES = [
     ("mymodel.Net, init_args: {width: many}", MODEL, "model: width of Net cannot be many; needed: a whole number."),
     ("mymodel.Net", MODEL, "model: Net needs width, which is not given."),
     ("{", DATA, "gnnload: Problems parsing config"),
+    (
+        f"  batch_size: {'9' * 5000}\n  sampler:",
+        "  sampler:",
+        "gnnload: the configuration cannot be read: Exceeds the limit",
+    ),
+    (
+        "{class_path: Tables, init_args: {folder: g, nodes: {a: {from: a.csv, idd: x}}, edges: {}}}",
+        DATA,
+        "gnnload: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?",
+    ),
+    (
+        "{class_path: EdgeListFile, init_args: {path: x, num_features: -1}}",
+        DATA,
+        "gnnload: DatasetError: EdgeListFile: num_features is -1",
+    ),
+    (
+        "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}",
+        DEVICES,
+        "gnnload: ",
+    ),
 ]
 
 
