@@ -278,7 +278,7 @@ def refuse_tables(name: str, seeds: Any) -> None:
     elif isinstance(seeds, list | tuple) and any(isinstance(each, SeedTable) for each in seeds):
         raise GraphDataError(
             f"{name}: one SeedTable is needed, not a {type(seeds).__name__} of {len(seeds)}: {list(seeds)}. Put all "
-            "rows into one. Seeds of another type are another task's, with a fit of their own: GraphData(tasks=...) and "
+            "rows into one. Seeds of another type are another task's, which has its own fit: GraphData(tasks=...) and "
             "GraphDataModule(task=...)."
         )
     elif seeds is SeedTable:

@@ -10,11 +10,13 @@ _ADDRESSES = "several machines need each other's address, which FactoredStrategy
 _BACKWARD = "calls the strategy's backward in place of its base class's, which FactoredStrategy's own calls"
 _ERROR = "FactoredStrategy's error, which names the rank that failed and why, comes in the place of torch's"
 _LAUNCHER = "brings a launcher of its own, which starts no samplers: FactoredStrategy refuses it"
+_RANKS = "makes a cluster environment up, with two ranks a machine of a Trainer that has one: roles decide of ranks"
 _SPAWN = "starts ranks by a launcher that it makes itself, which starts no samplers: FactoredStrategy refuses it"
 _TORCHRUN = "torchrun starts as many ranks as train: FactoredStrategy has it start the samplers, too"
 
 _CONNECTOR = "trainer/connectors/test_accelerator_connector.py"
 _MANUAL = "trainer/optimization/test_manual_optimization.py"
+_PROCESSES = "strategies/launchers/test_multiprocessing.py"
 _STEPS = "trainer/properties/test_estimated_stepping_batches.py"
 
 LEFT_OUT: dict[str, str] = {
@@ -25,6 +27,12 @@ LEFT_OUT: dict[str, str] = {
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp]": _ADDRESSES,
     f"{_CONNECTOR}::test_connector_sets_num_nodes[ddp_spawn]": _ADDRESSES,
     f"{_CONNECTOR}::test_strategy_choice_ddp_torchelastic": _TORCHRUN,
+    f"{_PROCESSES}::test_collect_rank_zero_results[0-1-fit]": _RANKS,
+    f"{_PROCESSES}::test_collect_rank_zero_results[0-1-other]": _RANKS,
+    f"{_PROCESSES}::test_collect_rank_zero_results[1-1-fit]": _RANKS,
+    f"{_PROCESSES}::test_collect_rank_zero_results[1-1-other]": _RANKS,
+    "callbacks/test_stochastic_weight_avg.py::test_swa_callback": _BACKWARD,
+    "callbacks/test_stochastic_weight_avg.py::test_swa_callback_scheduler_step": _BACKWARD,
     "core/test_results.py::test_result_reduce_ddp": _SPAWN,
     "plugins/test_cluster_integration.py::test_ranks_available_automatic_strategy_selection": _ADDRESSES,
     "plugins/test_cluster_integration.py::test_ranks_available_manual_strategy_selection": _ADDRESSES,

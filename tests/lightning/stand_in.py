@@ -145,6 +145,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """One line of JSON for each phase of each test, by the process that hears of all of them."""
+    if report.outcome == "rerun":  # of pytest-rerunfailures: the test goes on
+        return
     why = report.wasxfail if hasattr(report, "wasxfail") else _words(report)
     outcome = "left out" if hasattr(report, "wasxfail") else report.outcome
     # A worker that crashed names no phase that there is.

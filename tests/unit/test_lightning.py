@@ -15,6 +15,7 @@ from tests.lightning.__main__ import Outcome, judge, main, outcomes_in, problem_
 
 TESTS = """
 import pickle
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -62,6 +63,12 @@ def test_nothing_of_a_strategy():
     pass
 
 
+def test_a_try_that_is_repeated_is_no_outcome():
+    from tests.lightning import stand_in
+
+    stand_in.pytest_runtest_logreport(SimpleNamespace(outcome="rerun"))
+
+
 @pytest.mark.skip(reason="no reason")
 def test_skipped():
     pass
@@ -103,6 +110,7 @@ def test_factored_strategy_stands_in_and_is_counted(checkout: Path, tmp_path: Pa
         **dict.fromkeys(["test_by_name[ddp_spawn]", "test_in_a_spawned_process"], "apart"),
         "test_by_name[ddp_find_unused_parameters_true]": "apart",
         "test_alone": "alone",
+        "test_a_try_that_is_repeated_is_no_outcome": "",
         "test_nothing_of_a_strategy": "recorded",
     }
 

@@ -62,7 +62,7 @@ def nearest(given: str, known: Iterable[str], own: bool = False) -> str:
 
 def is_known(name: str, kinds: tuple[type, ...]) -> bool:
     """Whether it is a class's bare name, or near that of one that serves."""
-    return name in serving((object,)) or "did you mean" in nearest(name, serving(kinds))
+    return name in serving((object,)) or "did you mean" in nearest(name, serving(kinds or (object,)))
 
 
 def found(path: str | None) -> Any:
@@ -126,7 +126,8 @@ def not_there(name: str, kinds: tuple[type, ...]) -> str:
     with suppress(ImportError, ValueError):  # it may be no name at all
         if not is_known(name, kinds) and find_spec(name) is not None:
             return f"{name} is a module: name the class, too, as {name}.MyClass."
-    return f"there is no class {name}{nearest(name, serving(kinds), own=True)}"
+    among = kinds if kinds or not is_known(name, kinds) else (object,)
+    return f"there is no class {name}{nearest(name, serving(among), own=True)}"
 
 
 def not_imported(path: str, cause: str) -> str:
