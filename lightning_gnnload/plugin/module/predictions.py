@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
@@ -97,6 +96,7 @@ class PredictionWriter(pl.Callback):
         self._close()
         trainer.strategy.barrier("predictions")
         if not trainer.is_global_zero:
+            self._part = None  # rank 0's to remove
             return
         parts = [self._part_path(rank) for rank in range(trainer.world_size)]
         # The barrier is over, so that all are written: one that is not seen lies on another machine's disk.
@@ -104,25 +104,28 @@ class PredictionWriter(pl.Callback):
             raise LoaderConfigError(
                 f"{missing[0]} is not there: give PredictionWriter a path in a folder that all machines share."
             )
-        with OutputFile(self.path, values=self._values) as file:
-            for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
-                end_if_told(trainer)
-                file.write(columns)
-        for part in parts:
-            part.unlink()
+        try:
+            with OutputFile(self.path, values=self._values) as file:
+                for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
+                    end_if_told(trainer)
+                    file.write(columns)
+        finally:
+            self._part = None
+            for part in parts:  # others' too, which are done: nobody else removes them
+                part.unlink()
         pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows are in {self.path}.")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Removes what this rank has written so far."""
         if self._part is not None:
             self._close()
-            with suppress(FileNotFoundError):
-                self._part_path(trainer.global_rank).unlink()
+            self._part = None
+            self._part_path(trainer.global_rank).unlink(missing_ok=True)
 
     def _close(self) -> None:
         if self._part is not None:
             self._part.close()
-        self._part = self._rows = None
+        self._rows = None
 
     def _part_path(self, rank: int) -> Path:
         return self.path.with_name(f"{self.path.name}.rank{rank}")
