@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
@@ -103,6 +102,7 @@ class PredictionWriter(pl.Callback):
             self._close()
         trainer.strategy.barrier("predictions")
         if not trainer.is_global_zero:
+            self._part = None  # rank 0's to remove
             return
         parts = [self._part_path(rank) for rank in range(trainer.world_size)]
         # The barrier is over, so that all are written: one that is not seen lies on another machine's disk.
@@ -110,12 +110,15 @@ class PredictionWriter(pl.Callback):
             raise LoaderConfigError(
                 f"{missing[0]} is not there: give PredictionWriter a path in a folder that all machines share."
             )
-        with OutputFile(self.path, values=self._values, zone=self._zone) as file:
-            for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
-                end_if_told(trainer)
-                file.write(columns)
-        for part in parts:
-            part.unlink()
+        try:
+            with OutputFile(self.path, values=self._values, zone=self._zone) as file:
+                for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
+                    end_if_told(trainer)
+                    file.write(columns)
+        finally:
+            self._part = None
+            for part in parts:  # others' too, which are done: nobody else removes them
+                part.unlink()
         pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows are in {self.path}.")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -123,13 +126,14 @@ class PredictionWriter(pl.Callback):
         if self._part is not None:
             with suppress(OSError):  # of rows that a full disk did not take
                 self._close()
-            with suppress(FileNotFoundError):
-                self._part_path(trainer.global_rank).unlink()
+            self._part = None
+            self._part_path(trainer.global_rank).unlink(missing_ok=True)
 
     def _close(self) -> None:
-        part, self._part, self._rows = self._part, None, None
-        if part is not None:
-            part.close()
+        """Closes this rank's part, which stays its own to remove."""
+        self._rows = None
+        if self._part is not None:
+            self._part.close()
 
     def _part_path(self, rank: int) -> Path:
         return self.path.with_name(f"{self.path.name}.rank{rank}")

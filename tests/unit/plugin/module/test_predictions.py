@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,8 +27,10 @@ from lightning_gnnload import (
     load_graph_data,
     save_graph_data,
 )
+from lightning_gnnload.data.output import owners_file
 from lightning_gnnload.errors import LoaderConfigError, OutputError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.plugin.module.predictions import _write_rows
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import toy_data, toy_graph
 from tests.unit.typed import NODES, typed_graph
@@ -235,6 +239,7 @@ def test_ranks_are_joined_in_the_order_of_one(tmp_path: Path, suffix: str) -> No
             global_rank=rank,
             world_size=3,
             is_global_zero=rank == 0,
+            received_sigterm=False,
             strategy=SimpleNamespace(barrier=lambda name: None),
         )
         writers[rank].on_predict_epoch_start(trainer, None)
@@ -244,6 +249,18 @@ def test_ranks_are_joined_in_the_order_of_one(tmp_path: Path, suffix: str) -> No
     found = {"key": np.load(tmp_path / "out.key.npy"), "prediction": np.load(path)} if suffix == ".npy" else read(path)
     assert found["key"].tolist() == list(range(1000, 1300))
     assert np.array_equal(found["prediction"], (found["key"] - 1000) * 10)
+    assert all(file.suffix == suffix for file in tmp_path.iterdir())
+    # Told to end while it joins them, it removes those of ranks that are done, too.
+    for rank in range(3):
+        writers[0]._part_path(rank).touch()
+    trainer.received_sigterm = True
+    _write_rows(whole := owners_file(writers[0]._part_path(1)), 0, {"prediction": np.zeros(2)})
+    whole.close()
+    before = path.read_bytes()
+    with pytest.raises(SystemExit) as ended:
+        writers[0].on_predict_epoch_end(trainer, None)
+    assert ended.value.code == 143
+    assert path.read_bytes() == before
     assert all(file.suffix == suffix for file in tmp_path.iterdir())
     trainer.world_size, trainer.global_rank = 4, 3
     with pytest.raises(LoaderConfigError, match=r"\.rank0 is not there.*folder that all machines share"):
@@ -262,6 +279,22 @@ def test_ranks_are_joined_in_the_order_of_one(tmp_path: Path, suffix: str) -> No
 def test_what_has_no_row_a_seed_is_refused_and_leaves_no_file(tmp_path: Path, predict: Any, message: str) -> None:
     with pytest.raises(LoaderConfigError, match=message):
         predicted(tmp_path / "out.npz", predict)
+    assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_ends_it_and_leaves_no_file(tmp_path: Path) -> None:
+    """Lightning looks for the signal in no loop that predicts."""
+    steps = []
+
+    def predict(batch: Any) -> torch.Tensor:
+        steps.append(batch)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return batch.seeds
+
+    with pytest.raises(SystemExit) as ended:
+        predicted(tmp_path / "out.npz", predict)
+    assert ended.value.code == 143
+    assert len(steps) == 1
     assert not list(tmp_path.iterdir())
 
 
