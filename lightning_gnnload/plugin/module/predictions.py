@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from heapq import merge
 from operator import itemgetter
 from pathlib import Path
