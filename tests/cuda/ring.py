@@ -130,8 +130,10 @@ class Ring:
         return [isinstance(slot, OpenedSlot) for slot in slots]
 
 
-def wanted(source: BatchSource) -> list[Any]:
-    return [content(batch) for batch in SampledLoader(source, num_threads=0)]
+def wanted(source: BatchSource, epoch: int = 0) -> list[Any]:
+    loader = SampledLoader(source, num_threads=0)
+    loader.set_epoch(epoch)
+    return [content(batch) for batch in loader]
 
 
 @contextmanager

@@ -86,8 +86,8 @@ def test_what_a_trainer_cannot_open_comes_again_over_the_host(fault: str) -> Non
     runtime = FakeRuntime(SEEN, 0, **{fault: SEEN[1:]})
     with ring(made, trainer=runtime, ends=ends) as joined:
         loader = joined.loader()
-        for _ in range(2):
-            assert [content(batch) for batch in loader] == wanted(made)
+        for epoch in range(2):
+            assert [content(batch) for batch in loader] == wanted(made, epoch)
         assert not any(joined.slots_on_device)
     assert runtime.num_held == 0
     assert ends == [DONE]

@@ -130,7 +130,8 @@ class _ShardFiller:
                 {
                     "shape": list(self._store.shape),
                     "dtype": str(self._store.dtype),
-                    "rows": [len(hot), len(copied)],
+                    "rows": len(hot),
+                    "copied rows": len(copied),
                     "checksum of ids": zlib.crc32(hot.tobytes()),
                     "checksum of places": 0 if sharers is None else zlib.crc32(sharers.tobytes()),
                 }
@@ -169,9 +170,9 @@ class _ShardFiller:
 
     def fill(self, rows: np.ndarray, *, progress: bool) -> None:
         """Copies this rank's rows from the store to its shard, in pieces."""
-        mine = np.concatenate([rows[self._places >> ops.SLOT_BITS == self.shards.own], self._copied])
-        if not len(mine):
+        if not len(rows) and not len(self._copied):
             return
+        mine = np.concatenate([rows[self._places >> ops.SLOT_BITS == self.shards.own], self._copied])
         address = self.shards.addresses[self.shards.own]
         piece = np.empty((min(rows_in_piece(self._store), len(mine)), self._store.row_bytes), np.uint8)
         for begin, rows in gather_in_pieces(

@@ -221,10 +221,8 @@ def as_table(report: TimeReport) -> Table:
 
 def draw(report: TimeReport, file: Path) -> None:
     """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
-    seconds, waited = (
-        (report.wall_ms - report.first_wait_ms) / 1e3,
-        (report.loader.wait_ms - report.first_wait_ms) / 1e3,
-    )
+    seconds = (report.wall_ms - report.first_wait_ms) / 1e3
+    waited = (report.loader.wait_ms - report.first_wait_ms) / 1e3
     title = f"Of {seconds:.1f} s after the first mini-batch came, the trainer waited {waited:.1f} s for others"
     note = (
         f"{report.loader.num_batches:,} mini-batches. The loader's bar is the work of its threads or ranks, summed: "
@@ -234,6 +232,8 @@ def draw(report: TimeReport, file: Path) -> None:
     axes = figure.subplots()
     ends = {"loader": 0.0, "trainer": 0.0}
     for stage, who, milliseconds in report.rows:
+        if stage == "start":  # before the time that is drawn
+            continue
         seconds = milliseconds / 1e3
         axes.barh(who, seconds, 0.6, left=ends[who], color=COLORS[stage], label=f"{stage} {seconds:.1f} s")
         ends[who] += seconds
@@ -241,7 +241,7 @@ def draw(report: TimeReport, file: Path) -> None:
     axes.set_xlabel("seconds")
     tidy(axes, grid="x")
     axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=7, fontsize=SMALL, columnspacing=1, handlelength=1, frameon=False
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=SMALL, columnspacing=1, handlelength=1, frameon=False
     )
     save(figure, file)
 

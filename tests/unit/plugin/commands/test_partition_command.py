@@ -119,6 +119,11 @@ def test_a_place_that_cannot_be_written_is_told_before_the_work(
     assert "is no folder" in capsys.readouterr().out
 
 
+def test_a_data_set_that_is_none_is_told_with_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert partition_command.main(["OGB", "--data.data.name", "nothing", "--parts", "2"]) == 2
+    assert "'nothing' cannot be used: there is no such data set. Choose one of" in capsys.readouterr().out
+
+
 def test_an_interrupt_is_a_line_and_leaves_nothing(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,7 +162,6 @@ def test_an_interrupt_is_a_line_and_leaves_nothing(
         (["Debian", "--parts", "2", "--sampler", "NoSuchSampler"], "there is no such sampler. Give NeighborSampler"),
         (["Debian", "--parts", "2", "--data.batches", "3"], "data.batches"),
         (["NoSuchData", "--parts", "2"], "there is no such data set or folder. Give Debian"),
-        (["OGB", "--data.data.name", "nothing", "--parts", "2"], "nothing"),
         (["no/such/folder", "--parts", "2"], "there is no such folder"),
         (["--config", "none.yaml", "--parts", "2"], "none.yaml"),
     ],
