@@ -127,6 +127,16 @@ def test_graph_data_leaves_it_out_too() -> None:
     assert {*data.edge_tables, *data.tables} == {"kind"}
 
 
+def test_graph_data_says_nothing_of_lists_of_seeds_that_it_was_given() -> None:
+    data = graph(**SEEDS)
+    del data.mean, data.pred_idx
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        GraphData.from_pyg(data, train=data.train_idx, val=data.valid_index)
+    with pytest.warns(UserWarning, match="^'valid_index' of the PyG graph: .*Give lists of seeds"):
+        GraphData.from_pyg(data, train=data.train_idx)
+
+
 def test_a_users_own_output_may_leave_types_out() -> None:
     def without_edges(output: Any) -> Any:
         del output.row[TO], output.col[TO], output.edge[TO], output.node["a"]
