@@ -143,7 +143,9 @@ def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None
             "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label).",
             stacklevel=4,
         )
-    if others := sorted(name for name in numbers if not name.startswith("edge_label")):
+    told = {f"{name}_{kind}" for name, ids in splits.items() if ids is not None for kind in ("idx", "index")}
+    told |= {name.replace("val_", "valid_") for name in told}
+    if others := sorted(name for name in numbers - told if not name.startswith("edge_label")):
         warnings.warn(
             f"{', '.join(map(repr, others))} of the PyG graph: these number the nodes of the whole graph, which have "
             "other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, test=.",

@@ -41,6 +41,10 @@ _SMALL = 8
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 _OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time")
 """What a loader of links gives each mini-batch."""
+_OF_SEEDS = frozenset(
+    f"{split}_{kind}" for split in ("train", "val", "valid", "test", "pred") for kind in ("idx", "index")
+)
+"""PyG's names for lists of seeds, which are given to loaders, or read by data modules."""
 _NO_IDS = torch.empty(0, dtype=torch.long)
 
 
@@ -158,7 +162,8 @@ class Attributes:
 
 
 def left_out(data: Any, input_type: Any, *, links: bool) -> str | None:
-    """Says which attributes :func:`repeated` leaves out that a loader does not set anew; None where there are none.
+    """Says which attributes :func:`repeated` leaves out that are no lists of seeds, and that a loader does not set
+    anew; None where there are none.
 
     Args:
         data: the user's.
@@ -169,7 +174,7 @@ def left_out(data: Any, input_type: Any, *, links: bool) -> str | None:
         f"{name!r}{'' if store._key is None else f' of {store._key}'}"
         for store in data.stores
         for name in numbers_of_nodes(store)
-        if not (links and store._key == input_type and name in _OF_LINKS)
+        if name not in _OF_SEEDS and not (links and store._key == input_type and name in _OF_LINKS)
     ]
     if not names:
         return None

@@ -99,7 +99,7 @@ class PyGDataModule(GraphDataModule):
         kwargs.setdefault("persistent_workers", kwargs["num_workers"] > 0)
         seed = agreed_seed(own.get("seed"), graph_sampler, kwargs)
         self._is_seed_drawn = seed is None
-        own["seed"] = drawn_seed(seed, None, kwargs)
+        own["seed"] = int(drawn_seed(seed, None, kwargs))
 
         self.kwargs = kwargs
         self.loader = loader

@@ -57,12 +57,21 @@ OF_GRAPH_DATA_MODULE = {
 """Settings of a GraphDataModule that these lack, and what says the same here."""
 
 
+class DrawnSeed(int):
+    """A seed that torch drew, as nobody gave one: a loader that is resumed goes on by that of its state."""
+
+
 def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int:
-    """Returns the seed that was given, or that of a sampler that was; else one that the user's generator draws."""
+    """Returns the seed that was given, or that of a sampler that was; else one that the user's generator draws, or a
+    :class:`DrawnSeed` of torch's own."""
     if seed is None and isinstance(sampler, GnnloadSampler):
         return sampler.seed
     if seed is None:
-        return int(torch.randint(2**62, (), generator=kwargs.get("generator")))
+        generator = kwargs.get("generator")
+        number = int(torch.randint(2**62, (), generator=generator))
+        return DrawnSeed(number) if generator is None else number
+    if isinstance(seed, DrawnSeed):  # of a loader that Lightning makes anew
+        return seed
     number = as_integer("seed", seed, LoaderConfigError)
     if not 0 <= number < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")

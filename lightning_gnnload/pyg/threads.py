@@ -34,7 +34,7 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes, left_out, repeated
 from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_listed, check_range, check_structure
-from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE
+from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE, DrawnSeed
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
@@ -328,7 +328,8 @@ class ThreadedLoader:
         return (self.position.loaded or self._resume_point()).to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next iteration go on where :meth:`state_dict` was, unless another epoch is set.
+        """Makes the next iteration go on where :meth:`state_dict` was, unless another epoch is set; by its seed, where
+        this loader was given none.
 
         Raises:
             CheckpointError: ``state`` is not a loader's; or, when the iteration begins, its epoch cannot go on with the
@@ -341,7 +342,12 @@ class ThreadedLoader:
                 stacklevel=2,
             )
             return
-        self.position.load(ResumePoint.from_state(state))
+        point = ResumePoint.from_state(state)
+        if isinstance(self.seed, DrawnSeed) and 0 <= point.seed < 2**64:
+            self.seed = DrawnSeed(point.seed)
+            if isinstance(self.sampler, ShuffledRows):
+                self.sampler.seed = point.seed
+        self.position.load(point)
 
     def _resume_point(self) -> ResumePoint:
         order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
@@ -356,7 +362,7 @@ class ThreadedLoader:
             **self.position.place(),
             num_seeds=len(self.dataset),
             global_batch_size=self.batch_size or 0,
-            seed=self.seed,
+            seed=int(self.seed),
             order=order,
             seeds=f"{seeds:08x} {self.input_data.input_type}",
             graph=self._sampler.graph.fingerprint,

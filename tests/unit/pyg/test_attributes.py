@@ -49,11 +49,11 @@ WHOLE: dict[str, Any] = {
     "adj": torch.eye(N).to_sparse(),
     "face": torch.zeros(3, 4, dtype=torch.long),
     "ptr": torch.tensor([0, N]),
-    "train_idx": torch.arange(9),
-    "valid_index": np.arange(4),
+    "root_idx": np.arange(4),
     "links_index": torch.zeros(2, 5, dtype=torch.int32),
     "links": torch.zeros(5),
 }
+SEEDS: dict[str, Any] = {"train_idx": torch.arange(9), "valid_index": torch.arange(4), "pred_idx": torch.arange(2)}
 KEPT: dict[str, Any] = {
     "parent_index": torch.arange(N),  # a row for each node
     "neighbor_index": torch.zeros(3, N, dtype=torch.long),
@@ -85,6 +85,17 @@ def test_what_numbers_the_whole_graphs_nodes_is_left_out_and_told(transformed: b
     assert not {*WHOLE} & {*batch.keys()}
 
 
+def test_lists_of_seeds_are_left_out_without_a_word() -> None:
+    data = graph(**SEEDS)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*leave out")
+        module = LightningNodeData(data, num_neighbors=[2], batch_size=9)
+        [batch] = module.train_dataloader()
+        [other] = NeighborLoader(data, [2], data.train_idx, batch_size=9)
+    assert batch.n_id[:9].sort().values.tolist() == other.n_id[:9].tolist() == data.train_idx.tolist()
+    assert not {*SEEDS} & {*batch.keys(), *other.keys()}
+
+
 def test_links_of_a_split_come_in_each_mini_batch_anew() -> None:
     data = RandomLinkSplit(add_negative_train_samples=False)(graph())[0]
     links: dict[str, Any] = {"edge_label_index": data.edge_label_index, "batch_size": 8}
@@ -111,9 +122,19 @@ def test_links_of_other_types_are_left_out() -> None:
 
 
 def test_graph_data_leaves_it_out_too() -> None:
-    with pytest.warns(UserWarning, match="'adj', 'face', .*'train_idx'.*: these number the nodes of the whole graph"):
+    with pytest.warns(UserWarning, match="'adj', 'face', .*'root_idx'.*: these number the nodes of the whole graph"):
         data = GraphData.from_pyg(graph(**WHOLE))
     assert {*data.edge_tables, *data.tables} == {"kind"}
+
+
+def test_graph_data_says_nothing_of_lists_of_seeds_that_it_was_given() -> None:
+    data = graph(**SEEDS)
+    del data.mean, data.pred_idx
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        GraphData.from_pyg(data, train=data.train_idx, val=data.valid_index)
+    with pytest.warns(UserWarning, match="^'valid_index' of the PyG graph: .*Give lists of seeds"):
+        GraphData.from_pyg(data, train=data.train_idx)
 
 
 def test_a_users_own_output_may_leave_types_out() -> None:

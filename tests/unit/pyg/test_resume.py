@@ -169,6 +169,22 @@ def test_ranks_that_share_rows_resume(kind: str, tmp_path: Path) -> None:
     check(partial(LOADERS[kind], shuffle=True), tmp_path, only=("middle", "end"), strategy="ddp", devices=1)
 
 
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_loader_without_a_seed_goes_on_by_that_of_its_state(kind: str) -> None:
+    then, now = (LOADERS[kind](seed=None, shuffle=True) for _ in range(2))
+    assert then.seed != now.seed
+    batches = iter(then)
+    next(batches)
+    now.load_state_dict(then.state_dict())
+    for whole in (batches, then):
+        assert [ids_of(batch) for batch in now] == [ids_of(batch) for batch in whole]
+
+
+@pytest.mark.usefixtures("alone_in_a_group")
+def test_ranks_without_a_seed_resume(tmp_path: Path) -> None:
+    check(partial(LOADERS["nodes"], seed=None, shuffle=True), tmp_path, only=("middle",), strategy="ddp", devices=1)
+
+
 def test_lightning_shares_shuffled_rows_as_torchs() -> None:
     """Else each rank would take its share of an order of its own, where no seed is given."""
     loader = NeighborLoader(DATA, [2], shuffle=True)
