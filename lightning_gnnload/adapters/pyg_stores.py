@@ -50,7 +50,7 @@ def numbers_of_nodes(store: Any) -> list[str]:
     ``face``, a ``ptr``, adjacency matrices; and of what stands beside such a list, as ``edge_label``.
 
     PyG's rule, that ``index`` in a name means numbers of nodes, says which, save for what has a row for each node or
-    edge. A list of pairs has none, however many there are of them.
+    edge, or numbers that no node has, such as years. A list of pairs has no rows, however many there are of them.
     """
     found = [key for key, value in store.items() if key not in _STRUCTURE and _numbers_nodes(store, key, value)]
     stems = [key.removesuffix("_index") for key in found if key.endswith("_index")]
@@ -70,7 +70,13 @@ def _numbers_nodes(store: Any, name: str, value: Any) -> bool:
     if not ("index" in name or name.endswith("idx") or name in ("face", "ptr")) or not shape or not _are_whole(value):
         return False
     is_pairs = "edge" in name and len(shape) == 2 and shape[0] == 2
-    return is_pairs or not _is_by_row(store, name)
+    return is_pairs or not (_is_by_row(store, name) or _is_beyond_nodes(store, value))
+
+
+def _is_beyond_nodes(store: Any, value: Any) -> bool:
+    """Whether a number is none of a node, of whatever type."""
+    counts = [each.num_nodes for each in store._parent().node_stores]
+    return bool(len(value.reshape(-1))) and None not in counts and int(value.max()) >= max(counts)
 
 
 def _shape(value: Any) -> tuple[int, ...]:
@@ -147,8 +153,9 @@ def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None
     told |= {name.replace("val_", "valid_") for name in told}
     if others := sorted(name for name in numbers - told if not name.startswith("edge_label")):
         warnings.warn(
-            f"{', '.join(map(repr, others))} of the PyG graph: these number the nodes of the whole graph, which have "
-            "other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, test=.",
+            f"{', '.join(map(repr, others))} of the PyG graph: by their names, these number the nodes of the whole "
+            "graph, which have other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, "
+            "test=; rename what numbers no nodes.",
             stacklevel=4,
         )
     if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):

@@ -122,9 +122,15 @@ def test_links_of_other_types_are_left_out() -> None:
 
 
 def test_graph_data_leaves_it_out_too() -> None:
-    with pytest.warns(UserWarning, match="'adj', 'face', .*'root_idx'.*: these number the nodes of the whole graph"):
+    with pytest.warns(UserWarning, match="'adj', 'face', .*'root_idx'.*: by their names, these number the nodes of"):
         data = GraphData.from_pyg(graph(**WHOLE))
     assert {*data.edge_tables, *data.tables} == {"kind"}
+
+
+def test_numbers_that_no_node_has_are_carried() -> None:
+    data = graph(year_index=torch.tensor([2001, 2002]))
+    batch = next(iter(NeighborLoader(data, [2], batch_size=4)))
+    assert batch.year_index.tolist() == [2001, 2002]
 
 
 def test_graph_data_says_nothing_of_lists_of_seeds_that_it_was_given() -> None:
