@@ -27,6 +27,8 @@ _TABLES = {"range", "generate_series", "unnest", "repeat", "repeat_row", "json_e
 """Functions that give tables: those that read files, whose paths come first, and others. DuckDB has more, which follow
 addresses in memory, change settings, or run what is hidden in a text."""
 _REFUSED = {"getenv", "write_log", "nextval"}
+_BLANK = r"(?:\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
+"""What may stand before the first word: spaces and comments."""
 
 
 def connect(
@@ -104,7 +106,7 @@ def one_line(error: BaseException) -> str:
 
 def is_query(table: Any) -> bool:
     """Returns whether a table is what an SQL query gives."""
-    return isinstance(table, str) and re.match(r"\s*(select|with|from)\b", table, re.IGNORECASE) is not None
+    return isinstance(table, str) and re.match(rf"{_BLANK}(select|with|from)\b", table, re.IGNORECASE) is not None
 
 
 def matching_files(path: str, home: Path) -> list[str]:
@@ -142,7 +144,8 @@ def checked_query(con: duckdb.DuckDBPyConnection, text: str, home: Path, where: 
     if parsed["error"] or len(parsed["statements"]) != 1 or not kinds <= _NODES:
         raise TableError(
             f"{where}: from: the SQL does more than one SELECT: {text!r:.100}. A description may read tables, and "
-            "change nothing: write one statement that begins with select, with or from."
+            "change nothing: write one statement that begins with select, with or from. A pivot is one if it names its "
+            "values: pivot ... on COLUMN in (...)."
         )
     paths = list(_paths(found, where))
     _check_places(con, [path for _, path in paths], home, where)
@@ -162,9 +165,15 @@ def _parts(tree: Any) -> Iterator[dict[str, Any]]:
 def _paths(found: Sequence[dict[str, Any]], where: str) -> Iterator[tuple[int, str]]:
     """Yields each path of a query with its place, in bytes; raises TableError for functions that are not to be used."""
     named = {each["key"] for part in found for each in part.get("map", ()) if "key" in each}
+    if like_path := next((name for name in sorted(named) if re.search(r"[./]", name)), None):
+        raise TableError(
+            f"{where}: from: the SQL has with {like_path!r:.100}, which may be a file as well. Name it without . and /."
+        )
     for part in found:
-        table = part.get("table_name", "") if part.get("type") == "BASE_TABLE" else ""
-        if re.search(r"[./]", table) and table not in named:
+        # DuckDB takes n.parquet, without quotes, for a table of a schema first, and then for a file.
+        names = [part.get(key) or "" for key in ("catalog_name", "schema_name", "table_name")]
+        table = ".".join(filter(None, names)) if part.get("type") == "BASE_TABLE" else ""
+        if re.search(r"[./]", table):
             yield part["query_location"], table
         name = str(part.get("function_name", "")).lower()
         if name in _REFUSED:
@@ -224,6 +233,8 @@ def _with_whole_paths(text: str, paths: Sequence[tuple[int, str]], home: Path, w
     for place, path in sorted(paths, reverse=True):
         quote = raw[place : place + 1]
         spelled = quote + path.encode().replace(quote, quote * 2) + quote
+        if re.fullmatch(r"\w+(\.\w+)+", path) and raw.startswith(path.encode(), place):  # n.parquet, without quotes
+            quote, spelled = b"'", path.encode()
         if quote not in (b"'", b'"') or raw[place : place + len(spelled)] != spelled:
             raise TableError(f"{where}: from: write the path {path!r:.100} in the SQL as a text in single quotes.")
         whole = os.path.join(home.absolute(), os.path.expanduser(path)).encode().replace(quote, quote * 2)
