@@ -74,9 +74,9 @@ def _numbers_nodes(store: Any, name: str, value: Any) -> bool:
 
 
 def _is_beyond_nodes(store: Any, value: Any) -> bool:
-    """Whether a number is none of a node, of whatever type."""
+    """Whether a number is none of a node, of whatever type, and no end of a list of all of them."""
     counts = [each.num_nodes for each in store._parent().node_stores]
-    return bool(len(value.reshape(-1))) and None not in counts and int(value.max()) >= max(counts)
+    return bool(len(value.reshape(-1))) and None not in counts and int(value.max()) > max(counts)
 
 
 def _shape(value: Any) -> tuple[int, ...]:

@@ -180,8 +180,8 @@ def left_out(data: Any, input_type: Any, *, links: bool) -> str | None:
         return None
     return (
         f"mini-batches leave out {', '.join(names)}: by their names, these number the nodes of the whole graph, "
-        "which have other numbers in a mini-batch, or stand beside such numbers. batch.n_id says which nodes a mini-batch "
-        "has; rename what numbers no nodes."
+        "which have other numbers in a mini-batch, or stand beside such numbers. batch.n_id says which nodes a "
+        "mini-batch has; rename what numbers no nodes."
     )
 
 
