@@ -136,8 +136,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     """
 
     _TIMES_OF_SEEDS: ClassVar = (
-        "give each row's, by time: COLUMN at the task in graph.yaml, or SeedTable(ids, time=times), and to predict, such "
-        "rows or their split's name, predict='test'; or ignore times, by before: null, NeighborSampler(..., before=None)"
+        "give each row's, by time: COLUMN at the task in graph.yaml, or SeedTable(ids, time=times); to predict, give "
+        "such rows or the name of their split, predict='test'; or ignore times, by before: null, "
+        "NeighborSampler(..., before=None)"
     )
     """What to do where seeds have the times of their nodes."""
 
