@@ -92,7 +92,7 @@ def _by_proximity(workload: Workload, console: Console) -> dict[str, Workload]:
     """Returns the workload in an order by proximity, by what that is called; where ``order="proximity"`` would shuffle,
     this says so, and the number of sequences is the one that it has not found worth it."""
     choice = choice_of(workload)
-    console.print(f"order='proximity': {choice or NO_CLASSES}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"order='proximity': {choice or NO_CLASSES}", markup=False, highlight=False)
     if choice is None or choice.sequences is None:
         return {}
     name = "proximity" if choice.worth is not None else f"{count(choice.sequences)}, where 'proximity' shuffles"

@@ -245,8 +245,11 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             takeover=self.takeover,
         )
 
-    @compat.status_by_sigterm()
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with compat.status_by_sigterm():  # no decorator, whose frame would stand among the user's
+            return self._play(trainer, session, function, *args, **kwargs)
+
+    def _play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         self.session = session
         if self.start_method == "fork":
             # OpenMP's threads do not outlive a fork: a rank with more than one hangs if its parent has computed before.
