@@ -18,8 +18,8 @@ def check_process(pid: int, what: str) -> None:
     if pid != os.getpid():
         raise ForkError(
             f"{what} works in process {pid}, but is used in process {os.getpid()}, a fork of it: a fork has neither "
-            "the threads nor the connections of its parent. Let the parent go on with it, and make a loader, or a "
-            "Trainer, of its own in the fork."
+            "the threads nor the connections of its parent. Let the parent go on with it. Start processes that load by "
+            "spawn, and make a loader, or a Trainer, in each."
         )
 
 

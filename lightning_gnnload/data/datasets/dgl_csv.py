@@ -150,7 +150,11 @@ class _Tables:
                 f"{columns.file}: line {columns.line_of(row)} has node {ids[twice[0]]} again; each node once is needed."
             )
         self._node_ids[node_type] = ids
-        columns.values = {key: rows[order] for key, rows in columns.values.items()}
+        time = self._dataset.time_name
+        # Converted before they are put in order, so that errors count rows as the file does.
+        columns.values = {
+            key: (rows if key == time else columns.single(key, rows))[order] for key, rows in columns.values.items()
+        }
         self._nodes[node_type] = columns
 
     def _read_edges(self, entry: Description) -> None:

@@ -23,6 +23,9 @@ from lightning_gnnload.plugin.module.predictions import PredictionWriter
 _REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
 """What Lightning's Trainer raises of settings that it does not take, besides an error of its own."""
 
+_FOUND_BY_LIGHTNING = ("best", "last", "hpc")
+"""What names a checkpoint that Lightning looks for."""
+
 
 class GraphCLI(lightning_cli.LightningCLI):
     """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``
@@ -85,6 +88,10 @@ class GraphCLI(lightning_cli.LightningCLI):
                 raise
             raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None
 
+    def before_fit(self) -> None:
+        if self.config["fit"]["ckpt_path"] is not None:
+            self._check_checkpoint("fit")
+
     def before_validate(self) -> None:
         self._check_checkpoint("validate")
 
@@ -100,7 +107,7 @@ class GraphCLI(lightning_cli.LightningCLI):
             self.config_init["predict"]["return_predictions"] = False
 
     def _check_checkpoint(self, command: str) -> None:
-        """Raises LoaderConfigError: the model would work with the weights that it was made with."""
+        """Raises LoaderConfigError: the model would work with the weights that it was made with, or with none."""
         check_checkpoint(command, self.config[command], self.trainer.default_root_dir)
 
     def after_fit(self) -> None:
@@ -111,10 +118,18 @@ class GraphCLI(lightning_cli.LightningCLI):
 
 
 def check_checkpoint(command: str, config: Any, root: str) -> None:
-    """Raises LoaderConfigError: neither a checkpoint was given, nor ``--untrained true``."""
-    if config["ckpt_path"] is not None or config["untrained"]:
+    """Raises LoaderConfigError: neither a checkpoint was given, nor ``--untrained true``; or one that is not there."""
+    path = None if config["ckpt_path"] is None else str(config["ckpt_path"])
+    if path is None and config["untrained"]:
+        return
+    # Words of Lightning's, its registry, and what other file systems hold are Lightning's to find.
+    if path is not None and (path in _FOUND_BY_LIGHTNING or path.startswith("registry") or "://" in path):
+        return
+    if path is not None and Path(path).exists():
         return
     found = max(Path(root).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
+    if path is not None:
+        raise LoaderConfigError(f"--ckpt_path {path}: there is no such file. Give one, such as {found}.")
     raise LoaderConfigError(
         f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {found}; or "
         f"--untrained true, if the model brings its weights."

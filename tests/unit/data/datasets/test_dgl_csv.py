@@ -266,7 +266,7 @@ def test_a_single_graph_may_have_an_id(tmp_path):
         ({"nodes": NODES.replace("7,1", ",1", 1)}, r"line 2, column 'node_id' has nothing, but an id"),
         ({"nodes": NODES.replace("12", "i" * 1001)}, r"line 5, column 'node_id' has 'i+, but an id, of up to 1000"),
         ({"nodes": NODES.replace("32\n", "3_2\n")}, r"line 4, column 'age' has '3_2', unlike '30'"),
-        ({"nodes": NODES.replace("32\n", "1e39\n")}, r"column 'age'\[3\] is 1e\+39, as 1 are, but float32 holds"),
+        ({"nodes": NODES.replace("32\n", "1e39\n")}, r"column 'age'\[2\] is 1e\+39, as 1 are, but float32 holds"),
         ({"nodes": NODES.replace("32\n", "٣\n")}, r"line 4, column 'age' has '٣', unlike '30'"),
         ({"nodes": "node_id\n1\n  \n"}, r"line 3, column 'node_id' has nothing"),
         ({"meta": META.replace("dataset_name: made", "")}, r"dataset_name is missing"),

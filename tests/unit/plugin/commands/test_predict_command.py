@@ -89,6 +89,7 @@ def test_all_nodes_or_the_rows_of_a_split_are_written_by_the_users_ids(
     [
         (["--out", "found.csv"], r"OutputError: found\.csv ends in \.csv.*\.parquet, \.npz or \.npy"),
         (["--untrained", "false"], "predict would use an untrained model"),
+        (["--ckpt_path", "none.ckpt"], r"--ckpt_path none\.ckpt: there is no such file"),
         (["--data.task", "chrun"], "there is no task 'chrun'; the tasks are churn, size"),
     ],
 )
@@ -106,3 +107,12 @@ def test_a_folder_is_read_once_where_the_model_needs_no_sizes(config: Path, monk
     monkeypatch.setattr(GraphFolder, "load", lambda self: loaded.append(self) or load(self))
     assert predict(config, monkeypatch, "--model.num_classes", "2") == 0
     assert len(loaded) == 1
+
+
+def test_a_fit_that_resumes_from_no_file_is_told_in_a_line(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = yaml.safe_load(config.read_text())
+    del settings["untrained"]
+    config.write_text(yaml.safe_dump(settings))
+    monkeypatch.setattr(sys, "argv", ["gnnload", "fit", "--config", str(config), "--ckpt_path", "none.ckpt"])
+    with pytest.raises(SystemExit, match=r"--ckpt_path none\.ckpt: there is no such file"):
+        fit.main(sys.argv[1:])
