@@ -22,13 +22,15 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize sanitize-build fuzz clean distclean
+.PHONY: help setup setup-lint train test test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize sanitize-build fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "ARGS=... adds arguments to train, test and bench; see the head of the Makefile for PYTHON, VENV and ENV."
 
 setup: $(ready)  ## the environment that train and test need, without running anything
+
+setup-lint: $(lint_ready)  ## the environment that lint needs, too
 
 train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for another run)
 	$(BIN)/gnnload fit --config $(CONFIG) $(ARGS)
