@@ -62,10 +62,9 @@ class FaultyData(GraphDataModule):
         if HAPPENS == "prepare_data":
             fail()
             raise PermissionError("cannot download")
-        if HAPPENS == "slow_prepare":
+        if HAPPENS.startswith("slow_prepare"):
             Path("preparing").touch()
-            for _ in range(600):  # in pieces: Python hears of a signal that comes just before a sleep only after it
-                time.sleep(0.1)
+            rest()
 
     def setup(self, stage: str | None = None) -> None:
         assert self.trainer is not None
@@ -91,6 +90,24 @@ class Endless(Recorder):
         return super().training_step(batch, batch_idx)
 
 
+def rest() -> None:
+    for _ in range(600):  # in pieces: Python hears of a signal that comes just before a sleep only after it
+        time.sleep(0.1)
+
+
+def come_late_to_barriers() -> None:
+    """Has this rank rest where it has a group and waits in no barrier yet, as Lightning's do for a moment."""
+    new_group = torch.distributed.new_group
+
+    def group_and_rest(*args: Any, **kwargs: Any) -> Any:
+        group = new_group(*args, **kwargs)
+        Path("late").touch()
+        rest()
+        return group
+
+    torch.distributed.new_group = group_and_rest
+
+
 def fail() -> None:
     """Marks the moment."""
     Path("failing").touch()
@@ -114,6 +131,8 @@ def faulty_data() -> GraphDataModule:
 
 if __name__ == "__main__":
     how, devices = sys.argv[1], int(sys.argv[2])
+    if HAPPENS == "slow_prepare_and_rank_1_late" and os.environ.get("LOCAL_RANK") == "1":
+        come_late_to_barriers()
     write_pid(f"early-{os.environ.get('LOCAL_RANK', 0)}")
     strategy = FactoredStrategy(
         samplers=1,

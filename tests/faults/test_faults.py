@@ -106,6 +106,12 @@ FAULTS = {
         ("Detected KeyboardInterrupt",),
         when=("preparing",),
     ),
+    "Ctrl-C while data is prepared and a trainer is late": Fault(
+        "slow_prepare_and_rank_1_late",
+        lambda job, _: launch.interrupt(job),
+        ("Detected KeyboardInterrupt",),
+        when=("preparing", "late"),
+    ),
     "sampler killed while data is prepared": Fault(
         "slow_prepare", to_rank("early-2", signal.SIGKILL), ("rank 2",), when=("preparing", "early-2"), by_force=True
     ),

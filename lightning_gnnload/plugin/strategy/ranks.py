@@ -104,12 +104,20 @@ def train(
         failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
         queue.goodbye(failure=failure)
         notices.post(failure)
+        if cause is not None and _ends_an_interrupt(error):
+            raise KeyboardInterrupt from error
         if cause is not None:
             raise cause from error
         raise
     _gone.update(queue.gone)
     queue.goodbye(outcome=outcome)
     return result
+
+
+def _ends_an_interrupt(error: BaseException) -> bool:
+    """Returns whether Ctrl-C came first: a barrier on its way out fails where the other ranks have ended by it."""
+    context = error.__context__
+    return context is not None and (isinstance(context, KeyboardInterrupt) or _ends_an_interrupt(context))
 
 
 def model_in(arguments: dict[str, Any], trainer: pl.Trainer) -> pl.LightningModule:
