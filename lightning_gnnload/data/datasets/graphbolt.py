@@ -26,8 +26,8 @@ class GraphBolt(ForeignFolder):
     preprocessed it, with ``metadata.yaml``.
 
     Edges and the sets of a task are converted once, into a folder under ``root``. Features are mapped where they lie,
-    and never copied, so that the folder has to stay. Nothing is written into it, and no
-    code in it is run. Files of ``torch.save`` need torch 2.6 or newer.
+    and never copied, so that the folder has to stay. Nothing is written into it, and no code in it is run. Files of
+    ``torch.save`` need torch 2.6 or newer.
 
     The feature ``feat`` is ``x``, or ``edge_x``; all others are tables by their names. Sets of nodes are splits and
     labels ``y``, NaN or -1 where a node has none; sets of links, and of nodes with more than a label, are rows of a

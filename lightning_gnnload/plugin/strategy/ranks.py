@@ -104,10 +104,8 @@ def train(
         failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
         queue.goodbye(failure=failure)
         notices.post(failure)
-        if cause is not None and _ends_an_interrupt(error):
-            raise KeyboardInterrupt from error
         if cause is not None:
-            raise cause from error
+            raise (KeyboardInterrupt() if _ends_an_interrupt(error) else cause) from error
         raise
     _gone.update(queue.gone)
     queue.goodbye(outcome=outcome)
