@@ -9,6 +9,7 @@ CONFIG ?= examples/configs/debian_sage.yaml
 ARGS ?=
 SECONDS ?= 60
 SEED ?= 0
+RELEASE ?= 2.5.0
 
 ifdef ENV
 BIN := $(ENV)/bin
@@ -22,7 +23,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize sanitize-build fuzz clean distclean
+.PHONY: help setup setup-lint train test test-oldest test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize sanitize-build fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +38,9 @@ train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for 
 
 test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part, ARGS='-n 0' for one process)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-oldest: build/lightning-$(RELEASE)/.ready  ## the tests nearest to Lightning under the oldest that works (RELEASE=2.5.6 for another)
+	OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest tests/unit/plugin tests/unit/pyg tests/integration/test_resume.py $(ARGS)
 
 test-gpu: $(ready)  ## the tests of the CUDA path on a GPU (ARGS='-m "not slow"' for the quick part)
 	$(BIN)/python -m pytest tests/gpu tests/cuda $(ARGS)
@@ -138,6 +142,15 @@ $(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(filter-o
 
 $(VENV)/.ready-lint: $(VENV)/.ready
 	$(PIP) --no-build-isolation --editable '.[lint,cuda-check]'
+	@touch $@
+
+# Another Lightning in front of all that is installed; what lies behind it comes last, so that pip leaves that alone.
+build/lightning-$(RELEASE)/.ready: $(ready)
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/python -m pip --disable-pip-version-check --python $(@D)/bin/python install --quiet --no-deps \
+		pytorch-lightning==$(RELEASE) lightning==$(RELEASE)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+		>"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"
 	@touch $@
 
 $(VENV)/.ready-docs: $(VENV)/.ready

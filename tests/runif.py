@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import sys
@@ -26,6 +27,7 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
     extras: str | Sequence[str] = (),
     cuda: int = 0,
     min_python: tuple[int, int] | None = None,
+    min_lightning: tuple[int, ...] | None = None,
     root: bool = False,
 ) -> pytest.MarkDecorator:
     """A mark that runs the test only where all of these hold, and otherwise names those that do not.
@@ -34,6 +36,7 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
         extras: names from :data:`EXTRA_MODULES`. Installed but broken counts: such a test fails.
         cuda: GPUs needed.
         min_python: oldest Python version.
+        min_lightning: oldest release of Lightning.
         root: whether it runs as root, which alone may become another user.
 
     Example: ``@RunIf(extras="dgl")``, ``pytestmark = RunIf(cuda=2, extras=["cuda"])``.
@@ -51,6 +54,10 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
             reasons.append(f"needs {cuda} GPU(s), found {found}")
     if min_python is not None and sys.version_info < min_python:
         reasons.append(f"needs Python {'.'.join(map(str, min_python))} or newer")
+    if min_lightning is not None:
+        found = importlib.metadata.version("pytorch-lightning")
+        if tuple(map(int, found.split(".")[:3])) < min_lightning:
+            reasons.append(f"needs Lightning {'.'.join(map(str, min_lightning))} or newer, found {found}")
     if root and os.getuid() != 0:
         reasons.append("needs root, to become another user")
     return pytest.mark.skipif(bool(reasons), reason="; ".join(reasons) or "all requirements are met")

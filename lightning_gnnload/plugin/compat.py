@@ -3,7 +3,7 @@
 Lightning comes under two names, ``pytorch_lightning`` and ``lightning.pytorch``, whose classes are not each other's:
 a Trainer of the one refuses a strategy of the other. The rest of the package says ``pl``, and gets the user's.
 
-Between releases 2.4 and 2.6 the private names changed in typing only. Should one go, importing this module says which.
+Releases 2.5 and 2.6 differ little in the private names. Should one go, importing this module says which.
 """
 
 from __future__ import annotations
@@ -53,6 +53,14 @@ else:
     lightning_cli = import_module(f"{pl.__name__}.cli")
     environments = import_module(f"{pl.__name__}.plugins.environments")
 
+_RELEASES = f"Releases 2.5 and 2.6 work: pip install '{pl.__name__.split('.')[0].replace('_', '-')}>=2.5,<2.7'"
+if [int(number) for number in pl.__version__.split(".")[:2]] < [2, 5]:
+    raise LightningCompatibilityError(
+        f"{pl.__name__} {pl.__version__} resumes wrongly, whatever the loader. From a checkpoint made after a training "
+        f"step it counts that step's mini-batch once more, and leaves out the epoch's validation; from one made after "
+        f"a validation, it repeats that on a single mini-batch. {_RELEASES}"
+    )
+
 try:
     MultiProcessingLauncher = pl.strategies.launchers._MultiProcessingLauncher
     SubprocessScriptLauncher = pl.strategies.launchers._SubprocessScriptLauncher
@@ -64,8 +72,7 @@ try:
     """A notebook or a prompt, where Lightning takes strategies that fork, and no others."""
 except AttributeError as error:
     raise LightningCompatibilityError(
-        f"{pl.__name__} {pl.__version__} lacks a name that FactoredStrategy relies on: {error}. "
-        f"Releases 2.4 to 2.6 work: pip install 'pytorch-lightning>=2.4,<2.7'"
+        f"{pl.__name__} {pl.__version__} lacks a name that FactoredStrategy relies on: {error}. {_RELEASES}"
     ) from error
 
 RunningStage = pl.trainer.states.RunningStage
@@ -156,6 +163,13 @@ def logging_step(trainer: pl.Trainer) -> int | None:
     if not trainer._logger_connector.should_update_logs:
         return None
     return trainer.fit_loop.epoch_loop._batches_that_stepped
+
+
+def dump_config_again(cli: lightning_cli.LightningCLI) -> None:
+    """Has the model's hyperparameters be those of the command line's configuration as it is now. Before release 2.5.2,
+    Lightning keeps those that were parsed, before ``before_instantiate_classes``; since then, it looks later."""
+    if hasattr(cli, "config_dump"):
+        cli._add_instantiators()
 
 
 def end_by_sigterm(trainer: pl.Trainer) -> None:

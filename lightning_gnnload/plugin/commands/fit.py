@@ -16,7 +16,7 @@ from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import known_cause, made, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
-from lightning_gnnload.plugin.compat import lightning_cli, pl
+from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
 from lightning_gnnload.plugin.module import telling
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
@@ -79,6 +79,7 @@ class GraphCLI(lightning_cli.LightningCLI):
         filled["init_args"] |= found
         whole = {"model": filled} if self.subcommand is None else {self.subcommand: {"model": filled}}
         self.config = self.parser.parse_object(whole, self.config)
+        dump_config_again(self)
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         try:

@@ -125,7 +125,7 @@ def test_a_run_that_lightning_resumes(announced: list[int], wanted: str, limit: 
 
 
 def test_lightning_is_given_no_more_of_an_epoch_that_is_over() -> None:
-    """It asks for more after the last batch of one loader of several, in release 2.4 after that of any."""
+    """It asks for more after the last batch of one loader of several."""
     position = Position()
     position.announce(0)
     list(islice(read(position), NUM_STEPS))

@@ -4,8 +4,10 @@ import inspect
 import re
 import signal
 import sys
+from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -23,9 +25,19 @@ from pytorch_lightning.utilities import rank_zero
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 from torch import tensor
 
+from lightning_gnnload.errors import LightningCompatibilityError
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
+from tests.runif import RunIf
+
+
+@pytest.mark.parametrize(("version", "works"), [("2.4.0", False), ("2.5.0.post0", True), ("2.10.0", True)])
+def test_a_release_that_resumes_wrongly_is_refused(version: str, works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat.pl, "__version__", version)
+    refused = pytest.raises(LightningCompatibilityError, match=r"2\.4\.0 resumes wrongly.*pip install '.*>=2\.5,<2\.7'")
+    with nullcontext() if works else refused:
+        run_path(str(compat.__file__))
 
 
 @pytest.mark.parametrize("name", compat.STRATEGY_OVERRIDES)
@@ -125,6 +137,7 @@ def test_sigterm_is_noted_without_a_collective() -> None:
     assert trainer.received_sigterm
 
 
+@RunIf(min_lightning=(2, 5, 2))
 def test_a_training_step_begins_with_a_broadcast_that_can_be_left_out() -> None:
     """Under another name, the broadcast would come back, and late trainers would delay all others again."""
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False)
@@ -320,7 +333,7 @@ def test_the_step_of_a_log_is_lightnings_own(tmp_path: Path) -> None:
 def test_a_search_for_a_learning_rate_holds_what_samplers_must_be_told() -> None:
     callback = LearningRateFinder()
     wanted = {"optimal_lr", "_mode", "_min_lr", "_max_lr", "_num_training_steps", "_update_attr", "_attr_name"}
-    assert wanted <= set(vars(callback)) | {"optimal_lr"}  # 2.4 has no optimal_lr until it has searched
+    assert wanted <= set(vars(callback)) | {"optimal_lr"}  # 2.5 has no optimal_lr until it has searched
     rates = compat.LearningRates("linear", 0.1, 1.0, 2)
     assert rates.results == {}
     assert callable(rates.suggestion)

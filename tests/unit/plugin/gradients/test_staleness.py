@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from pytorch_lightning import Callback, LightningModule, Trainer
-from pytorch_lightning.callbacks import ModelCheckpoint, StochasticWeightAveraging, WeightAveraging
+from pytorch_lightning.callbacks import ModelCheckpoint, StochasticWeightAveraging
 from pytorch_lightning.plugins.precision import MixedPrecision
 from pytorch_lightning.tuner import Tuner
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import RoleConfigError, StalenessError
 from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY
 from lightning_gnnload.plugin.job import RolePlan
+from tests.runif import RunIf
 
 QUIET = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
 
@@ -398,8 +399,11 @@ def test_swa_averages_complete_epochs() -> None:
     torch.testing.assert_close(module.net.weight.detach(), torch.stack(seen).mean(0))
 
 
+@RunIf(min_lightning=(2, 6))
 def test_averaged_weights_are_those_a_callback_saw() -> None:
     """Weight averaging averages what it finds after each step, up to k updates behind, and swaps it in to validate."""
+    from pytorch_lightning.callbacks import WeightAveraging
+
     seen: list[Tensor] = []
 
     class Sees(Callback):
