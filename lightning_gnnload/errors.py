@@ -199,6 +199,10 @@ class QueueProtocolError(GnnLoadError, RuntimeError):
     """A message between ranks is malformed, or comes from a process that has no right to send it."""
 
 
+class ThreadLimitError(GnnLoadError, RuntimeError):
+    """The system lets this process start no further thread."""
+
+
 class ForkError(GnnLoadError, RuntimeError):
     """A forked process goes on with what threads or connections of its parent work at."""
 

@@ -8,7 +8,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.pipeline.device_batches import DevicePrefetcher
 from lightning_gnnload.pipeline.loader import Convert
 from lightning_gnnload.pipeline.payload import Payload
@@ -68,7 +68,7 @@ class Making:
             if setting.sampler_cores:
                 os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
 
-        with ThreadPoolExecutor(num_threads, "gnnload-measure", initializer=to_cores) as threads:
+        with Threads(num_threads, "gnnload-measure", to_cores) as threads:
             # The first mini-batches pay for memory and caches: they only tell how many to time.
             warm = list(threads.map(self._make, range(num_threads + 1)))
             estimate_ms = max(statistics.median(each["sample"] + each["gather"] for each in warm), 1e-3) / num_threads
