@@ -12,10 +12,12 @@ import psutil
 import pytest
 from torch.multiprocessing import ProcessContext, ProcessExitedException
 
+from lightning_gnnload.errors import ThreadLimitError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin.strategy.children import ChildProcesses, SpawnedRanks
 from tests import forkserver
+from tests.threadless import refused
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +135,19 @@ def test_a_sampler_that_outlives_all_spawned_trainers_is_ended_and_excused(stopp
     assert time.monotonic() > began + 1.4  # it had its time
     assert started[2].exitcode == 0
     assert started[1].exitcode == 0
+
+
+@pytest.mark.parametrize("way", ["script", "spawn"])
+def test_ranks_that_no_thread_can_watch_are_ended(way: str) -> None:
+    with refused(), pytest.raises(ThreadLimitError, match="The thread gnnload-children cannot start"):
+        if way == "script":
+            started = sleeping()
+            ChildProcesses([started], uuid.uuid4().hex, may_end=lambda local_rank: True)
+        else:
+            started = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+            started.start()
+            SpawnedRanks([started], num_trainers=1, end_timeout_s=1.0).watch()
+    assert not psutil.pid_exists(started.pid)
 
 
 def test_a_sampler_that_fails_by_itself_is_not_excused() -> None:
