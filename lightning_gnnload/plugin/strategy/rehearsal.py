@@ -156,7 +156,7 @@ class ReadyBatches:
             if place >= 0 and (place % _TURN or len(self._threads) == 1):
                 self._steps_ms[threads].append((now_s - asked_s) * 1e3)
             began_s = began_s or now_s
-            if step > _MAX_BATCHES or (all(self._steps_ms.values()) and now_s - began_s > _LIMIT_S):
+            if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > _LIMIT_S):
                 return
             place += 1
             if place >= 0 and place % _TURN == 0 and self._device.type == "cpu":
@@ -170,6 +170,11 @@ class ReadyBatches:
             converted = [self._convert(batch)]
             self._converts_ms.append((time.perf_counter() - converting_s) * 1e3)
             yield converted.pop()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether training went on until all was timed."""
+        return all(self._steps_ms.values())
 
     def step_ms(self, threads: int) -> float:
         return statistics.median(self._steps_ms[threads])

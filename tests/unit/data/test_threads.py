@@ -77,9 +77,7 @@ def test_a_loader_says_so_ends_and_can_be_read_again(name: str) -> None:
     loader = make()
     for number in range(NUM_THREADS):
         batches = iter(loader)
-        text = (
-            rf"Thread {number + 1} of 3 \(gnnload-sample\) cannot start.*\(can't start new thread\)\. Set fewer \(num_t"
-        )
+        text = rf"Thread {number + 1} of 3 \(gnnload-sample\) cannot start.*\(can't start new thread\)\. Set fewer"
         with refused(number), pytest.raises(ThreadLimitError, match=text) as caught:
             list(batches)
         assert isinstance(caught.value, RuntimeError)

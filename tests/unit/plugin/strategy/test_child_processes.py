@@ -137,17 +137,15 @@ def test_a_sampler_that_outlives_all_spawned_trainers_is_ended_and_excused(stopp
     assert started[1].exitcode == 0
 
 
-@pytest.mark.parametrize("way", ["script", "spawn"])
-def test_ranks_that_no_thread_can_watch_are_ended(way: str) -> None:
-    with refused(), pytest.raises(ThreadLimitError, match="The thread gnnload-children cannot start"):
-        if way == "script":
-            started = sleeping()
-            ChildProcesses([started], uuid.uuid4().hex, may_end=lambda local_rank: True)
-        else:
-            started = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
-            started.start()
-            SpawnedRanks([started], num_trainers=1, end_timeout_s=1.0).watch()
-    assert not psutil.pid_exists(started.pid)
+def test_ranks_that_no_thread_can_watch_are_ended() -> None:
+    script, spawned = sleeping(), multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    spawned.start()
+    with refused():
+        with pytest.raises(ThreadLimitError, match="The thread gnnload-children cannot start"):
+            ChildProcesses([script], uuid.uuid4().hex, may_end=lambda local_rank: True)
+        with pytest.raises(ThreadLimitError, match="The thread gnnload-children cannot start"):
+            SpawnedRanks([spawned], num_trainers=1, end_timeout_s=1.0).watch()
+    assert not any(psutil.pid_exists(process.pid) for process in (script, spawned))
 
 
 def test_a_sampler_that_fails_by_itself_is_not_excused() -> None:
