@@ -145,10 +145,8 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
             return None
         made, trained = self._making, self._ready
         if not trained.is_timed:
-            what = (
-                f"training ended by itself on a copy of {type(self.lightning_module).__name__}, before steps were timed"
-            )
-            raise _unmeasurable(what)
+            model = type(self.lightning_module).__name__
+            raise _unmeasurable(f"training ended by itself on a copy of {model}, before steps were timed")
         work_ms, torch_threads = trained.shared_by_cores()
         return StageTimes(
             sample_ms=made.median_ms("sample"),

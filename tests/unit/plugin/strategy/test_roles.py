@@ -97,9 +97,7 @@ def test_by_hand(sample_ms: float, train_ms: float, num_ranks: int, needed: int)
     ("sample_ms", "train_ms", "num_ranks"), [(nan, 1, 2), (1, nan, 2), (inf, 1, 2), (1, inf, 2), (-1, 1, 2), (1, 1, 1)]
 )
 def test_what_is_no_time(sample_ms: float, train_ms: float, num_ranks: int) -> None:
-    with pytest.raises(
-        RoleConfigError, match=rf"sample_ms={sample_ms}, train_ms={train_ms}, num_ranks={num_ranks}: two"
-    ):
+    with pytest.raises(RoleConfigError, match=f"sample_ms={sample_ms}, train_ms={train_ms}, num_ranks={num_ranks}: "):
         samplers_needed(sample_ms, train_ms, num_ranks)
 
 
