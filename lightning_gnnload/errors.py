@@ -47,7 +47,11 @@ class MissingExtraError(GnnLoadError, ImportError):
 
 
 class NotHereError(GnnLoadError, ImportError):
-    """A name of another library that this package has nothing of; the message says what does the same."""
+    """A name of another library that this package has nothing of is imported; the message says what does the same."""
+
+
+class NoAttributeError(GnnLoadError, AttributeError):
+    """Likewise, where it is asked for as an attribute of a module: as Python's own, by which ``hasattr`` goes."""
 
 
 class CudaUnavailableError(GnnLoadError, RuntimeError):
@@ -197,6 +201,10 @@ class SlotMemoryError(GnnLoadError, MemoryError):
 
 class QueueProtocolError(GnnLoadError, RuntimeError):
     """A message between ranks is malformed, or comes from a process that has no right to send it."""
+
+
+class ThreadLimitError(GnnLoadError, RuntimeError):
+    """The system lets this process start no further thread."""
 
 
 class ForkError(GnnLoadError, RuntimeError):

@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import re
 import signal
+import sys
 import threading
 import time
 import uuid
@@ -55,6 +56,7 @@ class Footprint:
     sockets: frozenset[str]
     memory_files: frozenset[str]
     on_interrupt: Any
+    has_group: bool
 
 
 def mark_run(worker: str = "") -> None:
@@ -74,6 +76,12 @@ def our_threads() -> list[threading.Thread]:
     return [thread for thread in ours if thread.name not in LASTING]
 
 
+def has_group() -> bool:
+    """Whether torch has a process group; without importing it."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is not None and distributed.is_available() and distributed.is_initialized()
+
+
 def num_fds() -> int:
     """Counts this process's descriptors, without those of what earlier tests have left to be collected."""
     gc.collect()
@@ -90,12 +98,16 @@ def footprint() -> Footprint:
         sockets=frozenset(_abstract_sockets()),
         memory_files=frozenset(_memory_files()),
         on_interrupt=signal.getsignal(signal.SIGINT),
+        has_group=has_group(),
     )
 
 
 def leaks(before: Footprint, grace_s: float = GRACE_S) -> list[str]:
-    """Lists what was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment, and what
-    SIGINT does: after a KeyboardInterrupt in a fit, Lightning has it ignored."""
+    """Lists what was added since ``before`` and stays for ``grace_s`` seconds. Restores the environment, what SIGINT
+    does (after a KeyboardInterrupt in a fit, Lightning has it ignored), and that there is no process group (Lightning
+    leaves that of a strategy to the next one)."""
+    if has_group() and not before.has_group:
+        sys.modules["torch.distributed"].destroy_process_group()
     if signal.getsignal(signal.SIGINT) != before.on_interrupt:
         signal.signal(signal.SIGINT, before.on_interrupt)
     lines = _restore_environment(before.environment)

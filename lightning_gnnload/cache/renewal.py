@@ -19,7 +19,8 @@ from lightning_gnnload.cache.static import CacheMemory, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sockets import readable
-from lightning_gnnload.errors import CacheConfigError, CacheShareError
+from lightning_gnnload.data.threads import start_thread
+from lightning_gnnload.errors import CacheConfigError, CacheShareError, ThreadLimitError
 from lightning_gnnload.sample.workload import Workload
 
 _log = logging.getLogger(__name__)
@@ -74,9 +75,12 @@ class RenewedCache(StaticCache):
         self._announced = -1
         self._news = threading.Condition()
         self._stopping = threading.Event()
-        work = self._follow if ranking is None else self._lead
-        self._thread = threading.Thread(target=self._until_it_fails, args=(work,), name="gnnload-cache", daemon=True)
-        self._thread.start()
+        try:
+            work = self._follow if ranking is None else self._lead
+            self._thread = start_thread("gnnload-cache", self._until_it_fails, work)
+        except ThreadLimitError:
+            self._leave()
+            raise
 
     def announce(self, request: BatchRequest) -> None:
         window = (request.epoch - self.first_epoch) // self.window
@@ -93,6 +97,9 @@ class RenewedCache(StaticCache):
         with self._news:
             self._news.notify_all()
         self._thread.join()
+        self._leave()
+
+    def _leave(self) -> None:
         for channel in self._channels.values():
             channel.close()
         self._lock.close()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from lightning_gnnload.conform.case import Case, CaseError, PropertyViolation, e
 from lightning_gnnload.conform.parts import part_around
 from lightning_gnnload.conform.rows import edges_of_row
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.errors import GnnLoadError, GraphDataError, SeedError
 from lightning_gnnload.sample.base import Sampler
 
@@ -74,7 +74,7 @@ def threads_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
         return {number: cases[number].sample(sampler) for number in order}
 
     starts = range(0, len(cases), max(len(cases) // _NUM_THREADS, 1))
-    with ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="gnnload-conform") as pool:
+    with Threads(_NUM_THREADS, "gnnload-conform") as pool:
         together = list(pool.map(sample_from, starts))
     for batches in together:
         for number, batch in batches.items():

@@ -30,6 +30,8 @@ import numpy as np
 
 from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, MappedFile, mapped_file
+from lightning_gnnload.data.threads import start_thread
+from lightning_gnnload.errors import ThreadLimitError
 
 _log = logging.getLogger(__name__)
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0  # linux/fcntl.h; Python names none of them
@@ -152,11 +154,12 @@ class LeaseKeeper:
         held = [each for each in self._held if each.has_lease]
         self._lock, self._thread_id = threading.RLock(), 0  # the parent's thread may have had the lock
         if held:
-            self._start()
+            with contextlib.suppress(ThreadLimitError):  # without a thread there are no leases
+                self._start()
         for each in held:
             signature = each.signature
             each.give_back()
-            if not each.take_lease(self._thread_id, self._signal):
+            if not self._thread_id or not each.take_lease(self._thread_id, self._signal):
                 self._copy_or_end(each)
             elif each.signature != signature:
                 _end_process(f"{each.file.path} was changed in the moment of a fork, and is mapped here")
@@ -166,7 +169,7 @@ class LeaseKeeper:
         if self._thread_id:
             return
         started = threading.Event()
-        threading.Thread(target=self._keep, args=(started,), name="gnnload-leases", daemon=True).start()
+        start_thread("gnnload-leases", self._keep, started)
         started.wait()
 
     def _keep(self, started: threading.Event) -> None:

@@ -1,14 +1,15 @@
-"""Threads that work for one process, and where they may be waited for."""
+"""Threads that work for one process: how they start, and where they may be waited for."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from lightning_gnnload.errors import ForkError
+from lightning_gnnload.errors import ForkError, ThreadLimitError
 
 Result = TypeVar("Result")
 
@@ -21,6 +22,34 @@ def check_process(pid: int, what: str) -> None:
             "the threads nor the connections of its parent. Let the parent go on with it. Start processes that load by "
             "spawn, and make a loader, or a Trainer, in each."
         )
+
+
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Raises ThreadLimitError where a thread cannot be started within: ``what`` needs it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "start new thread" not in str(error):  # Python's words; it has no class for this
+            raise
+        raise ThreadLimitError(
+            f"{what} cannot start: the system gives this process no further thread ({error}). Set fewer "
+            "(num_threads of a data module or cache, num_workers of a loader of PyG's name, sampler_threads of "
+            "FactoredStrategy, threads of a build), or raise the limit: of processes and threads (ulimit -u, a "
+            "container's --pids-limit), or of memory (ulimit -v)."
+        ) from error
+
+
+def start_thread(name: str, work: Callable[..., object], *args: object) -> threading.Thread:
+    """Starts a daemon thread, which calls ``work``.
+
+    Raises:
+        ThreadLimitError: the system gives none.
+    """
+    thread = threading.Thread(target=work, args=args, name=name, daemon=True)
+    with starting(f"The thread {name}"):
+        thread.start()
+    return thread
 
 
 class Threads(ThreadPoolExecutor):
@@ -40,12 +69,14 @@ class Threads(ThreadPoolExecutor):
     def __init__(self, num_threads: int, name: str, initializer: Callable[[], object] | None = None) -> None:
         super().__init__(num_threads, name, initializer)
         self._pid = os.getpid()
-        self._what = f"What threads make ({name})"
+        self._name = name
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> Future[Result]:
-        """Raises ForkError: in a fork of the process that made the executor."""
+        """Raises ForkError: in a fork of the process that made the executor. Raises ThreadLimitError: it takes another
+        thread, which the system does not give; those that there are may still take what was submitted."""
         self.check()
-        return super().submit(fn, *args, **kwargs)
+        with starting(f"Thread {len(self._threads) + 1} of {self._max_workers} ({self._name})"):
+            return super().submit(fn, *args, **kwargs)
 
     def result(self, future: Future[Result]) -> Result:
         """Waits for what was submitted. Raises ForkError: in a fork, also for what is done, which the parent takes."""
@@ -54,7 +85,7 @@ class Threads(ThreadPoolExecutor):
 
     def check(self) -> None:
         """Raises ForkError in a fork of the process that made the executor."""
-        check_process(self._pid, self._what)
+        check_process(self._pid, f"What threads make ({self._name})")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Ends the threads when each has done what it is at, and waits for them; nothing in a fork, which has none.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lightning_gnnload.errors import GraphSpecError
+from lightning_gnnload.data.threads import Threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,7 +22,7 @@ def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads:
     holds no more. When the ``with`` block ends, no thread works any more, whatever it ends by.
 
     Raises:
-        GraphSpecError: no thread can be started.
+        ThreadLimitError: the system gives too few threads.
 
     Example:
         >>> with in_order(lambda number: number**2, range(5), 2) as squares:
@@ -33,19 +33,13 @@ def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads:
 
     def results() -> Iterator[Result]:
         for item in items:
-            try:
-                waiting.append(threads.submit(call, item))
-            except RuntimeError as error:
-                raise GraphSpecError(
-                    f"build: {num_threads} threads are wanted, but this process may start no further one ({error}). "
-                    "Say fewer, build: {threads: 1}, or raise the limit of processes (ulimit -u)."
-                ) from error
+            waiting.append(threads.submit(call, item))
             if len(waiting) > num_threads:
-                yield waiting.popleft().result()
+                yield threads.result(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield threads.result(waiting.popleft())
 
-    with ThreadPoolExecutor(num_threads, "gnnload-build") as threads:
+    with Threads(num_threads, "gnnload-build") as threads:
         try:
             yield results()
         finally:

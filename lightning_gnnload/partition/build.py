@@ -16,6 +16,7 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.progress import drawn
 from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.places import check_place
@@ -220,7 +221,7 @@ def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
 
     console = Console(stderr=True)
     disable = not (progress and console.is_terminal)  # else a log gets a blank line
-    with StageClock() as clock, Progress(console=console, transient=True, disable=disable) as bars:
+    with StageClock() as clock, drawn(Progress(console=console, transient=True, disable=disable)) as bars:
         tasks: dict[str, TaskID] = {}
 
         def advance(what: str, share: float) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from lightning_gnnload.data.threads import start_thread
+
 _SAMPLE_S = 0.05  # shorter peaks of memory are missed; looking costs a system call
 _PRIVATE = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 _SHARED = re.compile(r"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
@@ -52,7 +54,6 @@ class StageClock:
         self._peak_bytes = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="gnnload-stages", daemon=True)
 
     def enter(self, name: str | None) -> None:
         """Begins the stage ``name``, or goes on with it; None ends the last."""
@@ -78,7 +79,7 @@ class StageClock:
                 self._peak_bytes = max(self._peak_bytes, held)
 
     def __enter__(self) -> StageClock:
-        self._watcher.start()
+        self._watcher = start_thread("gnnload-stages", self._watch)
         return self
 
     def __exit__(

@@ -26,7 +26,8 @@ from lightning_gnnload.data import processes, sockets
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.data.threads import start_thread
+from lightning_gnnload.errors import QueueProtocolError, ThreadLimitError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.connections import TrainerConnections
 from lightning_gnnload.pipeline.failure import FINAL, Failure, stuck
@@ -131,16 +132,10 @@ class SamplerService:
             Exception: what the sampler itself raised, without ``takeover``; the trainers have been told.
         """
         self.is_successor = is_successor
-        threads = [threading.Thread(target=self._read, name="gnnload-read", daemon=True)]
-        threads += [threading.Thread(target=self._open_streams, name="gnnload-open", daemon=True)]
-        threads += [
-            threading.Thread(target=self._work, name=f"gnnload-sample_{number}", daemon=True)
-            for number in range(1, self.num_threads)
-        ]
-        threads += [threading.Thread(target=each, name="gnnload-companion", daemon=True) for each in self.companions]
-        for thread in threads:
-            thread.start()
+        threads: list[threading.Thread] = []
         try:
+            threads.append(start_thread("gnnload-read", self._read))
+            self._start_others(threads)
             self._work()
             # After a breakdown, too: this sampler still tells trainers of the failures that it sees.
             with self._changed:
@@ -159,6 +154,17 @@ class SamplerService:
             raise self._failure.error()
         outcome, self._outcome = self._outcome, None  # whoever keeps the service keeps no descriptor of it
         return outcome
+
+    def _start_others(self, threads: list[threading.Thread]) -> None:
+        """Starts what samples beside this thread. Trainers hear of threads that the system does not give."""
+        works = {"gnnload-open": self._open_streams}
+        works |= {f"gnnload-sample_{number}": self._work for number in range(1, self.num_threads)}
+        works |= {f"gnnload-companion_{number}": each for number, each in enumerate(self.companions)}
+        try:
+            for name, work in works.items():
+                threads.append(start_thread(name, work))
+        except ThreadLimitError as error:
+            self._end_with(error, "start")
 
     @property
     def has_all_trainers(self) -> bool:

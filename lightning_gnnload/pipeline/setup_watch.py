@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lightning_gnnload.data.pulse import PULSE
+from lightning_gnnload.data.threads import start_thread
 
 _HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
 
@@ -36,8 +37,7 @@ def watched(timeout_s: float, *, gets_on: Callable[[], None], hangs: Callable[[s
                 return
             gets_on()
 
-    thread = threading.Thread(target=watch, name="gnnload-watch", daemon=True)
-    thread.start()
+    thread = start_thread("gnnload-watch", watch)
     try:
         yield
     finally:

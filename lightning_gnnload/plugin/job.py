@@ -248,8 +248,10 @@ class RoleDecision:
         threads = [stages.pop(name, 1) for name in ("sampler_threads", "torch_threads")]
         counts = (self.num_ranks, self.num_samplers, self.num_cores, *threads)
         # Not isinstance: JSON's true is an int to it.
-        sound = all(type(count) is int and count >= 1 for count in counts) and all(type(flag) is bool for flag in flags)
-        sound = sound and all(type(time) in (int, float) and 0 <= time < float("inf") for time in stages.values())
+        # So bounded, sums and quotients of them are numbers, too.
+        sound = all(type(count) is int and 1 <= count < 1e9 for count in counts)
+        sound = sound and all(type(flag) is bool for flag in flags)
+        sound = sound and all(type(time) in (int, float) and 0 <= time < 1e12 for time in stages.values())
         sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
         # A lone rank counts as a sampler too, though none is left to train.
         if not sound or not self.num_samplers <= max(self.num_ranks - 1, 1):

@@ -4,10 +4,12 @@ Names are those of ``__init__.pyi``. The module of a name is imported when the n
 no Lightning.
 """
 
+import sys
+from dis import opname
 from importlib import import_module
 from typing import Any
 
-from lightning_gnnload.errors import MissingExtraError, NotHereError
+from lightning_gnnload.errors import MissingExtraError, NoAttributeError, NotHereError
 from lightning_gnnload.lazy import homes
 
 _HOMES = homes(__file__)
@@ -17,9 +19,12 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        if not name.startswith("_") and (error := _not_here(name)) is not None:
-            raise error  # Python would make a bare ImportError of an AttributeError
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name.startswith("_") or (told := _not_here(name)) is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # To an import, Python tells nothing of an AttributeError's words; hasattr() and getattr() go by its class.
+        caller = sys._getframe(1)
+        is_import = opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM"
+        raise (NotHereError if is_import else NoAttributeError)(told)
     try:
         home = import_module(f".{_HOMES[name]}", __name__)
     except ModuleNotFoundError as error:
@@ -48,18 +53,16 @@ _INSTEAD = {
 """What there is in the place of PyG's other classes."""
 
 
-def _not_here(name: str) -> NotHereError | None:
-    """Returns an error that says where a name of PyG's is, and what there is here in its place; None for others."""
+def _not_here(name: str) -> str | None:
+    """Returns where a name of PyG's is, and what there is here in its place; None for others."""
     for place in ("loader", "sampler", "data.lightning"):
         try:
             module = import_module(f"torch_geometric.{place}")
-        except ModuleNotFoundError:
+        except ImportError:
             return None
         if name in getattr(module, "__all__", ()):
             here = f" There is {_INSTEAD[name]}." if name in _INSTEAD else ""
-            return NotHereError(
-                f"{__name__} has no {name}.{here} PyG's own stays where it is: from {module.__name__} import {name}."
-            )
+            return f"{__name__} has no {name}.{here} PyG's own stays where it is: from {module.__name__} import {name}."
     return None
 
 

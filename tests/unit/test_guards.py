@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests import guards
 
@@ -123,6 +124,13 @@ def test_a_semaphore_that_no_process_has_is_none_of_ours(prefix: str) -> None:
         assert guards.leaks(before, grace_s=0.05) == []
     finally:
         path.unlink()
+
+
+def test_a_process_group_is_ended() -> None:
+    before = guards.footprint()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    assert guards.leaks(before) == []
+    assert not torch.distributed.is_initialized()
 
 
 def test_a_changed_environment_is_named_and_restored(monkeypatch: pytest.MonkeyPatch) -> None:

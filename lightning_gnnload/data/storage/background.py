@@ -17,6 +17,7 @@ import numpy as np
 from lightning_gnnload.data.storage.damage import ReadAt, check_folder
 from lightning_gnnload.data.storage.manifest import MANIFEST
 from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import StoreFormatError
 
 
@@ -37,10 +38,7 @@ class BackgroundCheck:
         self.error: StoreFormatError | None = None
         self._ended = threading.Event()
         self._woke = time.monotonic()
-        self._thread = threading.Thread(
-            target=self._run, args=(folder, fingerprint, notes), name="gnnload-verify", daemon=True
-        )
-        self._thread.start()
+        self._thread = start_thread("gnnload-verify", self._run, folder, fingerprint, notes)
 
     def raise_damage(self) -> None:
         """Raises StoreFormatError: damage was found so far; the message says where."""

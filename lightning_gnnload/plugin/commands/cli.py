@@ -66,8 +66,11 @@ def main() -> None:
 
 
 def _run(name: str, module: str) -> int:
-    try:
-        command = import_module(f"lightning_gnnload.plugin.commands.{module}")
-    except GnnLoadError as error:  # no compiled kernels, or a Lightning that this package does not know
-        sys.exit(f"gnnload: {type(error).__name__}: {error}")
-    return heeding_signals(f"gnnload {name}", lambda: command.main(sys.argv[2:]))
+    def run() -> int:
+        try:
+            command = import_module(f"lightning_gnnload.plugin.commands.{module}")
+        except GnnLoadError as error:  # no compiled kernels, or a Lightning that this package does not know
+            sys.exit(f"gnnload: {type(error).__name__}: {error}")
+        return command.main(sys.argv[2:])
+
+    return heeding_signals(f"gnnload {name}", run)

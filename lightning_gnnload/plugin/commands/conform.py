@@ -16,6 +16,7 @@ from lightning_gnnload.conform.peers import peers
 from lightning_gnnload.conform.report import ReportRow, examine, num_rows, table, write_csv, write_json
 from lightning_gnnload.conform.subjects import Subject, own_subjects, subjects_of
 from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS
+from lightning_gnnload.data.progress import drawn
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
 from lightning_gnnload.plugin.commands.arguments import Parser, output_file
 
@@ -100,7 +101,7 @@ def _users(options: argparse.Namespace) -> list[Subject]:
 def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> list[ReportRow]:
     every: list[ReportRow] = []
     columns = (*Progress.get_default_columns()[:2], TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with drawn(Progress(*columns, console=console, transient=True)) as progress:
         task = progress.add_task("", total=sum(map(num_rows, subjects)))
         for subject in subjects:
             progress.update(task, description=subject.name)

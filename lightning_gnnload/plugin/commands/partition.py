@@ -21,6 +21,7 @@ from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.progress import drawn
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.places import FIGURE, REPORT, check_place
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
@@ -182,7 +183,7 @@ def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
 @contextmanager
 def _bar(title: str) -> Iterator[Callable[[float], object]]:
     console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+    with drawn(Progress(console=console, transient=True, disable=not console.is_terminal)) as bars:
         task = bars.add_task(title, total=1.0)
         yield lambda done: bars.update(task, completed=done)
 

@@ -20,6 +20,7 @@ import torch.distributed
 from rich.console import Console
 
 from lightning_gnnload.data.patience import Patience
+from lightning_gnnload.data.progress import drawn
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
@@ -136,7 +137,7 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
         torch_threads=_most_torch_threads(job),
         on_sampler=lambda module, source: SamplerDevice(job).source(module, source),
     )
-    with Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ..."):
+    with drawn(Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ...")):
         measured_on, stages = profile.measure(
             trainer, arguments, setting, lambda facts: earlier is not None and earlier.measured_on == facts
         )

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,6 +14,8 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from lightning_gnnload.data import processes
+from lightning_gnnload.data.threads import start_thread
+from lightning_gnnload.errors import ThreadLimitError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin.compat import SIGTERM_STATUS
@@ -46,7 +47,7 @@ class ChildProcesses:
         self._may_end = may_end
         self._ended: dict[int, Flag] = {}
         self._ending = False
-        threading.Thread(target=self._watch, name="gnnload-children", daemon=True).start()
+        _have_watched(self.processes, self._watch)
         atexit.register(self._at_exit)
 
     def begin_launch(self, may_end: Callable[[int], bool]) -> None:
@@ -128,6 +129,22 @@ class ChildProcesses:
         ]
 
 
+def _have_watched(started: Sequence[Any], watch: Callable[[], None]) -> None:
+    """Has a thread watch processes; where the system gives none, they end, as nobody else would end them.
+
+    Raises:
+        ThreadLimitError: it gives none.
+    """
+    try:
+        start_thread("gnnload-children", watch)
+    except ThreadLimitError:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait() if isinstance(process, subprocess.Popen) else process.join()
+        raise
+
+
 class SpawnedRanks:
     """Watches the ranks that this process spawned or forked, and ends samplers that outlive all trainers, for which
     whoever joins the processes would wait for ever.
@@ -145,7 +162,7 @@ class SpawnedRanks:
         self._num_trainers = num_trainers
 
     def watch(self) -> None:
-        threading.Thread(target=self._watch, name="gnnload-children", daemon=True).start()
+        _have_watched(self._started, self._watch)
 
     def _watch(self) -> None:
         # By what tells of an end, not by its status, which is the joining thread's to collect.

@@ -23,6 +23,7 @@ from torch.multiprocessing.spawn import ProcessException
 
 from lightning_gnnload.data import processes
 from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.flags import Flag
@@ -91,18 +92,16 @@ def end_with_parent(can_tell: Callable[[], bool], run: str, local_rank: int) -> 
     agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ and _PARENT not in os.environ else None
     parent = agent or int(os.environ.get(_PARENT, 0))
     who = "torchrun's agent" if agent else "rank 0"
-    watcher = threading.Thread(target=watch, args=(parent, who), name="gnnload-parent", daemon=True)
     while _parted:
         _parted.pop().lower()  # it was up since the launch before
-    if parent:
-        watcher.start()
+    watcher = start_thread("gnnload-parent", watch, parent, who) if parent else None
     try:
         yield
     finally:
         if is_child():
             _parted.append(Flag(flags.rank_parted(run, local_rank)))
         is_over.set()
-        if parent:
+        if watcher is not None:
             watcher.join()  # it holds what can_tell holds: a strategy, with its trainer, features and files
 
 

@@ -59,7 +59,7 @@ def measure(
         What the times hold for, and the times unless they are known.
 
     Raises:
-        RoleConfigError: the model cannot be copied, or its training step fails.
+        RoleConfigError: the model cannot be copied, its training step fails, or it stops before steps are timed.
         LoaderConfigError: the training data are not sampled by this package.
     """
     model, datamodule, loaders = _copies(trainer, arguments)
@@ -144,6 +144,9 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
         if self._making is None or self._ready is None:
             return None
         made, trained = self._making, self._ready
+        if not trained.is_timed:
+            model = type(self.lightning_module).__name__
+            raise _unmeasurable(f"training ended by itself on a copy of {model}, before steps were timed")
         work_ms, torch_threads = trained.shared_by_cores()
         return StageTimes(
             sample_ms=made.median_ms("sample"),
@@ -182,9 +185,10 @@ def _copies(trainer: pl.Trainer, arguments: dict[str, Any]) -> tuple[pl.Lightnin
     return copied, copy.copy(datamodule), loaders
 
 
-def _unmeasurable(what: str, error: Exception) -> RoleConfigError:
+def _unmeasurable(what: str, error: Exception | None = None) -> RoleConfigError:
+    reason = "" if error is None else f" with {type(error).__name__}: {error}"
     return RoleConfigError(
-        f"roles cannot be measured: {what} with {type(error).__name__}: {error}. If training works with other "
+        f"roles cannot be measured: {what}{reason}. If training works with other "
         f"strategies, give the number of samplers: FactoredStrategy(samplers=1)."
     )
 

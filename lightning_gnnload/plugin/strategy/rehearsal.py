@@ -8,7 +8,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.pipeline.device_batches import DevicePrefetcher
 from lightning_gnnload.pipeline.loader import Convert
 from lightning_gnnload.pipeline.payload import Payload
@@ -68,7 +68,7 @@ class Making:
             if setting.sampler_cores:
                 os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
 
-        with ThreadPoolExecutor(num_threads, "gnnload-measure", initializer=to_cores) as threads:
+        with Threads(num_threads, "gnnload-measure", to_cores) as threads:
             # The first mini-batches pay for memory and caches: they only tell how many to time.
             warm = list(threads.map(self._make, range(num_threads + 1)))
             estimate_ms = max(statistics.median(each["sample"] + each["gather"] for each in warm), 1e-3) / num_threads
@@ -156,7 +156,7 @@ class ReadyBatches:
             if place >= 0 and (place % _TURN or len(self._threads) == 1):
                 self._steps_ms[threads].append((now_s - asked_s) * 1e3)
             began_s = began_s or now_s
-            if step > _MAX_BATCHES or (all(self._steps_ms.values()) and now_s - began_s > _LIMIT_S):
+            if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > _LIMIT_S):
                 return
             place += 1
             if place >= 0 and place % _TURN == 0 and self._device.type == "cpu":
@@ -170,6 +170,11 @@ class ReadyBatches:
             converted = [self._convert(batch)]
             self._converts_ms.append((time.perf_counter() - converting_s) * 1e3)
             yield converted.pop()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether training went on until all was timed."""
+        return all(self._steps_ms.values())
 
     def step_ms(self, threads: int) -> float:
         return statistics.median(self._steps_ms[threads])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +24,20 @@ def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
         train_ms: what one trainer takes for a step, its mini-batch being ready (T_t).
         num_ranks: ranks of the machine, 2 or more (N_g).
 
+    Raises:
+        RoleConfigError: a time is negative or no number, or there are fewer ranks.
+
     Source: GNNLab (EuroSys'22), section 5.3, for T_s, T_t and K = T_t / T_s.
 
     Example:
         >>> samplers_needed(sample_ms=21.1, train_ms=63.1, num_ranks=4)  # every 21.1 ms; with 2 it is every 31.6 ms
         1
     """
+    if not (0 <= sample_ms < math.inf and 0 <= train_ms < math.inf and num_ranks > 1):
+        raise RoleConfigError(
+            f"sample_ms={sample_ms}, train_ms={train_ms}, num_ranks={num_ranks}: two times in milliseconds are needed, "
+            "neither negative nor infinite, and 2 ranks or more."
+        )
     every_ms = [batch_every_ms(sample_ms, train_ms, count, num_ranks) for count in range(1, num_ranks)]
     enough_ms = min(every_ms) * (1 + MEASURING_ERROR)
     return 1 + next(index for index, time_ms in enumerate(every_ms) if time_ms <= enough_ms)

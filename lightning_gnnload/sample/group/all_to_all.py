@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lightning_gnnload.data.threads import check_process
+from lightning_gnnload.data.threads import check_process, start_thread
 from lightning_gnnload.errors import ExchangeError
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
@@ -90,8 +90,7 @@ class AllToAll:
         self._pending: dict[int, Pending] = {}
         self._num_asked = 0
         # A daemon: the interpreter joins other threads before atexit's calls, of which _exit is to end this one.
-        self._thread = threading.Thread(target=self._run, name="gnnload-all-to-all", daemon=True)
-        self._thread.start()
+        self._thread = start_thread("gnnload-all-to-all", self._run)
         atexit.register(self._exit)
 
     def ask(self, tasks: Mapping[int, np.ndarray]) -> Pending:

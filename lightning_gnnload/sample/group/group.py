@@ -105,10 +105,10 @@ class SamplingGroup:
         self._counting = threading.Lock()
         try:
             self.owned = self._meet()
+            self._all_to_all = AllToAll(exchange, self._serve)
         except BaseException:
             exchange.close()
             raise
-        self._all_to_all = AllToAll(exchange, self._serve)
 
     @property
     def rank(self) -> int:

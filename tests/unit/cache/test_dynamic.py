@@ -228,15 +228,23 @@ WIDE = torch.arange(400).repeat_interleave(256).view(400, 256)
 
 @contextmanager
 def sharing_processes(count: int, eviction: str) -> Iterator[list[tuple[DynamicCache, np.ndarray]]]:
-    """A cache for each of some processes, which are forked in here, and the memory that they share."""
+    """A cache for each of some processes, which are forked in here, and the memory that they share.
+
+    They compute with one thread of torch's: a fork waits for ever for those that its parent had.
+    """
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     store = MemoryFeatureStore(WIDE)
     file = MemoryFile.create("test", ops.DynamicCache.block_bytes(400, 40, store.row_bytes, eviction), open_to_all=True)
     locks = [SharedLock.create()]
     locks += [SharedLock(os.dup(locks[0].fd)) for _ in range(count - 1)]
-    yield [(DynamicCache(store, 40, eviction, slots=SharedSlots(file.array, lock)), file.array) for lock in locks]
-    for lock in locks:
-        lock.close()
-    file.close()
+    try:
+        yield [(DynamicCache(store, 40, eviction, slots=SharedSlots(file.array, lock)), file.array) for lock in locks]
+    finally:
+        torch.set_num_threads(num_threads)
+        for lock in locks:
+            lock.close()
+        file.close()
 
 
 def gather_wide(cache: DynamicCache, seed: int, num_batches: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,12 +19,15 @@ from hypothesis import strategies as st
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.locks import SharedLock
+from lightning_gnnload.cache.peers import PeerChannel
 from lightning_gnnload.cache.policy import CachePolicy, Chosen, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
 from lightning_gnnload.cache.rules import Clairvoyant
 from lightning_gnnload.cache.static import CacheMemory
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import ThreadLimitError
+from tests.threadless import refused
 from tests.unit.cache.ranks import together
 from tests.unit.toy import toy_data, toy_workload
 
@@ -135,6 +139,17 @@ def test_closing_ends_a_ranking_at_once() -> None:
     began = time.monotonic()
     cache.close()
     assert time.monotonic() - began < 5
+
+
+def test_a_cache_whose_thread_cannot_start_leaves_the_others() -> None:
+    mine, other = map(PeerChannel, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+    memory = CacheMemory(np.full(N, -1, np.int32), [np.zeros((10, 20), np.uint8)])
+    settings = {"lock": SharedLock.create(), "first_epoch": 0, "window": 1, "ranking": None}
+    with refused(), pytest.raises(ThreadLimitError, match="The thread gnnload-cache cannot start"):
+        RenewedCache(MemoryFeatureStore(ROWS), memory, channels={0: mine}, **settings)
+    with pytest.raises(EOFError):
+        other.receive()
+    other.close()
 
 
 def test_a_ranking_that_fails_leaves_the_rows(caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.data import leases
 from lightning_gnnload.data.leases import hold_mapped
 from lightning_gnnload.data.pages import mapped_bytes, mapped_file
+from tests.threadless import refused
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
 NUM_NODES = 3000
@@ -140,6 +141,15 @@ def test_a_fork_holds_what_its_parent_holds(file):
     assert array.tobytes() == wanted
     os.close(reader)
     os.close(writer)
+
+
+def test_a_fork_that_gets_no_thread_copies_what_its_parent_holds(file):
+    owner, array = Owner(), mapped_bytes(file)
+    hold_mapped(owner, [array])
+    with refused():
+        pid = fork(lambda: mapped_file(array.ctypes.data) is None and owner is not None)
+    assert exit_code(pid) == 0
+    assert mapped_file(array.ctypes.data) is not None
 
 
 def test_a_process_without_room_for_a_copy_ends_before_the_file_changes(file, monkeypatch):

@@ -17,6 +17,7 @@ from lightning_gnnload.errors import (
     QueueStalledError,
     SamplerDiedError,
     SamplerFailedError,
+    ThreadLimitError,
     TrainerDiedError,
     TrainerFailedError,
 )
@@ -26,6 +27,8 @@ from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.pipeline.streams import StreamSpec
+from tests.guards import our_threads
+from tests.threadless import refused
 from tests.unit.pipeline.job import job
 from tests.unit.toy import content, toy_source
 
@@ -65,6 +68,24 @@ def test_a_failure_to_sample_reaches_every_trainer(num_threads: int) -> None:
         running.part()
         running.join()
         assert isinstance(running.ends[rank - 2], ValueError)  # its own process ends with what it raised
+
+
+@pytest.mark.parametrize("name", ["gnnload-open", "gnnload-sample_1", "gnnload-sample_2"])
+def test_a_sampler_that_gets_too_few_threads_is_replaced(name: str) -> None:
+    source = toy_source(batch_size=4)
+    with refused(0, name, times=1), job(source, num_samplers=2, num_threads=3, takeover=True) as running:
+        assert [content(batch) for batch in running.loader(running.queue())] == running.wanted()
+        running.part()
+        running.join()
+    assert list(running.ends.values()) == [None] * 2
+
+
+@pytest.mark.parametrize("name", ["gnnload-read", "gnnload-open", "gnnload-sample_1"])
+def test_a_sampler_that_gets_too_few_threads_and_is_alone_ends_the_job(name: str) -> None:
+    with refused(0, name, times=1), job(num_threads=2, connect_timeout_s=0.5) as running:
+        running.join()
+        assert isinstance(running.ends[0], ThreadLimitError)
+    assert our_threads() == []
 
 
 def test_a_source_that_cannot_be_opened() -> None:

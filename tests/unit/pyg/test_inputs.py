@@ -13,9 +13,11 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
+from lightning_gnnload import pyg
 from lightning_gnnload.errors import (
     GraphDataError,
     LoaderConfigError,
+    NoAttributeError,
     NotHereError,
     SamplerConfigError,
     SeedError,
@@ -284,7 +286,12 @@ def test_keywords_that_are_none_say_what_there_is(loader: Any) -> None:
 )
 def test_other_names_of_pygs_say_where_they_are(name: str, message: str) -> None:
     with pytest.raises(NotHereError, match=message):
-        exec(f"from lightning_gnnload.pyg import {name}")
+        exec(f"from lightning_gnnload.pyg import NeighborLoader, {name} as other")
+    assert not hasattr(pyg, name)
+    assert getattr(pyg, name, 5) == 5
+    with pytest.raises(NoAttributeError, match=message) as caught:
+        getattr(pyg, name)
+    assert isinstance(caught.value, AttributeError)
     with pytest.raises(ImportError, match="cannot import name 'Loader'"):
         exec("from lightning_gnnload.pyg import Loader")
 

@@ -354,7 +354,6 @@ class Save(Callback):
 def test_ranks_do_not_share_rows_by_a_seed_that_each_drew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
     made = [LightningNodeData(homogeneous(), SEEDS, num_neighbors=[2], batch_size=16) for _ in range(2)]
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)  # whatever other tests have left
     before = [module.train_dataloader() for module in made]  # before there are ranks
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)

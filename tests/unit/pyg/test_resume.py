@@ -3,7 +3,7 @@ made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
@@ -155,12 +155,9 @@ def test_loaders_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def alone_in_a_group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def alone_in_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process group of one rank, for which Lightning makes loaders anew as it does for more."""
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    yield
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.usefixtures("alone_in_a_group")

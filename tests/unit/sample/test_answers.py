@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import LayerSampler, NeighborSampler, Sampler, ShadowSampler, WeightedNeighborSampler
-from lightning_gnnload.errors import ExchangeError
+from lightning_gnnload.errors import ExchangeError, ThreadLimitError
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
 from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
+from tests.threadless import refused
 from tests.unit.sample.ranks import disjoint, on_ranks
 from tests.unit.sample.test_collective import random_graph
 
@@ -70,6 +71,16 @@ def test_damaged_answers(operation: str, name: str, sampler: Sampler | None, par
     if (name, damage) == ("num_types", "another number"):
         return  # it is one number in any case
     assert isinstance(found, ExchangeError), found
+
+
+def test_a_rank_whose_thread_cannot_start_leaves_the_others() -> None:
+    def work(exchange: Exchange) -> Any:
+        with SamplingGroup(PARTITION, exchange) as colleagues:
+            return colleagues.ask("degrees", np.arange(30))
+
+    with refused(0, "gnnload-all-to-all", times=1):
+        errors = on_ranks(work, ThreadExchange.connect(2, timeout_s=10))
+    assert {type(error) for error in errors} == {ThreadLimitError, ExchangeError}
 
 
 def test_numbers_beyond_the_graph_are_refused() -> None:

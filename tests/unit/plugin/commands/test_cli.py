@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 from importlib import import_module
@@ -29,6 +31,14 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     except SystemExit as ended:
         return ended.code
     return 0
+
+
+def test_ctrl_c_while_a_command_is_imported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "import_module", lambda name: os.kill(os.getpid(), signal.SIGINT))
+    assert run(monkeypatch, "doctor") == 130
+    assert capsys.readouterr().err == "gnnload doctor: ended by SIGINT\n"
 
 
 def test_help_names_all_commands_and_loads_neither_torch_nor_numpy() -> None:

@@ -26,165 +26,134 @@ DATA, SAMPLER, DEVICES = (
     "devices: 1",
 )
 MODEL = "lightning_gnnload.plugin.compat.pl.LightningModule"
-MISTAKES = [
-    # what is written, in place of what, and what is said of it
-    (
-        "NeighbourSampler",
-        "NeighborSampler",
-        "data.sampler: there is no class NeighbourSampler; did you mean NeighborSampl",
-    ),
-    ("Sampling", "NeighborSampler", "ShadowSampler"),
-    ("fanout:", "fanouts:", "data.sampler: NeighborSampler has no setting fanout; did you mean fanouts?"),
-    ('"15,10"', "[5, 5]", "Write it as a list: [15,10].\nfanouts: neighbours drawn per node, nearest hop first"),
-    ("[5.5, 2]", "[5, 5]", "fanouts of NeighborSampler cannot be [5.5, 2]; needed for each: a whole number"),
-    (
-        "[15, 10]",
-        SAMPLER,
-        "cannot be [15, 10]; needed: a class and its settings (Sampler); for example\n  class_path: NeighborSampler\n"
-        "  init_args:\n    fanouts: [15, 10]",
-    ),
-    ("NeighborSampler", SAMPLER, "data.sampler: NeighborSampler needs fanouts, which is not given."),
-    ("Debain", "Debian", "data.data: there is no class Debain; did you mean Debian?"),
-    (
-        "{class_path: Debian, root: x}",
-        DATA,
-        "Debian are written below init_args:\n  class_path: Debian\n  init_args:\n    r",
-    ),
-    (
-        "{class_path: NeighborSampler, init_args: [5]}",
-        SAMPLER,
-        "init_args are settings of NeighborSampler by their names",
-    ),
-    ("{class_path: 5}", SAMPLER, "class_path is the name of a class, which 5 is not."),
-    (
-        "{NeighborSampler: {fanouts: [5, 5]}}",
-        SAMPLER,
-        "written by its name and settings:\n  class_path: NeighborSampler",
-    ),
-    ("{class_path: Debian}", SAMPLER, "data.sampler: Debian is no Sampler. There are: CollectiveSampler, "),
-    ("{class_path: torch.nn.Linear}", SAMPLER, "data.sampler: torch.nn.Linear is no Sampler."),
-    ("{num_nodes: 5}", DATA, "needed: text or a class and its settings (Dataset); for example\n  class_path: Debian"),
-    (
-        "{class_path: Synthetic, init_args: {num_nods: 5}}",
-        DATA,
-        "Synthetic has no setting num_nods; did you mean num_nodes?",
-    ),
-    (
-        "{class_path: Synthetic, init_args: {num_nodes: x}}",
-        DATA,
-        "num_nodes of Synthetic cannot be x; needed: a whole num",
-    ),
-    ("  batchsize: 5\n  sampler:", "  sampler:", "data has no setting batchsize; did you mean batch_size?"),
-    (
-        "  batch_size: big\n  sampler:",
-        "  sampler:",
-        "data.batch_size cannot be big; needed: a whole number.\nbatch_size: seeds",
-    ),
-    (
-        "  cache: {class_path: FeatureCache, init_args: {capcity: 5}}\n  sampler:",
-        "  sampler:",
-        "did you mean capacity_",
-    ),
-    (
-        "  cache: true\n  sampler:",
-        "  sampler:",
-        "data.cache cannot be True; needed: a list or 'auto' or a mapping or a cla",
-    ),
-    (
-        "  cache: 1GB\n  sampler:",
-        "  sampler:",
-        "(FeatureCache); for example\n  class_path: FeatureCache\n  init_args:\n    ratio:",
-    ),
-    ("  cache: featurecache\n  sampler:", "  sampler:", "there is no class featurecache; did you mean FeatureCache?"),
-    ("  cache: NeighborSampler\n  sampler:", "  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
-    ("  order: true\n  sampler:", "  sampler:", "needed: text or a class and its settings (SeedOrder)"),
-    ("  batch_size: [1]\n  sampler:", "  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
-    ("data: 5", CONFIG[CONFIG.index("data:") :].rstrip(), "data.data is not given; for example\n  class_path: Debian"),
-    ("devices: 1, max_epoch: 3", DEVICES, "trainer has no setting max_epoch; did you mean max_epochs?"),
-    ("devices: 1, max_epochs: ten", DEVICES, "trainer.max_epochs cannot be ten; needed: a whole number or null."),
-    ("devices: many", DEVICES, "the Trainer does not take its settings"),
-    ("accelerator: cuda", "accelerator: cpu", "This machine has "),
-    (
-        "devices: 1, strategy: FactoredStratgy",
-        DEVICES,
-        "there is no strategy FactoredStratgy; did you mean FactoredStrategy?",
-    ),
-    (
-        "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {sampler: 1}}",
-        DEVICES,
-        "did you mean samplers?",
-    ),
-    (
-        "devices: 1, strategy: FactoredStrategy",
-        DEVICES,
-        "FactoredStrategy is a class, which is written with its settings:\n  class_path: FactoredStrategy\n"
-        "  init_args: {}\nWithout settings, strategy: factored will do.",
-    ),
-    (
-        "devices: 1, strategy: factored_strategy",
-        DEVICES,
-        "no strategy factored_strategy; did you mean FactoredStrategy?",
-    ),
-    ("devices: 1, strategy: null", DEVICES, "there is no strategy null. There are: ddp, "),
-    (
-        "trainer: 5",
-        "trainer: {accelerator: cpu, devices: 1, logger: false}",
-        "trainer: settings by their names are needed",
-    ),
-    (
-        "seed_everything: -1\ntrainer:",
-        "trainer:",
-        "seed_everything cannot be -1; needed: a whole number from 0 to 2**32",
-    ),
-    (
-        "devices: 1, callbacks: true",
-        DEVICES,
-        "needed: a list or a class and its settings (Callback); for example\n  clas",
-    ),
-    (
-        "devices: 1, callbacks: [{PipelineMonitor: {}}]",
-        DEVICES,
-        "a class is written by its name and settings:\n  class_path: ",
-    ),
-    ("devices: 1, callbacks: [{class_path: PipelineMonitr}]", DEVICES, "did you mean PipelineMonitor?"),
-    (
-        "devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]",
-        DEVICES,
-        "did you mean monitor?",
-    ),
-    ("modle:", "model:", "there is no setting modle; did you mean model?"),
-    ("mymodul.Net", MODEL, "model: there is no module mymodul; did you mean mymodel?"),
-    ("mymodel.Ned", MODEL, "model: the module mymodel has no class Ned; did you mean Net?"),
-    ("needy.Net", MODEL, "model: importing needy fails: No module named 'not_installed'."),
-    ("mymodel", MODEL, "model: mymodel is a module: name the class, too, as mymodel.MyClass."),
-    ("mymodel.Net, init_args: {widht: 5}", MODEL, "model: Net has no setting widht; did you mean width?"),
-    ("mymodel.Net, init_args: {width: many}", MODEL, "model: width of Net cannot be many; needed: a whole number."),
-    ("mymodel.Net", MODEL, "model: Net needs width, which is not given."),
-    ("{", DATA, "gnnload: Problems parsing config"),
-    (
-        f"  batch_size: {'9' * 5000}\n  sampler:",
-        "  sampler:",
-        "gnnload: the configuration cannot be read: Exceeds the limit",
-    ),
-    (
-        "{class_path: Tables, init_args: {folder: g, nodes: {a: {from: a.csv, idd: x}}, edges: {}}}",
-        DATA,
-        "gnnload: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?",
-    ),
-    (
-        "{class_path: EdgeListFile, init_args: {path: x, num_features: -1}}",
-        DATA,
-        "gnnload: DatasetError: EdgeListFile: num_features is -1",
-    ),
-    (
-        "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}",
-        DEVICES,
-        "gnnload: ",
-    ),
-]
+MISTAKES = {
+    # what is written in the place of this, and what is said of it
+    "NeighborSampler": [
+        ("NeighbourSampler", "data.sampler: there is no class NeighbourSampler; did you mean NeighborSampl"),
+        ("Sampling", "ShadowSampler"),
+    ],
+    "fanouts:": [
+        ("fanout:", "data.sampler: NeighborSampler has no setting fanout; did you mean fanouts?"),
+    ],
+    "[5, 5]": [
+        ('"15,10"', "Write it as a list: [15,10].\nfanouts: neighbours drawn per node, nearest hop first"),
+        ("[5.5, 2]", "fanouts of NeighborSampler cannot be [5.5, 2]; needed for each: a whole number"),
+    ],
+    SAMPLER: [
+        (
+            "[15, 10]",
+            "cannot be [15, 10]; needed: a class and its settings (Sampler); for example\n"
+            "  class_path: NeighborSampler\n  init_args:\n    fanouts: [15, 10]",
+        ),
+        ("NeighborSampler", "data.sampler: NeighborSampler needs fanouts, which is not given."),
+        ("{class_path: NeighborSampler, init_args: [5]}", "init_args are settings of NeighborSampler by their names"),
+        ("{class_path: 5}", "class_path is the name of a class, which 5 is not."),
+        ("{NeighborSampler: {fanouts: [5, 5]}}", "written by its name and settings:\n  class_path: NeighborSampler"),
+        ("{class_path: Debian}", "data.sampler: Debian is no Sampler. There are: CollectiveSampler, "),
+        ("{class_path: torch.nn.Linear}", "data.sampler: torch.nn.Linear is no Sampler."),
+    ],
+    "Debian": [
+        ("Debain", "data.data: there is no class Debain; did you mean Debian?"),
+    ],
+    DATA: [
+        (
+            "{class_path: Debian, root: x}",
+            "Debian are written below init_args:\n  class_path: Debian\n  init_args:\n    r",
+        ),
+        ("{num_nodes: 5}", "needed: text or a class and its settings (Dataset); for example\n  class_path: Debian"),
+        (
+            "{class_path: Synthetic, init_args: {num_nods: 5}}",
+            "Synthetic has no setting num_nods; did you mean num_nodes?",
+        ),
+        (
+            "{class_path: Synthetic, init_args: {num_nodes: x}}",
+            "num_nodes of Synthetic cannot be x; needed: a whole num",
+        ),
+        ("{", "gnnload: Problems parsing config"),
+        (
+            "{class_path: Tables, init_args: {folder: g, nodes: {a: {from: a.csv, idd: x}}, edges: {}}}",
+            "gnnload: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?",
+        ),
+        (
+            "{class_path: EdgeListFile, init_args: {path: x, num_features: -1}}",
+            "gnnload: DatasetError: EdgeListFile: num_features is -1",
+        ),
+    ],
+    "  sampler:": [
+        ("  batchsize: 5\n  sampler:", "data has no setting batchsize; did you mean batch_size?"),
+        ("  batch_size: big\n  sampler:", "data.batch_size cannot be big; needed: a whole number.\nbatch_size: seeds"),
+        ("  cache: {class_path: FeatureCache, init_args: {capcity: 5}}\n  sampler:", "did you mean capacity_"),
+        ("  cache: true\n  sampler:", "data.cache cannot be True; needed: a list or 'auto' or a mapping or a cla"),
+        (
+            "  cache: 1GB\n  sampler:",
+            "(FeatureCache); for example\n  class_path: FeatureCache\n  init_args:\n    ratio:",
+        ),
+        ("  cache: featurecache\n  sampler:", "there is no class featurecache; did you mean FeatureCache?"),
+        ("  cache: NeighborSampler\n  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
+        ("  order: true\n  sampler:", "needed: text or a class and its settings (SeedOrder)"),
+        ("  batch_size: [1]\n  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
+        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: the configuration cannot be read: Exceeds the limit"),
+    ],
+    CONFIG[CONFIG.index("data:") :].rstrip(): [
+        ("data: 5", "data.data is not given; for example\n  class_path: Debian"),
+    ],
+    DEVICES: [
+        ("devices: 1, max_epoch: 3", "trainer has no setting max_epoch; did you mean max_epochs?"),
+        ("devices: 1, max_epochs: ten", "trainer.max_epochs cannot be ten; needed: a whole number or null."),
+        ("devices: many", "the Trainer does not take its settings"),
+        (
+            "devices: 1, strategy: FactoredStratgy",
+            "there is no strategy FactoredStratgy; did you mean FactoredStrategy?",
+        ),
+        ("devices: 1, strategy: {class_path: FactoredStrategy, init_args: {sampler: 1}}", "did you mean samplers?"),
+        (
+            "devices: 1, strategy: FactoredStrategy",
+            "FactoredStrategy is a class, which is written with its settings:\n  class_path: FactoredStrategy\n"
+            "  init_args: {}\nWithout settings, strategy: factored will do.",
+        ),
+        ("devices: 1, strategy: factored_strategy", "no strategy factored_strategy; did you mean FactoredStrategy?"),
+        ("devices: 1, strategy: null", "there is no strategy null. There are: ddp, "),
+        ("devices: 1, callbacks: true", "needed: a list or a class and its settings (Callback); for example\n  clas"),
+        (
+            "devices: 1, callbacks: [{PipelineMonitor: {}}]",
+            "a class is written by its name and settings:\n  class_path: ",
+        ),
+        ("devices: 1, callbacks: [{class_path: PipelineMonitr}]", "did you mean PipelineMonitor?"),
+        ("devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]", "did you mean monitor?"),
+        ("devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}", "gnnload: "),
+    ],
+    "accelerator: cpu": [
+        ("accelerator: cuda", "This machine has "),
+    ],
+    "trainer: {accelerator: cpu, devices: 1, logger: false}": [
+        ("trainer: 5", "trainer: settings by their names are needed"),
+    ],
+    "trainer:": [
+        ("seed_everything: -1\ntrainer:", "seed_everything cannot be -1; needed: a whole number from 0 to 2**32"),
+    ],
+    "model:": [
+        ("modle:", "there is no setting modle; did you mean model?"),
+    ],
+    MODEL: [
+        ("mymodul.Net", "model: there is no module mymodul; did you mean mymodel?"),
+        ("mymodel.Ned", "model: the module mymodel has no class Ned; did you mean Net?"),
+        ("needy.Net", "model: importing needy fails: No module named 'not_installed'."),
+        ("mymodel", "model: mymodel is a module: name the class, too, as mymodel.MyClass."),
+        ("mymodel.Net, init_args: {widht: 5}", "model: Net has no setting widht; did you mean width?"),
+        ("mymodel.Net, init_args: {width: many}", "model: width of Net cannot be many; needed: a whole number."),
+        ("mymodel.Net", "model: Net needs width, which is not given."),
+    ],
+}
 
 
-@pytest.mark.parametrize(("written", "instead_of", "said"), MISTAKES, ids=[written[:40] for written, _, _ in MISTAKES])
+@pytest.mark.parametrize(
+    ("written", "instead_of", "said"),
+    [
+        pytest.param(written, place, said, id=written[:40])
+        for place, mistakes in MISTAKES.items()
+        for written, said in mistakes
+    ],
+)
 def test_a_setting_that_does_not_fit_is_told_in_few_lines(
     written: str,
     instead_of: str,

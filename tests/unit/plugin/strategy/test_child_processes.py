@@ -12,10 +12,12 @@ import psutil
 import pytest
 from torch.multiprocessing import ProcessContext, ProcessExitedException
 
+from lightning_gnnload.errors import ThreadLimitError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin.strategy.children import ChildProcesses, SpawnedRanks
 from tests import forkserver
+from tests.threadless import refused
 
 pytestmark = pytest.mark.slow
 
@@ -133,6 +135,17 @@ def test_a_sampler_that_outlives_all_spawned_trainers_is_ended_and_excused(stopp
     assert time.monotonic() > began + 1.4  # it had its time
     assert started[2].exitcode == 0
     assert started[1].exitcode == 0
+
+
+def test_ranks_that_no_thread_can_watch_are_ended() -> None:
+    script, spawned = sleeping(), multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    spawned.start()
+    with refused():
+        with pytest.raises(ThreadLimitError, match="The thread gnnload-children cannot start"):
+            ChildProcesses([script], uuid.uuid4().hex, may_end=lambda local_rank: True)
+        with pytest.raises(ThreadLimitError, match="The thread gnnload-children cannot start"):
+            SpawnedRanks([spawned], num_trainers=1, end_timeout_s=1.0).watch()
+    assert not any(psutil.pid_exists(process.pid) for process in (script, spawned))
 
 
 def test_a_sampler_that_fails_by_itself_is_not_excused() -> None:

@@ -82,6 +82,10 @@ def edited(**fields: Any) -> str:
         edited(sample_ms="fast"),
         edited(train_work_ms=-1.0),
         edited(train_fixed_ms=float("inf")),
+        edited(sample_ms=float("nan")),
+        edited(sample_ms=1e308, gather_ms=1e308),  # together they are infinite
+        edited(sample_ms=10**400),
+        edited(num_cores=10**400, torch_threads=10**400),
         edited(torch_threads=0),
         edited(sampler_threads=None),
         edited(draws_on_device=1),

@@ -322,11 +322,24 @@ class Broken(Model):
         raise ZeroDivisionError("by zero")
 
 
+class Stops(Model):
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.trainer.should_stop = True
+        return super().training_step(batch, batch_idx)
+
+
+class Skips(Model):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int:
+        return -1
+
+
 @pytest.mark.parametrize(
     ("model", "says"),
     [
         (Locked, r"Locked cannot be copied with TypeError: cannot copy a lock.*samplers=1"),
         (Broken, r"copy of Broken failed with ZeroDivisionError: by zero.*samplers=1"),
+        (Stops, r"training ended by itself on a copy of Stops, before steps were timed\. .*samplers=1"),
+        (Skips, r"training ended by itself on a copy of Skips, before steps were timed\. .*samplers=1"),
     ],
 )
 def test_what_cannot_be_measured_says_so(model: type[Model], says: str) -> None:

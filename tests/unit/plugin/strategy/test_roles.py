@@ -1,4 +1,5 @@
 from fractions import Fraction
+from math import inf, nan
 
 import pytest
 import torch
@@ -90,6 +91,14 @@ def test_the_fewest_samplers_are_taken_that_are_nearly_the_best(sample_ms: int, 
 )
 def test_by_hand(sample_ms: float, train_ms: float, num_ranks: int, needed: int) -> None:
     assert samplers_needed(sample_ms, train_ms, num_ranks) == needed
+
+
+@pytest.mark.parametrize(
+    ("sample_ms", "train_ms", "num_ranks"), [(nan, 1, 2), (1, nan, 2), (inf, 1, 2), (1, inf, 2), (-1, 1, 2), (1, 1, 1)]
+)
+def test_what_is_no_time(sample_ms: float, train_ms: float, num_ranks: int) -> None:
+    with pytest.raises(RoleConfigError, match=f"sample_ms={sample_ms}, train_ms={train_ms}, num_ranks={num_ranks}: "):
+        samplers_needed(sample_ms, train_ms, num_ranks)
 
 
 def test_devices_may_be_given_to_the_strategy() -> None:
