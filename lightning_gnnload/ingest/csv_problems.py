@@ -6,6 +6,7 @@ import csv
 import gzip
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 _SEPARATORS = ",;\t|"
@@ -15,7 +16,7 @@ _MOST_LINES = 1 << 16  # DuckDB guesses by fewer
 def csv_problem(message: str) -> str:
     """Returns what is wrong with a line of CSV, of DuckDB's page about it; empty where it is about something else."""
     if sniffed := re.search(r'Error when sniffing file "(.*)"', message):
-        return (
+        return _mixed_ends(sniffed[1]) or (
             f"{sniffed[1]} does not look like CSV: a line of column names is needed first, then lines with as many "
             'fields. Read what is otherwise by SQL: from: "select * from read_csv(...)".'
         )
@@ -58,6 +59,22 @@ def uneven(files: Sequence[str], column: str) -> str:
     return ""
 
 
-def _lines(file: str) -> Iterator[str]:
-    with gzip.open(file, "rt") if file.endswith(".gz") else open(file) as opened:
+def _mixed_ends(file: str) -> str:
+    """Returns which line ends otherwise than the first, as one that was appended to a file of Windows; empty where none
+    does."""
+    with suppress(OSError, EOFError):
+        first = None
+        for number, line in enumerate(_lines(file, newline=""), 1):
+            end = line[len(line.rstrip("\r\n")) :]
+            first = first or end
+            if end not in ("", first):
+                return (
+                    f"{file}: line {number} ends by {end!r}, those before it by {first!r}. Let all lines end alike, as "
+                    "by dos2unix."
+                )
+    return ""
+
+
+def _lines(file: str, newline: str | None = None) -> Iterator[str]:
+    with gzip.open(file, "rt", newline=newline) if file.endswith(".gz") else open(file, newline=newline) as opened:
         yield from islice(opened, _MOST_LINES)

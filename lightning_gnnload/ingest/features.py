@@ -183,9 +183,9 @@ def _kind(source: Source, spec: ColumnSpec) -> str:
     }
     assert kind is not None
     if not allowed[kind]:
-        raise TableError(
-            f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {kind}. Cast it in SQL."
-        )
+        is_unknown = source.is_csv and not source.ask("1", "limit 1")
+        remedy = "The file has no rows, which would tell the type." if is_unknown else "Cast it in SQL."
+        raise TableError(f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {kind}. {remedy}")
     return kind
 
 

@@ -54,7 +54,7 @@ def _is_required(key: Field[Any]) -> bool:
 
 def wrong(where: str, given: Any, needed: str) -> GraphSpecError:
     """Makes the error about a value."""
-    return GraphSpecError(f"{where or 'graph.yaml'}: {short(given):.200} was given, but {needed}.")
+    return GraphSpecError(f"{where or 'the description'}: {short(given):.200} was given, but {needed}.")
 
 
 def a_text(given: Any, where: str) -> str:

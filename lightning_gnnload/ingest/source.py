@@ -229,7 +229,7 @@ class Source:
                 ", with its zone, as +00:00 (for those without say timezone: UTC)" if zone is None else ""
             )
             tried = f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)"
-            needed += f"; others by SQL: select * replace (strptime({sql}, '%d.%m.%Y') as {sql}) from ..."
+            needed += f"; others by SQL, such as select * replace (strptime({sql}, '%d.%m.%Y') as {sql}) from TABLE"
             return Reading(name, strict(sql, tried), tried, needed)
         reason = (
             f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
@@ -334,6 +334,8 @@ class Source:
         if formats == {"parquet"}:
             return f"read_parquet({given})"
         self.is_csv = True
+        if empty := next((file for file in files if not os.path.getsize(file)), None):
+            raise TableError(f"{self.where}: {empty} is empty; a line of column names and rows are needed.")
         found = {str(row[0]) for row in self._run(f"describe from read_csv({given})").fetchall()}
         if len(found) == 1 and (told := uneven(files, *found)):
             raise TableError(f"{self.where}: {told}")

@@ -407,7 +407,7 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _say_once() -> None:
     warnings.warn(
         "num_workers means threads of this process here: they share its memory, and no worker processes are started.",
-        stacklevel=6,
+        stacklevel=4,
     )
 
 

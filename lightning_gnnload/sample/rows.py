@@ -211,11 +211,19 @@ class SeedRows:
         bad = np.flatnonzero(times == (ALWAYS if times.dtype == np.int64 else -np.inf))
         if len(bad):
             raise SeedError(
-                f"node {ends[bad[0], 0]} is a seed without a time, and has none itself, as {len(bad)} of {len(times)} "
-                "such. Give each row's: SeedTable(nodes, time=times), or sampler.sample(..., times=times); leave these "
-                "rows out; or ignore the graph's: before=None."
+                f"{self._named(int(ends[bad[0], 0]))} is a seed without a time, and has none itself; so are {len(bad)} "
+                f"of {len(times)} seeds. Give each row's: SeedTable(nodes, time=times), or sampler.sample(..., "
+                "times=times); leave these rows out, in prediction by predict= with the name of a split or of a node "
+                "type whose nodes have times; or ignore the graph's times: before=None."
             )
         return times
+
+    def _named(self, node: int) -> str:
+        types = self.graph.types
+        if types is None:
+            return f"node {node}"
+        node_type = types.node_types[types.number_of(np.array([node]))[0]]
+        return f"node {node - types.range_of(node_type).start} of type {node_type!r}"
 
     def _check_timed(self) -> None:
         if not hasattr(self.sampler, "before"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.data.datasets.described import short
 from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.storage.places import check_parent
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
@@ -196,17 +197,29 @@ def _of_alternatives(error: BaseException) -> list[BaseException]:
     return [each for held in found if isinstance(held, list) for each in held]
 
 
+def read_config(file: Path, own: argparse.ArgumentParser) -> dict[str, Any]:
+    """Reads a configuration file; ``own`` tells what is wrong with it in a line, and exits."""
+    import yaml
+
+    try:
+        with open(file) as opened:
+            read = yaml.safe_load(opened)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        own.error(f"--config {file} cannot be read: {' '.join(str(error).split())}")
+    if not isinstance(read, dict):
+        found = "it is empty" if read is None else f"it is {short(read):.100}"
+        own.error(f"--config {file}: settings by their names are needed, as data: and model:, but {found}")
+    return read
+
+
 def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
     """Reads the part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
     import yaml
 
-    try:
-        read = yaml.safe_load(file.read_text())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        own.error(f"--config {file} cannot be read: {error}")
-    if not isinstance(read, dict) or not isinstance(read.get("data"), dict):
+    data = read_config(file, own).get("data")
+    if not isinstance(data, dict):
         own.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
-    return str(yaml.safe_dump({"data": read["data"]}))
+    return str(yaml.safe_dump({"data": data}))
 
 
 @contextmanager

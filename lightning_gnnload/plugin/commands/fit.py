@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
-from lightning_gnnload.plugin.commands.arguments import known_cause, made, with_nearest
+from lightning_gnnload.plugin.commands.arguments import known_cause, made, read_config, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
@@ -50,6 +51,8 @@ class GraphCLI(lightning_cli.LightningCLI):
         )
 
     def parse_arguments(self, parser: lightning_cli.LightningArgumentParser, args: Any) -> None:
+        for file in _config_files(sys.argv[1:] if args is None else args):
+            read_config(file, parser)
         try:
             super().parse_arguments(parser, args)
         except (ValueError, RecursionError) as error:  # YAML's, of a value that is none, or lies too deep
@@ -116,6 +119,14 @@ class GraphCLI(lightning_cli.LightningCLI):
             checkpoint = self.trainer.checkpoint_callback
             best = "best" if getattr(checkpoint, "best_model_path", "") else None
             self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best)
+
+
+def _config_files(arguments: Any) -> Iterator[Path]:
+    """Yields the configuration files that arguments of the command line name."""
+    for option, value in pairwise([*arguments, ""]) if isinstance(arguments, list) else ():
+        name, _, joined = option.partition("=")
+        if name in ("--config", "-c") and os.path.isfile(file := joined or value):
+            yield Path(file)
 
 
 def check_checkpoint(command: str, config: Any, root: str) -> None:

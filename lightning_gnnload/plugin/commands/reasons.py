@@ -37,6 +37,8 @@ _VALUE = re.compile(r"(?:.*\. Got value|Given value): (?P<value>.*)")
 _SUBTYPE = re.compile(r"(?:<class '|[\[ ])(?P<path>\w+(?:\.\w+)+)")
 _TOP = re.compile(r"Subcommand '\w+' does not accept option '(?P<name>[\w.]+)'")
 _MISSING = re.compile(r"the following arguments are required: (?:\w+\.)?(?P<name>data\.data|model)")
+_NOTHING = re.compile(r"the following arguments are required: (?:\w+\.)?data\.data, (?:\w+\.)?model")
+_BEFORE = re.compile(r"Option '[\w.]+' is not accepted before subcommand '(?P<command>\w+)'")
 _NO_FILE = re.compile(r"""Parser key "(?P<part>\w+)":\s+Unable to load config '(?P<given>.*)'""")
 _PROBLEMS = {
     # What a line says of what was meant, from the most telling to the least.
@@ -114,6 +116,10 @@ def reason(message: str) -> str | None:
     if missing := _MISSING.fullmatch(message):
         kind = lightning_gnnload.Dataset if missing["name"] == "data.data" else pl.LightningModule
         return f"{missing['name']} is not given; for example\n{example((kind,))}"
+    if _NOTHING.fullmatch(message):
+        return "neither data.data nor model is given: give a configuration, --config FILE, or --data.data and --model."
+    if before := _BEFORE.match(message):
+        return f"settings stand behind the command: gnnload {before['command']} --config FILE"
     if unread := _NO_FILE.match(message):
         return f"{unread['part']}: {unread['given']} is neither a file of settings nor settings by their names."
     read = _read(message)

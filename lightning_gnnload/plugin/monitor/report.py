@@ -251,11 +251,12 @@ _LOW = 0.5
 
 
 def tier_table(reads: Reads, num_batches: int) -> Table | None:
-    """Makes a table of rows and bytes by tier, nearest first; None where nothing was counted."""
+    """Makes a table of rows and bytes by tier, nearest first; None where nothing was counted. A node has a row in each
+    table that is read: features, and further attributes."""
     rows = rows_read(reads)
     if not rows:
         return None
-    table = Table(title="Where the feature rows came from")
+    table = Table(title="Where the rows came from, of features and all other tables")
     table.add_column("tier")
     for heading in ("rows a batch", "share of the rows", "MB a batch"):
         table.add_column(heading, justify="right")

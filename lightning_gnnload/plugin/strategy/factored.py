@@ -313,6 +313,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         """Puts a queue loader in a sampled loader's place."""
         # Lightning names no loader: it passes those of a phase one by one, after the barrier that starts the count.
         index, self._next_loader = self._next_loader, self._next_loader + 1
+        if isinstance(dataloader, list | tuple) and not dataloader:
+            return dataloader  # of a phase that the data have no split for
         if not isinstance(dataloader, SampledLoader):
             pl.utilities.rank_zero.rank_zero_warn(
                 f"FactoredStrategy was given a {type(dataloader).__name__}, which trainers read themselves "

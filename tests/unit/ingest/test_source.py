@@ -15,8 +15,9 @@ import pytest
 from pyarrow import feather, parquet
 
 from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.ingest.features import check_columns
 from lightning_gnnload.ingest.source import Reading, Source
-from lightning_gnnload.ingest.spec import BuildSpec
+from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
 from lightning_gnnload.ingest.sql import connect
 from tests.forked import in_child
 
@@ -249,6 +250,19 @@ def test_a_file_that_was_cut_in_a_row(end: str, line: str, con: Any, tmp_path: P
     (tmp_path / "cut.csv").write_text("a,b\n" + "1,2\n" * 40 + end)
     with pytest.raises(TableError, match=rf"edges\.e: .*cut\.csv: {line}.*Was the file cut in mid-row\?"):
         Source(con, "cut.csv", "edges.e", tmp_path, ["a"])
+
+
+def test_line_ends_of_two_kinds_and_files_without_anything_are_told(con: Any, tmp_path: Path) -> None:
+    (tmp_path / "ends.csv").write_bytes(b"a,b\r\n" + b"1,2\r\n" * 40 + b"7,8\n")
+    with pytest.raises(TableError, match=r"ends\.csv: line 42 ends by '\\n', those before it by '\\r\\n'"):
+        Source(con, "ends.csv", "edges.e", tmp_path, ["a"])
+    (tmp_path / "empty.csv").touch()
+    with pytest.raises(TableError, match=r"edges\.e: .*empty\.csv is empty"):
+        Source(con, "empty.csv", "edges.e", tmp_path, ["a"])
+    (tmp_path / "head.csv").write_text("a,b\n")
+    source = Source(con, "head.csv", "nodes.n", tmp_path, ["a"])
+    with pytest.raises(TableError, match=r"column 'b' is VARCHAR, which cannot be read as: number\. The file has no"):
+        check_columns(source, [ColumnSpec(column="b", kind="number")], timezone=None)
 
 
 def test_one_column_whose_name_has_a_comma(con: Any, tmp_path: Path) -> None:

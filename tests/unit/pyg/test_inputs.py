@@ -31,6 +31,7 @@ from lightning_gnnload.pyg import (
     NeighborLoader,
     ShaDowKHopSampler,
 )
+from lightning_gnnload.pyg.threads import _say_once
 
 N, E = 20, 60
 A_TO_A = ("a", "to", "a")
@@ -329,3 +330,19 @@ def test_seeds_that_edges_lead_away_from_are_told_once() -> None:
         NeighborLoader(data, [2], torch.arange(N // 2 - 4, N))  # few of them
         NeighborLoader(data, [], seeds)  # of which nothing was to be drawn
     assert len([each for each in told if "without in-neighbours" in str(each.message)]) == 2
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NeighborLoader(graph(), [2], num_workers=1),
+        lambda: LinkNeighborLoader(graph(), [2], edge_label_index=graph().edge_index, num_workers=1),
+        lambda: ShaDowKHopSampler(graph(), depth=1, num_neighbors=2, num_workers=1),
+    ],
+    ids=["nodes", "links", "shadow"],
+)
+def test_what_workers_are_is_said_at_the_users_own_line(make: Any) -> None:
+    _say_once.cache_clear()
+    with pytest.warns(UserWarning, match="num_workers means threads") as told:
+        make()
+    assert [each.filename for each in told if "num_workers" in str(each.message)] == [__file__]

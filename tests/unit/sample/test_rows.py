@@ -141,7 +141,7 @@ def test_nodes_have_their_own_time() -> None:
     assert (plain.queries.until.tolist(), plain.columns["time"].tolist()) == ([26], [125])
     given = asked(AGED, NeighborSampler([2]), SeedTable([1], node_type="item", time=[107]))
     assert given.queries.until.tolist() == [8]
-    with pytest.raises(SeedError, match="node 0 is a seed without a time"):
+    with pytest.raises(SeedError, match="node 0 of type 'user' is a seed without a time"):
         SeedRows(AGED, NeighborSampler([2])).ask(np.array([0]), KEY)
 
 
@@ -265,7 +265,7 @@ def test_rows_may_come_before_all_edges_and_long_after(time) -> None:
 
 def test_a_node_without_a_time_is_told_before_the_first_batch() -> None:
     graph = Graph.from_coo([1, 2], [0, 0], node_time=[np.iinfo(np.int64).min, 3, 4])
-    with pytest.raises(SeedError, match="node 0 is a seed without a time, and has none itself, as 1 of 2 such"):
+    with pytest.raises(SeedError, match="node 0 is a seed without a time, and has none itself; so are 1 of 2 seeds"):
         SeedRows(graph, NeighborSampler([2]), SeedTable([1, 0]))
 
 

@@ -69,7 +69,7 @@ MISTAKES = {
             "{class_path: Synthetic, init_args: {num_nodes: x}}",
             "num_nodes of Synthetic cannot be x; needed: a whole num",
         ),
-        ("{", "gnnload: Problems parsing config"),
+        ("{", "gnnload: --config run.yaml cannot be read: while parsing a flow mapping"),
         (
             "{class_path: Tables, init_args: {folder: g, nodes: {a: {from: a.csv, idd: x}}, edges: {}}}",
             "gnnload: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?",
@@ -92,7 +92,7 @@ MISTAKES = {
         ("  cache: NeighborSampler\n  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
         ("  order: true\n  sampler:", "needed: text or a class and its settings (SeedOrder)"),
         ("  batch_size: [1]\n  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
-        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: the configuration cannot be read: Exceeds the limit"),
+        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: --config run.yaml cannot be read: Exceeds the limit"),
     ],
     CONFIG[CONFIG.index("data:") :].rstrip(): [
         ("data: 5", "data.data is not given; for example\n  class_path: Debian"),
@@ -187,6 +187,40 @@ def test_a_setting_that_does_not_fit_is_told_in_few_lines(
     assert said in told
     assert len(told.splitlines()) <= 10
     assert ended.value.code not in (0, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "arguments", "said"),
+    [
+        (
+            "",
+            "fit --config run.yaml",
+            "--config run.yaml: settings by their names are needed, as data: and model:, but it",
+        ),
+        ("- a\n- b", "fit --config=run.yaml", "but it is ['a', 'b']"),
+        ("a,b\n" * 10_000, "fit -c run.yaml", "--config run.yaml: settings by their names are needed"),
+        (b"\x80", "fit --config run.yaml", "--config run.yaml cannot be read: 'utf-8' codec"),
+        (CONFIG, "fit", "neither data.data nor model is given: give a configuration, --config FILE, or"),
+        (CONFIG, "--config run.yaml fit", "settings stand behind the command: gnnload fit --config FILE"),
+    ],
+)
+def test_what_is_no_configuration_is_told_by_its_name(
+    written: str | bytes,
+    arguments: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "run.yaml").write_bytes(written if isinstance(written, bytes) else written.encode())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gnnload", *arguments.split()])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    told = capsys.readouterr().err
+    assert said in told
+    assert len(told) < 400
+    assert ended.value.code == 2
 
 
 def test_what_stands_on_the_command_line_is_told_as_what_stands_in_a_file(
