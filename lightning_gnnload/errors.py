@@ -192,7 +192,7 @@ class StrangerError(GnnLoadError, RuntimeError):
 
 
 class LightningCompatibilityError(GnnLoadError, ImportError):
-    """The installed Lightning lacks a name that the strategy relies on."""
+    """The installed Lightning lacks a name that the strategy relies on, or resumes wrongly."""
 
 
 class SlotMemoryError(GnnLoadError, MemoryError):
