@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.errors import GraphSpecError, StoreFormatError, TableError
 from lightning_gnnload.ingest.features import Feature, Seen, code_rows, fit, x_rows
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
@@ -177,6 +177,10 @@ def test_new_tables_get_equal_rows_for_equal_values(con: Any, tmp_path: Path) ->
     assert np.array_equal(codes_of(new, read.nodes["t"]), codes)
     with pytest.raises(GraphSpecError, match=r"nodes.t.x lists w, but the transforms of .* are of n, w"):
         read.of("nodes", "t", [ColumnSpec(column="w")])
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("ja", "jo"))
+    with pytest.raises(StoreFormatError, match="is damaged: what it says is not what was written"):
+        Transforms.read(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -245,8 +245,9 @@ def test_a_line_that_fits_the_first_ones_no_more(con: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("end", "line"), [("7", "line 42 has 1 of 2 fields, '7'"), ("7\n1,2\n", "line 42 has 1 of 2 fields")]
 )
-def test_a_file_that_was_cut_in_a_row(end: str, line: str, con: Any, tmp_path: Path) -> None:
-    (tmp_path / "cut.csv").write_text("a,b\n" + "1,2\n" * 40 + end)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_file_that_was_cut_in_a_row(separator: str, end: str, line: str, con: Any, tmp_path: Path) -> None:
+    (tmp_path / "cut.csv").write_text(("a,b\n" + "1,2\n" * 40 + end).replace(",", separator))
     with pytest.raises(TableError, match=rf"edges\.e: .*cut\.csv: {line}.*Was the file cut in mid-row\?"):
         Source(con, "cut.csv", "edges.e", tmp_path, ["a"])
 

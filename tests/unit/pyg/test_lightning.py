@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -364,6 +365,12 @@ def test_ranks_do_not_share_rows_by_a_seed_that_each_drew(monkeypatch: pytest.Mo
         for name, loader in (("before", before[rank]), ("now", module.train_dataloader())):
             rows[name] += [row for batch in loader for row in batch.input_id.tolist()]
     assert sorted(rows["before"]) == sorted(rows["now"]) == list(range(len(SEEDS)))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    for is_lone, seeds in ((True, {module._seed for module in made}), (False, {0})):  # samplers have no group
+        for module in made:
+            roles = SimpleNamespace(is_lone=is_lone)
+            module.trainer = SimpleNamespace(world_size=1, strategy=SimpleNamespace(roles=roles))
+        assert {module.seed for module in made} == seeds
 
 
 def test_rows_of_torchs_samplers_are_trained_on() -> None:
