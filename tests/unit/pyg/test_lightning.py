@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
+from torch.utils.data import SequentialSampler
 from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler, NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
@@ -390,6 +391,9 @@ def test_rows_of_torchs_samplers_are_trained_on() -> None:
     loader = NeighborLoader(data, input_nodes=SEEDS, sampler=rows(), **SETTINGS)
     for batch, expected in zip(model.batches["train"], loader, strict=True):
         check_equal(batch, expected)
+    module = LightningNodeData(data, SEEDS, **SETTINGS, sampler=SequentialSampler(SEEDS))
+    first, second = ([batch.n_id.tolist() for batch in module.train_dataloader()] for _ in range(2))
+    assert first != second  # a loop by hand is the next epoch here, too
 
 
 class Alone(BaseSampler):
