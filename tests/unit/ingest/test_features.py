@@ -188,6 +188,7 @@ def test_new_tables_get_equal_rows_for_equal_values(con: Any, tmp_path: Path) ->
     [
         ([1, 2], {}, "nodes.t.x: column 'c' is BIGINT: say as: number or as: category; a code is not a quantity"),
         (["a"], {"kind": "number"}, "column 'c' is VARCHAR, which cannot be read as: number"),
+        ([["a"], ["b"]], {"kind": "vector"}, r"column 'c' is VARCHAR\[\], which cannot be read as: vector"),
         ([1.5], {"kind": "text_length"}, "column 'c' is DOUBLE, which cannot be read as: text_length"),
         ([{"a": 1}], {}, "column 'c' is STRUCT.*say another column, or cast it in SQL"),
         (

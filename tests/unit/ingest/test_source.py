@@ -134,6 +134,16 @@ def test_keys_are_cast_where_the_user_says_so_alone(con: Any) -> None:
     assert rows(source, source.key("n", "text", cast=True)) == [("3",), ("1",), ("2",)]
 
 
+def test_lists_are_neither_ids_nor_times(con: Any) -> None:
+    lists = "['a'::enum('a')] as k, [timestamptz '2026-01-01'] as z, [timestamp '2026-01-01'] as t"
+    source = Source(con, f"select {lists}", "nodes.t")
+    with pytest.raises(TableError, match=r"column 'k' is ENUM\('a'\)\[\], but ids are integers, text or UUIDs"):
+        source.key("k")
+    for name in ("z", "t"):
+        with pytest.raises(TableError, match=rf"time '{name}' is TIMESTAMP.*\[\]; a timestamp, a date, text or"):
+            source.time(name, None, "UTC")
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [

@@ -179,7 +179,7 @@ MISTAKES = [
     (
         "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}",
         DEVICES,
-        "gnnload: ",
+        "gnnload: RoleConfigError: staleness=-1: a whole number of optimizer steps is needed",
     ),
 ]
 
