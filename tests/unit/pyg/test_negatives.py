@@ -16,7 +16,7 @@ from lightning_gnnload.pyg import GnnloadSampler, LightningLinkData, LinkNeighbo
 
 N, E, FIRST = 40, 150, 6
 TO = ("a", "to", "b")
-EARLY = f"{E // 3} of {E} links are earlier than every node that could be their negative"
+EARLY = rf"\b{E // 3} of {E} links are earlier than every node that could be their negative"
 
 
 def times(seed: int) -> torch.Tensor:
