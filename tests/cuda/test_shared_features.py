@@ -105,7 +105,7 @@ def test_levels_are_one_cache_of_copied_rows_and_of_the_next_ones() -> None:
     own, shared = FeatureCache(Own(), 0.2), FeatureCache("degree", 0.4, share="partitioned")
     assert found(2, store, [own, shared]) == found(2, store, [shared, own]) == [each] * 2
     # Each has room by itself.
-    for end in as_sharers(2, lambda membership: reads(membership, store, [near, far], room=300)):
+    for end in as_sharers(2, lambda membership: reads(membership, store, [near, far], room=500)):
         assert "less than asked for" in end.value
 
 
