@@ -110,7 +110,7 @@ class Place(ABC, Generic[T]):
 
     def _held_by_all(self, chosen: Chosen) -> Chosen:
         """Returns what every rank holds nearer, where each has chosen for itself: others will ask for the rest."""
-        if chosen.policy is None or not chosen.policy.is_own or chosen.policy.window is not None:
+        if chosen.policy is None or not chosen.policy.is_own:
             return chosen
         assert self.peers is not None, "a rank alone has no others"
         file = numbers_file(chosen.hot)

@@ -67,7 +67,15 @@ class Threads(ThreadPoolExecutor):
     """
 
     def __init__(self, num_threads: int, name: str, initializer: Callable[[], object] | None = None) -> None:
-        super().__init__(num_threads, name, initializer)
+        # Not by _threads, to which a thread is added when it may be at its first call already.
+        self._inside = inside = threading.local()
+
+        def begin() -> None:
+            inside.is_here = True
+            if initializer is not None:
+                initializer()
+
+        super().__init__(num_threads, name, begin)
         self._pid = os.getpid()
         self._name = name
 
@@ -94,5 +102,5 @@ class Threads(ThreadPoolExecutor):
         collected in any thread, and with it iterators that end their threads.
         """
         if self._pid == os.getpid():
-            is_inside = threading.current_thread() in self._threads
+            is_inside = getattr(self._inside, "is_here", False)
             super().shutdown(wait and not is_inside, cancel_futures=cancel_futures)

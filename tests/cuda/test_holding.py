@@ -200,22 +200,32 @@ def test_a_device_that_cannot_share_has_a_copy_of_its_own() -> None:
     assert "no IPC on this system" in ends[0]["said"][0]
 
 
-def test_shares_shrink_until_every_device_has_room() -> None:
+@pytest.mark.parametrize("num_copied", [0, 100_000])
+def test_shares_shrink_until_every_device_has_room(num_copied: int) -> None:
     # Memory comes in blocks of 2 MiB. 120,000 rows of 20 bytes on each device take two, four fifths of them one.
-    hot = np.random.default_rng(1).permutation(240_000)
-    store = MemoryFeatureStore(torch.arange(len(hot) * F, dtype=torch.float32).view(-1, F))
+    copied, hot = np.split(np.random.default_rng(1).permutation(240_000), [num_copied])
+    hot = hot[: 2 * (120_000 - num_copied)]
+    store = MemoryFeatureStore(torch.arange(240_000 * F, dtype=torch.float32).view(-1, F))
 
     def work(membership: Membership) -> dict:
         runtime = gpu(membership, room_bytes=(4 << 20) - (membership.index << 20))
         with membership.connect() as peers:
-            location, shards = hold_on_device(store, hot, SmallDevice(), peers, runtime)
+            location, shards = hold_on_device(store, hot, SmallDevice(), peers, runtime, copied=copied)
         kept = np.flatnonzero(location.numpy() >= 0)
+        place, num_rows = location.numpy()[kept], shards.num_rows[shards.own]
+        memory = (ctypes.c_float * (num_rows * F)).from_address(shards.addresses[shards.own])
+        is_own = place >> ops.SLOT_BITS == shards.own
+        rows = np.ctypeslib.as_array(memory).reshape(-1, F)[place[is_own] & (1 << ops.SLOT_BITS) - 1]
+        assert np.array_equal(rows[:, 0], kept[is_own] * F)
         shards.close()
         assert runtime.num_held == 0
-        return {"num_rows": shards.num_rows, "hottest": bool((np.sort(hot[: len(kept)]) == kept).all())}
+        wanted = copied[:96_000] if num_copied else hot[:192_000]
+        return {"num_rows": shards.num_rows, "hottest": np.array_equal(np.sort(wanted), kept)}
 
     for end in values(as_sharers(2, work)):
-        assert end == {"num_rows": [96_000, 96_000], "hottest": True}
+        # Of the others' copies a rank does not know.
+        own = [96_000, 96_000] if not num_copied else end["num_rows"]
+        assert (end["num_rows"], max(end["num_rows"]), end["hottest"]) == (own, 96_000, True)
 
 
 def test_rows_stay_in_the_hosts_memory_where_a_device_has_no_room() -> None:
@@ -259,6 +269,17 @@ def test_a_rank_that_dies_on_the_way_ends_all(moment: str, index: int) -> None:
         assert end.status == 1
         assert end.value.startswith("CacheShareError")
         assert f"sharer {index}" in end.value
+
+
+def test_ranks_that_would_copy_other_numbers_of_rows_do_not_agree() -> None:
+    def work(membership: Membership) -> None:
+        with membership.connect() as peers:
+            copied = np.arange(membership.index)
+            hold_on_device(MemoryFeatureStore(ROWS), HOT[:0], SmallDevice(), peers, gpu(membership), copied=copied)
+
+    for end in as_sharers(2, work):
+        assert end.value.startswith("CacheDisagreementError")
+        assert "copied rows" in end.value
 
 
 @pytest.mark.parametrize("index", [0, 1])

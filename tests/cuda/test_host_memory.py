@@ -50,7 +50,7 @@ def test_memory_beside_a_small_array_can_be_copied(begin: int, end: int) -> None
     array.flags.writeable = False
     mapped = HostMemory(runtime, nullcontext).map(array)
     assert mapped.tensor.tolist() == array.tolist()
-    assert not mapped.tensor.numpy().flags.writeable or mapped.address != array.ctypes.data
+    assert mapped.address != array.ctypes.data
     assert mapped.address == mapped.tensor.data_ptr()
     for first, last in ((0, begin), (end, heap.size), (0, heap.size)):
         runtime.memcpy(heap.ctypes.data + first, last - first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -149,11 +150,14 @@ def test_more_draws_than_there_is_time_for_are_refused_as_on_the_cpu(device: Dev
     nodes = np.arange(300)
     ring = np.arange(301), np.roll(nodes, 1)
     table, key = DeviceWorkspace(device, 300), DrawKey(0, 0, 0)
-    for fanouts, hop in (([1 << 24], "Hop 0 of a batch, of 99"), ([1, 1 << 24], "Hop 1 of a batch, of 100")):
-        with pytest.raises(SamplerConfigError, match=f"{hop} nodes.* neighbours with replacement.* at most {1 << 28}"):
-            sample_neighbors(table, topology_of(device, *ring), nodes[:99], fanouts, key, replace=True)
-        with pytest.raises(SamplerConfigError, match=f"{hop} nodes.* neighbours with replacement.* at most {1 << 28}"):
-            graphs.sample(*ring, nodes[:99], fanouts, key, replace=True)
+    for seeds, fanouts, expand, hop in (
+        (nodes[:99], [1 << 24], "all", "Hop 0 of a batch, of 99"),
+        (nodes[:99], [1, 1 << 24], "all", "Hop 1 of a batch, of 100"),
+        (np.arange(0, 180, 2), [1, 1 << 24], "new", "Hop 1 of a batch, of 90"),
+    ):
+        for sample in (partial(sample_neighbors, table, topology_of(device, *ring)), partial(graphs.sample, *ring)):
+            with pytest.raises(SamplerConfigError, match=f"{hop} nodes.* with replacement.* at most {1 << 28}"):
+                sample(seeds, fanouts, key, replace=True, expand=expand)
 
 
 def test_nothing_to_draw(device: Device) -> None:

@@ -11,8 +11,10 @@ import torch
 from lightning_gnnload import FeatureCache, MemoryFeatureStore
 from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.cache.peers import Membership
+from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.sample.workload import Workload
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.cuda.ranks import as_sharers
@@ -20,6 +22,13 @@ from tests.cuda.test_device_features import workload
 
 N, F = 50, 3
 ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
+
+
+class Own(CachePolicy):
+    is_own = True
+
+    def hotness(self, workload: Workload, epoch: int = 0) -> np.ndarray:
+        return np.arange(N, 0, -1)
 
 
 def reads(
@@ -92,6 +101,12 @@ def test_levels_are_one_cache_of_copied_rows_and_of_the_next_ones() -> None:
     covered = [near, FeatureCache("degree", 1.0, share="partitioned")]
     assert found(2, store, covered) == [{"cache": 30, "cache of peers": 20, "memory": 0}] * 2
     assert found(2, store, [near, far], room_bytes=1) == [{"memory": N}] * 2
+    # Of a rank that chooses for itself, whether the cache is in front or behind.
+    own, shared = FeatureCache(Own(), 0.2), FeatureCache("degree", 0.4, share="partitioned")
+    assert found(2, store, [own, shared]) == found(2, store, [shared, own]) == [each] * 2
+    # Each has room by itself.
+    for end in as_sharers(2, lambda membership: reads(membership, store, [near, far], room=500)):
+        assert "less than asked for" in end.value
 
 
 def test_each_rank_has_all_rows_where_they_have_room() -> None:

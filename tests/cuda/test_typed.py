@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,9 @@ def test_what_cannot_be_sampled_is_refused(device: Device, monkeypatch: pytest.M
         patch.setattr(device_queries, "check_queries", lambda *_: 60)  # as if nodes left three bits
         with pytest.raises(SamplerConfigError, match="has 9 times at which it asks for edges"):
             sample_typed_neighbors(table, topology, seeds, fanouts, KEY, queries=along)
+    for sample in (partial(sample_typed_neighbors, stamps, topology), graph.sample):
+        with pytest.raises(SamplerConfigError, match=r"Hop 0 of a batch, of 60 nodes.* neighbours with replacement"):
+            sample(np.arange(60), np.full((1, 3), 1 << 24), key=KEY, replace=True)
     for module, name in ((batches, "MAX_LOCAL"), (state, "MAX_POSITIONS")):
         with monkeypatch.context() as patch:
             patch.setattr(module, name, 15)

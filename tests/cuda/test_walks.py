@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import product
 from typing import Any
 
@@ -130,6 +131,19 @@ def test_a_hop_that_could_be_too_large_waits_for_its_size(device: Device, monkey
     check(device, skewed_graph(seed=1), num_hops=3)
     check(device, skewed_graph(seed=1), num_hops=3, expand="new")
     assert device.num_reads > before + 2
+
+
+def test_as_many_steps_as_there_are_destinations_for_are_walked(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There can be 36 nodes after the first hop, of which some are the same."""
+    steps = GNNLAB.num_walks * GNNLAB.length
+    for most in (36 * steps - 1, 5 * steps):
+        for module in (batches, device_walks):
+            monkeypatch.setattr(module, "MAX_HOP_DRAWS", most)
+        refused = pytest.raises(SamplerConfigError, match=r"Hop 0 of a batch, of 6 nodes, .* steps of walks")
+        with refused if most == 5 * steps else nullcontext():
+            check(device, skewed_graph(seed=1))
 
 
 def test_nothing_to_visit(device: Device) -> None:

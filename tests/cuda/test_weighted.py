@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -130,6 +131,14 @@ def test_edges_beyond_int32_are_refused(device: Device, monkeypatch: pytest.Monk
     for fanout in (6, -1):
         with pytest.raises(SamplerConfigError, match="beyond int32 local ids"):
             check(device, graph, [fanout])
+
+
+def test_more_draws_than_there_is_time_for_are_refused_as_on_the_cpu(device: Device) -> None:
+    graph, seeds = WeightedGraph.of(np.arange(301), np.roll(np.arange(300), 1), np.ones(300)), np.arange(99)
+    table, topology = DeviceWorkspace(device, 300), weighted_topology(device, graph)
+    for sample in (partial(sample_weighted_neighbors, table, topology), graph.sample):
+        with pytest.raises(SamplerConfigError, match=r"Hop 0 of a batch, of 99 nodes.* neighbours with replacement"):
+            sample(seeds, [1 << 24], KEY, replace=True)
 
 
 def test_nothing_to_draw(device: Device) -> None:

@@ -144,7 +144,6 @@ def _on_own_pages(array: np.ndarray) -> np.ndarray:
         ) from error
     own = np.frombuffer(memory, np.uint8, array.nbytes)
     own[:] = array.reshape(-1).view(np.uint8)
-    own.flags.writeable = array.flags.writeable
     return own.view(array.dtype).reshape(array.shape)
 
 

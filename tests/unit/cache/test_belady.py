@@ -16,12 +16,14 @@ from hypothesis import strategies as st
 from lightning_gnnload import MemoryFeatureStore
 from lightning_gnnload.cache.belady import BeladyCache
 from lightning_gnnload.cache.lookahead import Lookahead, next_lists
+from lightning_gnnload.cache.readahead import ReadAhead
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
+from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, ForkError
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
+from tests.forked import in_child
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
 WIDTH = 3
@@ -39,6 +41,19 @@ class Script:
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         return np.array([] if request.epoch else self.lists[request.step], np.int64)
+
+
+def test_a_fork_does_not_take_what_its_parent_reads_ahead() -> None:
+    ahead, request = ReadAhead(MemoryFeatureStore(torch.zeros(4, WIDTH))), BatchRequest(0, 0, 0, 1)
+    ahead.begin(request, np.array([2]))
+
+    def go_on() -> None:
+        with pytest.raises(ForkError, match="gnnload-read-ahead"):
+            ahead.take(request)
+
+    assert in_child(go_on) == (0, "")
+    assert ahead.take(request) is not None
+    ahead.close()
 
 
 def play(lists: list[list[int]], num_nodes: int, num_slots: int, steps: int, read_ahead: bool = False) -> list[int]:

@@ -264,6 +264,13 @@ def test_levels_say_what_each_gives_and_share_the_memory(capfd, monkeypatch) -> 
         open_all([FeatureCache(hotness), FeatureCache(hotness, ratio=1.0)], store, toy_workload(), progress=False)
 
 
+def test_rows_behind_are_worth_their_share_of_the_visits_that_are_left() -> None:
+    hotness = Recorded(np.where(np.arange(N) < N // 10, 10**6, 1))
+    cache = open_all([FeatureCache(hotness, ratio=0.1), FeatureCache(hotness)], FarStore(rows_of()), toy_workload())
+    assert [int((each.location >= 0).sum()) for each in cache.caches] == [N // 10, N - N // 10]
+    cache.close()
+
+
 def test_no_more_memory_is_taken_than_was_asked_for() -> None:
     capacity = 24 << 20
     store = MemoryFeatureStore(torch.ones(1 << 17, 64))

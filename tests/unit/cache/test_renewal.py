@@ -122,6 +122,18 @@ def test_levels_that_are_renewed_alike_share_out_each_window() -> None:
     cache.close()
 
 
+def test_rows_that_another_ranking_renews_nearer_are_not_left_out() -> None:
+    hotness = np.arange(6.0)
+    for near, expected in (
+        (Clairvoyant(window=2, progress=False), [3, 2]),
+        (Clairvoyant(window=3, progress=False), [5, 4]),  # nobody knows which it has at the time
+        (None, [5, 4]),
+    ):
+        nearer = Chosen(near, num_rows=2)
+        chosen = Chosen(Clairvoyant(window=2, progress=False), num_rows=2, nearer=(nearer,))
+        assert chosen.hottest(hotness, 6).tolist() == expected
+
+
 def test_closing_ends_a_ranking_at_once() -> None:
     data = toy_data(1000, 900)
     workload = toy_workload(data, batch_size=1)  # 900 mini-batches an epoch

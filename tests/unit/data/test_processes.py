@@ -99,3 +99,9 @@ def test_descendants_are_known_by_what_they_were_started_with() -> None:
         finally:
             os.killpg(forking.pid, signal.SIGKILL)
             unlike.kill()
+
+
+@pytest.mark.parametrize(("state", "busy"), [("R", True), ("D", True), ("S", False), ("T", False)])
+def test_who_waits_for_a_disk_is_busy(state: str, busy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "_stat", lambda _: [state, "1"])
+    assert processes.is_busy(os.getpid()) is busy

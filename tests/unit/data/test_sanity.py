@@ -103,6 +103,8 @@ def test_edges_that_were_given_the_wrong_way_round() -> None:
     assert "An edge src -> dst carries features from src into dst" in told.text
     assert "Graph.from_coo(dst, src)" in told.text
     assert sanity_issues(GraphData(Graph.from_coo(others, seeds, 10), train=np.arange(5)), mapped=False) == []
+    (lone,) = sanity_issues(GraphData(Graph.from_coo(seeds, others, 13), train=np.arange(10, 13)), mapped=False)
+    assert "3 of 3 nodes to train on; if the graph was made of lists of out-neighbours" in lone.text
 
 
 def test_features_wider_than_the_models_are_told_unless_it_is_as_wide() -> None:

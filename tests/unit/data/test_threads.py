@@ -1,4 +1,5 @@
-"""Where the system gives no further thread: each loader says so, ends, and is as good as new."""
+"""Threads of one process: what a fork of it may not do, who may end them, and a system that gives no further one: each
+loader says so, ends, and is as good as new."""
 
 from __future__ import annotations
 
@@ -25,12 +26,13 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.progress import drawn
 from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.data.threads import Threads
-from lightning_gnnload.errors import ThreadLimitError
+from lightning_gnnload.errors import ForkError, ThreadLimitError
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.setup_watch import watched
 from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
+from tests.forked import in_child
 from tests.guards import our_threads
 from tests.threadless import refused
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
@@ -147,3 +149,27 @@ def test_reading_ahead_begins_when_there_is_a_thread() -> None:
 def test_what_works_beside_training(work: Callable[[], Any], name: str) -> None:
     with refused(), pytest.raises(ThreadLimitError, match=f"The thread {name} cannot start"):
         work()
+
+
+def test_a_fork_neither_submits_nor_takes_nor_waits() -> None:
+    with Threads(1, "t") as threads:
+        done = threads.submit(sum, [1, 2])
+        assert threads.result(done) == 3
+
+        def go_on() -> None:
+            for call in (threads.check, lambda: threads.submit(sum, [1]), lambda: threads.result(done)):
+                with pytest.raises(ForkError, match=r"What threads make \(t\) works in process"):
+                    call()
+            threads.shutdown()  # as what is dropped does
+
+        with threads._shutdown_lock:  # as a thread of the parent may, which the fork does not have
+            assert in_child(go_on) == (0, "")
+        assert threads.result(threads.submit(sum, [3])) == 3
+
+
+def test_one_of_the_threads_may_end_them() -> None:
+    """As where garbage is collected in it, and an iterator that ends its threads is in it."""
+    threads = Threads(2, "t")
+    threads.result(threads.submit(threads.shutdown))
+    threads.shutdown()
+    assert not any(each.name.startswith("t_") for each in threading.enumerate())

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.errors import GraphSpecError, StoreFormatError, TableError
 from lightning_gnnload.ingest.features import Feature, Seen, code_rows, fit, x_rows
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
@@ -177,6 +177,10 @@ def test_new_tables_get_equal_rows_for_equal_values(con: Any, tmp_path: Path) ->
     assert np.array_equal(codes_of(new, read.nodes["t"]), codes)
     with pytest.raises(GraphSpecError, match=r"nodes.t.x lists w, but the transforms of .* are of n, w"):
         read.of("nodes", "t", [ColumnSpec(column="w")])
+    (file,) = tmp_path.iterdir()
+    file.write_text(file.read_text().replace("ja", "jo"))
+    with pytest.raises(StoreFormatError, match="is damaged: what it says is not what was written"):
+        Transforms.read(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -184,6 +188,7 @@ def test_new_tables_get_equal_rows_for_equal_values(con: Any, tmp_path: Path) ->
     [
         ([1, 2], {}, "nodes.t.x: column 'c' is BIGINT: say as: number or as: category; a code is not a quantity"),
         (["a"], {"kind": "number"}, "column 'c' is VARCHAR, which cannot be read as: number"),
+        ([["a"], ["b"]], {"kind": "vector"}, r"column 'c' is VARCHAR\[\], which cannot be read as: vector"),
         ([1.5], {"kind": "text_length"}, "column 'c' is DOUBLE, which cannot be read as: text_length"),
         ([{"a": 1}], {}, "column 'c' is STRUCT.*say another column, or cast it in SQL"),
         (

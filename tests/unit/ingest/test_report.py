@@ -50,7 +50,7 @@ def library(folder: Path, **changed: Any) -> dict[str, Any]:
         spec[section] = {k: v for k, v in {**spec[section], key: value}.items() if v is not None}
     given = {
         "version": 1,
-        "nodes": {name: spec[name] for name in ("reader", "book")},
+        "nodes": {name: spec[name] for name in ("book", "reader")},
         "edges": {"lends": spec["lends"]},
         "tasks": {"age": spec["age"]},
         "build": {"threads": 1},
@@ -72,6 +72,22 @@ def test_seeds_without_times_of_their_own(tmp_path: Path) -> None:
     with_times = library(tmp_path / "asof", age__time="asof", age__time_unit="s")
     assert with_times["notes"] == []
     assert with_times["tasks"]["age"]["too_early"] == 0
+
+
+def test_some_seeds_that_see_the_graph_too_early_are_noted(tmp_path: Path) -> None:
+    joined = np.where(np.arange(NUM_READERS) < 5, -2, 2000) * DAY
+    readers = pa.table({"id": np.arange(NUM_READERS), "joined": joined, "y": ["old", "new"] * (NUM_READERS // 2)})
+    (note,) = library(tmp_path / "own", reader__from=readers)["notes"]
+    assert "each sees the graph as of its node's time, so that 5 of 40 see no edge that has a time" in note
+
+
+def test_links_without_in_neighbours_at_one_end_are_no_lone_seeds(tmp_path: Path) -> None:
+    links = pa.table({"r": np.arange(NUM_READERS), "b": np.arange(NUM_READERS) % 9, "at": [2000 * DAY] * NUM_READERS})
+    task = {"age__from": links, "age__seed": None, "age__src": "reader.r", "age__dst": "book.b", "age__y": None}
+    timed = {"age__time": "at", "age__time_unit": "s"}
+    report = library(tmp_path / "out", lends__reverse=False, **task, **timed)  # books alone have neighbours
+    assert report["notes"] == []
+    assert report["tasks"]["age"]["without_in_neighbours"] == 0
 
 
 def test_seeds_that_fit_would_refuse(tmp_path: Path) -> None:

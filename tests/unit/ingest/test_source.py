@@ -135,6 +135,16 @@ def test_keys_are_cast_where_the_user_says_so_alone(con: Any) -> None:
     assert rows(source, source.key("n", "text", cast=True)) == [("3",), ("1",), ("2",)]
 
 
+def test_lists_are_neither_ids_nor_times(con: Any) -> None:
+    lists = "['a'::enum('a')] as k, [timestamptz '2026-01-01'] as z, [timestamp '2026-01-01'] as t"
+    source = Source(con, f"select {lists}", "nodes.t")
+    with pytest.raises(TableError, match=r"column 'k' is ENUM\('a'\)\[\], but ids are integers, text or UUIDs"):
+        source.key("k")
+    for name in ("z", "t"):
+        with pytest.raises(TableError, match=rf"time '{name}' is TIMESTAMP.*\[\]; a timestamp, a date, text or"):
+            source.time(name, None, "UTC")
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [
@@ -246,8 +256,9 @@ def test_a_line_that_fits_the_first_ones_no_more(con: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("end", "line"), [("7", "line 42 has 1 of 2 fields, '7'"), ("7\n1,2\n", "line 42 has 1 of 2 fields")]
 )
-def test_a_file_that_was_cut_in_a_row(end: str, line: str, con: Any, tmp_path: Path) -> None:
-    (tmp_path / "cut.csv").write_text("a,b\n" + "1,2\n" * 40 + end)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_file_that_was_cut_in_a_row(separator: str, end: str, line: str, con: Any, tmp_path: Path) -> None:
+    (tmp_path / "cut.csv").write_text(("a,b\n" + "1,2\n" * 40 + end).replace(",", separator))
     with pytest.raises(TableError, match=rf"edges\.e: .*cut\.csv: {line}.*Was the file cut in mid-row\?"):
         Source(con, "cut.csv", "edges.e", tmp_path, ["a"])
 

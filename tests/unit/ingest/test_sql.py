@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -13,7 +15,7 @@ from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.opened import OpenTables
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, GraphSpec
-from lightning_gnnload.ingest.sql import connect
+from lightning_gnnload.ingest.sql import checked_query, connect
 
 SECRET = "outside/secret.csv"
 HOSTILE = [
@@ -164,6 +166,33 @@ def test_hostile_descriptions_write_nothing_and_learn_nothing(
     assert files(tmp_path) == before
 
 
+def test_hostile_queries_are_refused_before_they_run(con: Any, places: dict[str, str]) -> None:
+    passed = set()
+    for text in HOSTILE:
+        with suppress(TableError):
+            checked_query(con, text.format(**places) if "{" in text else text, Path(places["home"]), "nodes.user")
+            passed.add(text)
+    # Of these only DuckDB says that there is no such table, or no such argument.
+    assert passed <= {"from con", "from self", "select ?", "from read_text('n.csv', '{secret}')"}
+
+
+def test_the_connection_alone_keeps_them_out(con: Any, places: dict[str, str]) -> None:
+    rows = pa.table({"id": ["of this program"]})
+    for statement in (
+        "copy (select 1) to 'P.sh'",
+        f"from '{places['secret']}'",
+        "attach 'P.db'",
+        "load httpfs",
+        "set threads = 7",
+        "set allowed_directories = ['/']",
+        "from rows",
+    ):
+        with pytest.raises(duckdb.Error):
+            print(statement, con.execute(statement).fetchall(), rows)
+    settings = "current_setting('autoinstall_known_extensions'), current_setting('autoload_known_extensions')"
+    assert con.execute(f"select {settings}").fetchall() == [(False, False)]
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -178,6 +207,8 @@ def test_hostile_descriptions_write_nothing_and_learn_nothing(
         "-- of the shop\n/* as it is **/ select n.id from n.csv",
         "select id from 'n.csv' union select id from read_csv(['n.csv'])",
         "select distinct n.id from 'n.csv' n, range(3) r, unnest([1, 2]) u, (values (1)) v",
+        "select id from 'n.csv' where id in (from './n.csv') order by (select count(*) from read_csv(['n.csv']))",
+        "with a as (from './n.csv'), b as (from n.csv) select a.id from a join b using (id) join 'n.csv' using (id)",
     ],
 )
 def test_queries_that_read_the_descriptions_own_tables(query: str, con: Any, places: dict[str, str]) -> None:
@@ -210,6 +241,8 @@ def test_names_with_quotes_are_names(con: Any) -> None:
     tables = OpenTables(con, GraphSpec.of(described), Path())
     for place, name in enumerate(names):
         assert tables.nodes["n"].ask(tables.nodes["n"].column(name)) == [(str(place),)]
+    with pytest.raises(duckdb.Error, match="more than one statement"):
+        tables.nodes["n"]._run("select 1; select 2")
     for zone in ("UTC'; copy (select 1) to 'P.sh'; --", "UTC\x00"):
         with pytest.raises(GraphSpecError, match="is no time zone"):
             Source(con, pa.table({"t": pa.array([0], pa.timestamp("us"))}), "nodes.n").time("t", None, zone)

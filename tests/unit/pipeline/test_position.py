@@ -47,6 +47,21 @@ def test_loops_by_hand() -> None:
     assert [epoch_of(position), epoch_of(position)] == [7, 8]
     unread = read(position)
     assert (position.place()["epoch"], epoch_of(position), next(unread)) == (8, 9, (10, 0))
+    assert list(position.read(lambda epoch, start: [], lambda point: None)) == []  # of an epoch without a step
+
+
+def test_of_two_iterators_the_later_one_says_where_the_loader_is() -> None:
+    position = Position()
+    first = read(position)
+    next(first)
+    second = read(position)
+    assert [next(second), next(first), next(first)] == [(1, 0), (0, 1), (0, 2)]
+    assert position.place()["step"] == 1
+    following = resumed(position)
+    first, second = read(following), read(following)
+    assert [next(first), next(second)] == [(1, 1), (2, 0)]
+    assert list(first) == batches(1, 2)  # and no epoch more, though the second is where the first began
+    assert list(second) == batches(2, 1)
 
 
 def test_loops_by_hand_over_loaders_that_are_alike() -> None:
@@ -87,10 +102,12 @@ def test_what_is_read_again_while_an_epoch_lasts_is_never_the_same() -> None:
         position.announce(epoch)
         found += [epoch_of(position) for _ in range(40)]
         in_midst = list(islice(read(position), 2))
-        following = resumed(position)
+        following, unannounced = resumed(position), resumed(position)
         following.announce(epoch)
-        assert list(read(following)) == batches(in_midst[0][0], 2)
-        assert epoch_of(following) == epoch_of(position)
+        next_one = epoch_of(position)
+        for each in (following, unannounced):
+            assert list(read(each)) == batches(in_midst[0][0], 2)
+            assert epoch_of(each) == next_one
         found.append(in_midst[0][0])
     assert len(set(found)) == len(found)
     assert max(found) < 2**31
@@ -122,6 +139,8 @@ def test_a_run_that_lightning_resumes(announced: list[int], wanted: str, limit: 
     for each in (following, again):
         each.announce(ahead + 1)
         assert epoch_of(each) == (3 if wanted == "next" else 2)
+        each.announce(0)  # of another fit
+        assert epoch_of(each) == 0
 
 
 def test_lightning_is_given_no_more_of_an_epoch_that_is_over() -> None:
@@ -162,6 +181,8 @@ def test_fabric_counts_from_0_in_each_process(done: int, num_epochs: int) -> Non
         found.append(list(read(following)))
     rest = [batches(num_epochs - 1, 2)] if done == 2 else []
     assert found == [*rest, *(batches(num_epochs + each, 0) for each in range(3))][:3]
+    by_hand = resumed(following)
+    assert [list(read(by_hand)) for _ in range(2)] == [batches(found[2][0][0] + each, 0) for each in (1, 2)]
 
 
 def test_a_state_that_cannot_be_resumed_stays() -> None:

@@ -60,6 +60,7 @@ KEPT: dict[str, Any] = {
     "train_mask": torch.ones(N, dtype=torch.bool),
     "index_of_quality": torch.rand(3),  # no numbers of nodes
     "level_index": 3,
+    "edge_label_attr": torch.zeros(E + 1),  # as many as there are links to be asked about, and one more
 }
 
 

@@ -13,7 +13,7 @@ from torch_geometric.loader import NodeLoader
 
 from lightning_gnnload.errors import GraphDataError
 from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
-from lightning_gnnload.pyg.bidirectional import NO_EDGE
+from lightning_gnnload.pyg.bidirectional import NO_EDGE, reverse_types
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:subgraph_type='bidirectional' has added"),
@@ -158,6 +158,9 @@ def test_types_without_a_reverse_stay_as_they_were_drawn() -> None:
         loader = NeighborLoader(data, subgraph_type="bidirectional", **settings)
     for batch, drawn in zip(loader, NeighborLoader(data, **settings), strict=True):
         assert edges_of(batch[TO]) == edges_of(drawn[TO])
+    named, other = ("a", "rev_to", "b"), ("b", "x", "a")  # by PyG's rule a rev_ has its own name's ways back, or none
+    with pytest.warns(UserWarning, match=r"no reverse type of \('a', 'rev_to', 'b'\), whose"):
+        assert reverse_types((named, other)) == {named: None, other: named}
 
 
 def test_what_was_drawn_may_be_kept_as_by_pyg() -> None:

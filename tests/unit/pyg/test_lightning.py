@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
+from torch.utils.data import SequentialSampler
 from torch_geometric.data import Data
 from torch_geometric.loader import ImbalancedSampler, NodeLoader
 from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
@@ -363,6 +365,12 @@ def test_ranks_do_not_share_rows_by_a_seed_that_each_drew(monkeypatch: pytest.Mo
         for name, loader in (("before", before[rank]), ("now", module.train_dataloader())):
             rows[name] += [row for batch in loader for row in batch.input_id.tolist()]
     assert sorted(rows["before"]) == sorted(rows["now"]) == list(range(len(SEEDS)))
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: False)
+    for is_lone, seeds in ((True, {module._seed for module in made}), (False, {0})):  # samplers have no group
+        for module in made:
+            roles = SimpleNamespace(is_lone=is_lone)
+            module.trainer = SimpleNamespace(world_size=1, strategy=SimpleNamespace(roles=roles))
+        assert {module.seed for module in made} == seeds
 
 
 def test_rows_of_torchs_samplers_are_trained_on() -> None:
@@ -382,6 +390,9 @@ def test_rows_of_torchs_samplers_are_trained_on() -> None:
     loader = NeighborLoader(data, input_nodes=SEEDS, sampler=rows(), **SETTINGS)
     for batch, expected in zip(model.batches["train"], loader, strict=True):
         check_equal(batch, expected)
+    module = LightningNodeData(data, SEEDS, **SETTINGS, sampler=SequentialSampler(SEEDS))
+    first, second = ([batch.n_id.tolist() for batch in module.train_dataloader()] for _ in range(2))
+    assert first != second  # a loop by hand is the next epoch here, too
 
 
 class Alone(BaseSampler):

@@ -11,11 +11,12 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
 from lightning_gnnload.errors import SeedError
+from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pyg import GnnloadSampler, LightningLinkData, LinkNeighborLoader
 
 N, E, FIRST = 40, 150, 6
 TO = ("a", "to", "b")
-EARLY = f"{E // 3} of {E} links are earlier than every node that could be their negative"
+EARLY = rf"\b{E // 3} of {E} links are earlier than every node that could be their negative"
 
 
 def times(seed: int) -> torch.Tensor:
@@ -97,6 +98,19 @@ def test_links_without_a_negative_are_counted(mode: str) -> None:
     data, links = homogeneous()
     with pytest.warns(UserWarning, match=EARLY):
         LinkNeighborLoader(data, [2], links, None, link_times(), neg_sampling=mode, time_attr="time")
+    kinds, of_kind = typed()
+    kinds["a"].time, kinds["b"].time[0] = torch.full((N,), 100), FIRST  # of triplets the source is the link's own
+    with pytest.warns(UserWarning, match=EARLY if mode == "triplet" else f"{E} of {E} links are earlier"):
+        LinkNeighborLoader(kinds, [2], of_kind, None, link_times(), neg_sampling=mode, time_attr="time")
+
+
+@pytest.mark.parametrize("amount", [0.5, 1, 2.5])
+@pytest.mark.parametrize("input_id", [None, torch.arange(E) // 2], ids=["rows", "numbers that come twice"])
+def test_no_two_ends_of_a_batch_draw_by_the_same_name(amount: float, input_id: torch.Tensor | None) -> None:
+    sampler, links = GnnloadSampler(homogeneous()[0], [2], disjoint=True), edge_index()
+    inputs = EdgeSamplerInput(input_id, *links)
+    names = sampler.asked(inputs, DrawKey(0, 0, 0), NegativeSampling("binary", amount)).queries.name
+    assert len(np.unique(names)) == len(names) == 2 * (E + int(np.ceil(E * amount)))
 
 
 def test_every_node_that_is_not_later_is_drawn_as_often_as_its_weight_says() -> None:

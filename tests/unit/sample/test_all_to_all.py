@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -103,7 +104,10 @@ def test_a_fork_neither_asks_nor_ends_the_rounds() -> None:
         rounds.close()
         rounds._exit()
 
-    assert in_child(go_on) == (0, "")
+    with ThreadPoolExecutor(1) as holder:  # of a lock, when the process forks
+        holder.submit(rounds._changed.acquire).result()
+        assert in_child(go_on) == (0, "")
+        holder.submit(rounds._changed.release).result()
     assert number_of(rounds.ask({1: task_of(7)}).wait()[1]) == 7001
     closing = threading.Thread(target=other.close)
     closing.start()

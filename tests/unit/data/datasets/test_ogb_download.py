@@ -6,6 +6,7 @@ import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -145,9 +146,11 @@ def test_an_archive_with_files_elsewhere_is_not_unpacked(tmp_path, name):
     assert not list((tmp_path / "below").iterdir())
 
 
-def test_an_archive_that_would_fill_the_disk_is_not_unpacked(tmp_path):
+@pytest.mark.parametrize(("claimed", "free"), [(1 << 45, 1 << 50), (3, 2)], ids=["more than there is", "small disk"])
+def test_an_archive_that_would_fill_the_disk_is_not_unpacked(tmp_path, monkeypatch, claimed, free):
     with zipfile.ZipFile(tmp_path / "arxiv.zip", "w") as out:
         out.writestr("arxiv/raw/edge.csv.gz", "0,1")
-        out.filelist[0].file_size = 1 << 45
-    with pytest.raises(DatasetError, match=r"claims to hold 35,184,372,088,832 bytes, but at most \d+"):
+        out.filelist[0].file_size = claimed
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=free))
+    with pytest.raises(DatasetError, match=rf"claims to hold {claimed:,} bytes, but at most \d+"):
         download.unpack(tmp_path / "arxiv.zip", tmp_path, "arxiv")

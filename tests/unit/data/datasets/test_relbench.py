@@ -319,6 +319,14 @@ def test_tasks_that_cannot_be_are_named(shop, columns, keys, message):
         RelBench(shop, "odd", root=shop / "converted").prepare()
 
 
+def test_a_damaged_text_is_named(shop):
+    ends, letters = np.array([0, 1, 2, 3], np.int32), b"a\xffb"
+    texts = arrow.Array.from_buffers(arrow.string(), 3, [None, arrow.py_buffer(ends), arrow.py_buffer(letters)])
+    write(shop / "db" / "customer.parquet", {"id": [0, 1, 2], "name": texts}, "id")
+    with pytest.raises(DatasetError, match=r"customer\.parquet.*[Ii]nvalid UTF8"):
+        made(shop)
+
+
 def test_splits_of_other_columns_are_named(shop):
     write(shop / "tasks" / "churn" / "val.parquet", {"whom": [0], "churn": [1]}, None, {"whom": "customer"})
     with pytest.raises(DatasetError, match=r"the task's val table has no 'who'"):

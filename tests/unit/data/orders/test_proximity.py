@@ -1,11 +1,13 @@
 import itertools
 import pickle
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import torch
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders import shuffling
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.reads import Stretch, neighborhoods, reads, stretches
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
@@ -214,6 +216,25 @@ def test_what_is_saved_is_that_of_whole_epochs(width: int, part: int, sequences:
     saved = 1 - missed[0] / missed[1]
     estimate = _saved(graph, order, seeds, size)
     assert estimate == pytest.approx(saved, abs=0.03)
+
+
+def test_reads_are_looked_at_until_they_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Stretch] = []
+
+    def counted(*sizes: int) -> Iterator[Stretch]:
+        for stretch in stretches(*sizes):
+            taken.append(stretch)
+            yield stretch
+
+    monkeypatch.setattr(shuffling, "stretches", counted)
+    seeds, order = np.arange(3000), RingOrder(breadth_first_ring(ring(3000), np.arange(3000), 0), 1)
+    numbers = []
+    for standard_errors in (4.0, 1e9):  # nine tenths are saved, which is soon clear; or nothing ever is
+        monkeypatch.setattr(shuffling, "_STANDARD_ERRORS", standard_errors)
+        _saved(ring(3000), order, seeds, 32)
+        numbers.append(2 * sum(each.warm_up + each.counted for each in taken))
+        taken.clear()
+    assert 512 <= numbers[0] < numbers[1] <= 2560
 
 
 def test_stretches_lie_all_over_the_epoch_each_after_what_warms_a_cache_up() -> None:

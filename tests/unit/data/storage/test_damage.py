@@ -172,6 +172,9 @@ def test_a_manifest_with_one_letter_changed_is_refused(tmp_path: Path) -> None:
             num_changed += 1
         assert manifest.parse_manifest(file, sound)
     assert num_changed > 500
+    less = {key: value for key, value in json.loads(sound).items() if key not in ("checksum", "clock")}
+    with pytest.raises(StoreFormatError, match="the keys 'clock' are missing"):
+        manifest.parse_manifest(file, json.dumps(manifest.sealed(less)).encode())
     old = json.loads(sound)
     del old["checksum"], old["seed_tables"]  # what folders of before may lack
     assert "seed_tables" not in manifest.parse_manifest(file, json.dumps(old).encode())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lightning_gnnload.data.output import OutputFile
+from lightning_gnnload.data.storage import folders
 from lightning_gnnload.data.storage.folders import new_folder, workshop
 from lightning_gnnload.plugin.commands import build, cli, ending
 from lightning_gnnload.plugin.commands.ending import heeding_signals
@@ -93,8 +94,20 @@ def test_signals_while_it_tidies_up_leave_nothing_either(tmp_path: Path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_signals_that_come_together_are_one_request() -> None:
+def test_a_signal_before_the_folder_is_locked_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(place: Path, operation: int) -> Any:
+        assert place.is_dir()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, "locked", told)
+    with pytest.raises(KeyboardInterrupt), workshop(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+def test_signals_that_come_together_are_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd sends SIGTERM and SIGHUP; who presses Ctrl-C twice does not mean to interrupt what tidies up."""
+    monkeypatch.setattr(ending, "_AT_ONCE_S", 60.0)  # however slow the machine is
     tidied = []
 
     def command() -> int:
@@ -126,9 +139,12 @@ def test_a_trainer_ends_by_sigterm_in_its_own_way() -> None:
         signal.signal(signal.SIGTERM, lambda number, frame: before(number, frame))
         tell(signal.SIGTERM)
         signal.signal(signal.SIGTERM, before)
+        went_on.append(True)
         sys.exit(0)
 
+    went_on: list[bool] = []
     assert heeding_signals("x", command) == 143
+    assert went_on
 
 
 def test_what_nobody_told_is_passed_on() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import GraphData, save_graph_data
+from lightning_gnnload import GraphData, NeighborSampler, save_graph_data
+from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.orders.shuffling import MOST_EXCESS
 from lightning_gnnload.plugin.commands import order as order_command
+from lightning_gnnload.sample.workload import Workload
 from tests.unit.data.orders.test_proximity import ring
 
 SAMPLER = ["--data.sampler.fanouts", "[3, 2]", "--data.batch_size", "32"]
@@ -49,6 +52,18 @@ def test_table_figure_and_choice(
     }
     assert "order='proximity': with" in printed
     assert max(map(len, printed.partition("order=")[0].splitlines())) <= 80
+
+
+def test_another_seed_is_no_reason_to_choose_otherwise() -> None:
+    labels, graph = torch.arange(3000) // 300, ring(3000)
+    made = [
+        Workload(
+            graph, NeighborSampler([3]), np.arange(3000), batch_size=64, order=Shuffled(), seed=seed, labels=labels
+        )
+        for seed in (1, 2)
+    ]
+    one, other = map(order_command.choice_of, made)
+    assert one == other is not None
 
 
 def test_without_classes_there_is_no_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

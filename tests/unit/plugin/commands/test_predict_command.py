@@ -116,3 +116,8 @@ def test_a_fit_that_resumes_from_no_file_is_told_in_a_line(config: Path, monkeyp
     monkeypatch.setattr(sys, "argv", ["gnnload", "fit", "--config", str(config), "--ckpt_path", "none.ckpt"])
     with pytest.raises(SystemExit, match=r"--ckpt_path none\.ckpt: there is no such file"):
         fit.main(sys.argv[1:])
+
+
+@pytest.mark.parametrize("path", ["best", "last", "hpc", "registry:model", "s3://bucket/last.ckpt"])
+def test_checkpoints_that_lightning_looks_for_are_left_to_it(path: str, tmp_path: Path) -> None:
+    fit.check_checkpoint("test", {"ckpt_path": path, "untrained": False}, str(tmp_path))  # raises of others

@@ -120,7 +120,10 @@ MISTAKES = {
         ),
         ("devices: 1, callbacks: [{class_path: PipelineMonitr}]", "did you mean PipelineMonitor?"),
         ("devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]", "did you mean monitor?"),
-        ("devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}", "gnnload: "),
+        (
+            "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}",
+            "gnnload: RoleConfigError: staleness=-1: a who",
+        ),
     ],
     "accelerator: cpu": [
         ("accelerator: cuda", "This machine has "),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,13 @@ def test_what_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         assert "all as they were written" in printed
         files = list((tmp_path / name).rglob("*.bin"))
         assert f"{len(files)} arrays, {sum(file.stat().st_size for file in files):,} bytes" in printed
+        assert "no checksum of its own" not in printed
+    manifest = tmp_path / "x" / "manifest.json"
+    manifest.write_text(
+        json.dumps({key: v for key, v in json.loads(manifest.read_bytes()).items() if key != "checksum"})
+    )
+    assert main([str(tmp_path / "x")]) == 0
+    assert "manifest.json has no checksum of its own" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("file", ["x.bin", "part-0001/indices.bin"])

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -80,6 +81,13 @@ def test_a_rank_0_that_is_slow_to_open_the_store_is_waited_for_while_it_gets_on(
     late.join()
     with pytest.raises(TrainerDiedError, match=r"rank 0 did not open the job's store at .* it did nothing for 0.3 s"):
         _meet(_free_port(), is_host=False, patience=Patience(0.3, 60.0, is_busy=lambda: False))
+
+
+def test_what_a_rank_of_another_machine_does_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agreement.Siblings, "is_busy", lambda self, local_rank: True)
+    job = SimpleNamespace(node_rank=1, connect_timeout_s=0.0, setup_timeout_s=60.0)
+    waits = [agreement._patience(job, node_rank, 0)._is_busy() for node_rank in (0, 1)]
+    assert waits == [False, True]
 
 
 def _meet(port: int, **options: Any) -> torch.distributed.Store:

@@ -55,3 +55,16 @@ def test_a_rank_that_is_not_there_yet_is_as_busy_as_what_may_start_it(siblings: 
     settles(siblings, 62, False)
     with looping():
         settles(siblings, 62, True)
+
+
+def test_rank_0_of_a_script_is_as_busy_as_itself(siblings: Siblings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which launched the others: what these do is none of its progress."""
+    monkeypatch.setenv(launcher._PARENT, "x")
+    child = "while :; do :; done & sleep 60; wait"
+    with subprocess.Popen(["sh", "-c", child], start_new_session=True) as process:
+        try:
+            siblings._launcher = process.pid
+            settles(siblings, 1, True)
+            settles(siblings, 0, False)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
