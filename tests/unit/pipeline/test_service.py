@@ -26,6 +26,7 @@ from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
+from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.streams import StreamSpec
 from tests.guards import our_threads
 from tests.threadless import refused
@@ -188,6 +189,23 @@ def test_trainers_that_never_come() -> None:
         error = queue.failure_behind(timeout_s=5)
         assert isinstance(error, TrainerDiedError)
         assert "1 of 2 trainers did not connect in time" in str(error)
+
+
+def test_a_trainer_that_is_busy_starting_is_waited_for_longer() -> None:
+    service = SamplerService(
+        uuid.uuid4().hex[:16],
+        sampler=0,
+        rank=1,
+        num_trainers=1,
+        world_size=1,
+        num_threads=1,
+        open_source=lambda spec: toy_source(),
+        connect_timeout_s=0.1,
+        setup_timeout_s=0.4,
+        is_busy=lambda trainer: trainer == 0,
+    )
+    with pytest.raises(TrainerDiedError, match=r"it was busy, but did not come within 0\.4 s"):
+        service.serve()
 
 
 def test_the_first_trainers_outcome_is_returned() -> None:
