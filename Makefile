@@ -23,7 +23,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-oldest test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize sanitize-build fuzz clean distclean
+.PHONY: help setup setup-lint train test test-oldest test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,9 +105,6 @@ cuda: $(lint_ready)  ## compile the CUDA kernels with NVRTC, without a GPU, and 
 
 sanitize: $(ready)  ## the kernels' tests, and a little fuzzing, under the address and undefined-behaviour sanitizers
 	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh
-
-sanitize-build: $(ready)  ## only compile what sanitize and fuzz run
-	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh build
 
 fuzz: $(ready)  ## random requests, then random files and arguments, under the sanitizers (SECONDS=60 each, SEED=0)
 	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh fuzz $(SECONDS) $(SEED)
