@@ -6,9 +6,12 @@ and from the built-in class that fits best, so that ``except ValueError`` goes o
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
 _HIDDEN = {*range(32), *range(127, 160), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
+_LIBRARIES = {"lightning_gnnload", "lightning", "pytorch_lightning", "lightning_fabric", "jsonargparse", "torch"}
 _SPELLED = {code: repr(chr(code))[1:-1] for code in _HIDDEN - {ord("\n"), ord("\t")}}
 
 
@@ -21,6 +24,23 @@ def printable(text: str) -> str:
         a\\x1b[2Jb
     """
     return text.translate(_SPELLED)
+
+
+def warn(text: str) -> None:
+    """Warns at the line of the user's program that led here, however deep: the first that is not of a library.
+
+    Lightning wraps the constructors of loaders, so the depth of that line is not known beforehand.
+
+    Example:
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warn("'adj_t' is not read.")
+        >>> str(caught[0].message)
+        "'adj_t' is not read."
+    """
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(printable(text), stacklevel=level)
 
 
 class GnnLoadError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import GraphTypes
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, warn
 
 
 def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: str, where: str) -> dict[str, Any]:
@@ -143,10 +142,9 @@ def labels_of_seeds(
     kinds = {kind for each in named for kind in each} - {None}
     left_out = [kind for kind in labels if kinds and kind not in kinds]
     if left_out:
-        warnings.warn(
+        warn(
             f"{name!r} of {', '.join(left_out)}: mini-batches carry labels of seeds alone, and no split has nodes of "
-            f"this type. Rename it for a table of its own.",
-            stacklevel=5,
+            f"this type. Rename it for a table of its own."
         )
     return {kind: rows for kind, rows in labels.items() if kind not in left_out} or None
 
@@ -158,10 +156,9 @@ def drawable_weights(name: str, weights: Any) -> Any:
     weights = as_rows(weights, what=name)
     flat = weights.view(-1) if weights.shape == (len(weights), 1) else weights
     if flat.ndim != 1 or not bool((flat.isfinite() & (flat >= 0)).all()):
-        warnings.warn(
+        warn(
             f"{name} of the graph: mini-batches carry it, but no sampler can draw by it, which needs one finite "
-            f"number of at least 0 an edge.",
-            stacklevel=4,
+            f"number of at least 0 an edge."
         )
         return None
     # NumPy has no bfloat16; float64 holds integers up to 2**53 exactly.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,7 @@ import torch
 from lightning_gnnload.adapters.columns import as_names, chosen, original_edge_ids
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError, warn
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
 EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
@@ -128,17 +127,15 @@ def warn_of_rest(graph: Any) -> None:
     """Warns of what a DGL graph says that GraphData has no place for."""
     dgl = import_dgl("Reading a DGL graph")
     if dgl.NID in _names(graph):
-        warnings.warn(
+        warn(
             f"the graph has columns {dgl.NID!r} (dgl.NID, dgl.EID), ids in the graph that it was cut from. They are "
             f"not read: in mini-batches these columns hold ids of this graph. To keep those of nodes, give user_ids="
-            f"{dgl.NID!r}; to do without, without=[{dgl.NID!r}].",
-            stacklevel=4,
+            f"{dgl.NID!r}; to do without, without=[{dgl.NID!r}]."
         )
     if graph.batch_size > 1:
-        warnings.warn(
+        warn(
             f"the graph is a batch of {graph.batch_size} graphs, and which node is of which is not carried. Where a "
-            f"model needs it, add a column: graph.ndata['graph'].",
-            stacklevel=4,
+            f"model needs it, add a column: graph.ndata['graph']."
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,7 +13,7 @@ from lightning_gnnload.adapters.named_columns import as_features, columns_of_dic
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, warn
 
 _KEY = "key"  # of an edge of a multigraph
 
@@ -40,10 +39,9 @@ def read_networkx(
     names = {name for row in (*of_nodes, *of_edges, graph.graph) for name in row}
     without = left_out(without, names, "the NetworkX graph")
     if whole := [name for name in graph.graph if name not in without]:
-        warnings.warn(
+        warn(
             f"{', '.join(map(repr, whole))} of the NetworkX graph: no attribute of nodes or edges, but of the graph, "
-            f"which GraphData does not carry. without=[...] leaves it out without this warning.",
-            stacklevel=3,
+            f"which GraphData does not carry. without=[...] leaves it out without this warning."
         )
     nodes = columns_of_dicts(of_nodes, keys, "nodes", without)
     columns = columns_of_dicts(of_edges, [(src, dst) for src, dst, _ in edges], "edges", without)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
@@ -16,7 +15,7 @@ from lightning_gnnload.adapters.columns import as_names, chosen
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError, warn
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
@@ -136,30 +135,27 @@ def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None
                 )
         whole += [f"{name!r}{_of(store)}" for name in names]
     if whole and not repeats:
-        warnings.warn(
+        warn(
             f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
             f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
-            f"format; without=[...] leaves it out.",
-            stacklevel=4,
+            f"format; without=[...] leaves it out."
         )
     numbers = {name for store in data.stores for name in numbers_of_nodes(store)}
     if "edge_label_index" in numbers and not any(isinstance(split, SeedTable) for split in splits.values()):
-        warnings.warn(
+        warn(
             "'edge_label_index' of the PyG graph: links to be asked about are not read. Give them as a table: "
-            "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label).",
-            stacklevel=4,
+            "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label)."
         )
     told = {f"{name}_{kind}" for name, ids in splits.items() if ids is not None for kind in ("idx", "index")}
     told |= {name.replace("val_", "valid_") for name in told}
     if others := sorted(name for name in numbers - told if not name.startswith("edge_label")):
-        warnings.warn(
+        warn(
             f"{', '.join(map(repr, others))} of the PyG graph: by their names, these number the nodes of the whole "
             "graph, which have other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, "
-            "test=; rename what numbers no nodes.",
-            stacklevel=4,
+            "test=; rename what numbers no nodes."
         )
     if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):
-        warnings.warn("'adj_t' of the PyG graph is not read, as there is an edge_index.", stacklevel=4)
+        warn("'adj_t' of the PyG graph is not read, as there is an edge_index.")
 
 
 def _is_by_row(store: Any, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from lightning_gnnload.adapters.columns import drawable_weights
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, warn
 
 
 def read_scipy(matrix: Any, orientation: str, columns: Mapping[str, Any]) -> Any:
@@ -36,10 +35,9 @@ def read_scipy(matrix: Any, orientation: str, columns: Mapping[str, Any]) -> Any
     weights, of_edges = None, dict(columns.get("edge_tables") or {})
     if bool((entries.data != 1).any()):
         if num_zeros := int(np.count_nonzero(entries.data == 0)):
-            warnings.warn(
+            warn(
                 f"GraphData.from_scipy: {num_zeros} stored entries are 0, and are edges of weight 0 here. To have "
-                f"none, call matrix.eliminate_zeros() first.",
-                stacklevel=3,
+                f"none, call matrix.eliminate_zeros() first."
             )
         weights = of_edges["edge_weight"] = entries.data
     graph = Graph.from_coo(

@@ -21,7 +21,6 @@ import signal
 import struct
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -31,7 +30,7 @@ import numpy as np
 from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, MappedFile, mapped_file
 from lightning_gnnload.data.threads import start_thread
-from lightning_gnnload.errors import ThreadLimitError
+from lightning_gnnload.errors import ThreadLimitError, warn
 
 _log = logging.getLogger(__name__)
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0  # linux/fcntl.h; Python names none of them
@@ -140,11 +139,10 @@ class LeaseKeeper:
             self._start()
             for each in held:
                 if not each.take_lease(self._thread_id, self._signal) and not each.copy():
-                    warnings.warn(
+                    warn(
                         f"{each.file.path} is mapped, and nothing keeps others from changing it in use, which may end "
                         f"this process: the system gives no lease of it, and there is no room for a copy of "
-                        f"{in_units(each.num_bytes)}. Do not write to it, or copy it to a local disk of yours.",
-                        stacklevel=4,
+                        f"{in_units(each.num_bytes)}. Do not write to it, or copy it to a local disk of yours."
                     )
             self._held = [each for each in (*self._held, *held) if each.has_lease]
         weakref.finalize(owner, self._forget, held).atexit = False

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning_gnnload.data.storage.graphs import load_graph_data
+from lightning_gnnload.errors import warn
 from lightning_gnnload.ingest.build import build_graph
 from lightning_gnnload.ingest.report import as_text
 from lightning_gnnload.ingest.spec import GraphSpec
@@ -42,5 +42,5 @@ def data_of_tables(
     if show:
         print(as_text(report))
     for sentence in [] if show else report["notes"]:
-        warnings.warn(f"GraphData.from_tables: {sentence}", stacklevel=3)
+        warn(f"GraphData.from_tables: {sentence}")
     return data

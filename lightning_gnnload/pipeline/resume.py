@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
-from lightning_gnnload.errors import CheckpointError
+from lightning_gnnload.errors import CheckpointError, warn
 
 OnResumeChange = Literal["error", "warn"]
 """What becomes of an epoch whose mini-batches are others than those that the checkpoint was made amid."""
@@ -99,7 +98,7 @@ class ResumePoint:
             f"mini-batches now: {', '.join(differing)}. Some seeds of the epoch may be left out and others come twice."
         )
         if on_change == "warn":
-            warnings.warn(f"{found} The run goes on all the same, as on_resume_change says.", stacklevel=2)
+            warn(f"{found} The run goes on all the same, as on_resume_change says.")
             return
         raise CheckpointError(
             f"{found} {self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings, and "

@@ -8,7 +8,6 @@ that are learned) PyG itself indexes, in the thread that makes the mini-batch.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import EDGE_PREFIX, RESERVED
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, warn
 from lightning_gnnload.pipeline.packing import aligned
 from lightning_gnnload.pyg.outputs import Room
 
@@ -258,7 +257,7 @@ def _indexed(value: Any, dim: int) -> Rebuild:
 
 def _with_gaps(rows: Any, is_there: torch.Tensor, dim: int) -> torch.Tensor:
     """Returns the rows of those that are there, and for each other one what says that there is none."""
-    warnings.warn(_GAPS, stacklevel=2)
+    warn(_GAPS)
     if not isinstance(rows, torch.Tensor):
         raise GraphDataError(f"a {type(rows).__name__} of edges cannot have rows without a value. {_GAPS}")
     shape = list(rows.shape)

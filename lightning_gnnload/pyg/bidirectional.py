@@ -6,7 +6,6 @@ its own number, or none.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
@@ -14,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
+
+from lightning_gnnload.errors import warn
 
 EdgeType = tuple[str, str, str]
 
@@ -79,11 +80,10 @@ def reverse_types(edge_types: tuple[EdgeType, ...]) -> dict[EdgeType, EdgeType |
     found = {kind: _reverse_of(kind, edge_types) for kind in edge_types}
     alone = [str(kind) for kind, back in found.items() if back is None]
     if alone:
-        warnings.warn(
+        warn(
             f"subgraph_type='bidirectional': there is no reverse type of {', '.join(alone)}, whose edges stay as they "
             "were drawn. A reverse type has the ends exchanged and the name with 'rev_', as "
-            "torch_geometric.transforms.ToUndirected() adds it, or is the only one between these.",
-            stacklevel=4,
+            "torch_geometric.transforms.ToUndirected() adds it, or is the only one between these."
         )
     return found
 

@@ -18,7 +18,7 @@ from torch_geometric.sampler import BaseSampler
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import Sequential
-from lightning_gnnload.errors import LoaderConfigError, SeedError
+from lightning_gnnload.errors import LoaderConfigError, SeedError, warn
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
@@ -405,10 +405,9 @@ class PyGDataModule(GraphDataModule):
             self.graph_sampler = GnnloadSampler(self._user_data, **of_sampler, seed=seed)
         else:
             if of_sampler:
-                warnings.warn(
+                warn(
                     f"Ignoring the arguments {list(of_sampler)} in '{type(self).__name__}' since a custom "
-                    "'graph_sampler' was passed",
-                    stacklevel=5,
+                    "'graph_sampler' was passed"
                 )
             self.graph_sampler = graph_sampler
         eval_sampler, changed = parted(changed, taken)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -12,7 +11,7 @@ import torch
 from torch_geometric.sampler import BaseSampler
 from torch_geometric.sampler.base import SubgraphType
 
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 
@@ -118,10 +117,9 @@ def parted(kwargs: Mapping[str, Any], of_sampler: set[str]) -> tuple[dict[str, A
 def drop_shuffle(kwargs: dict[str, Any], name: str) -> None:
     """Drops ``shuffle``, as PyG does."""
     if "shuffle" in kwargs:
-        warnings.warn(
+        warn(
             f"The 'shuffle={kwargs.pop('shuffle')}' option is ignored in '{name}': training rows are shuffled, others "
-            "are not. Remove it from the argument list to disable this warning; order='sequential' shuffles none.",
-            stacklevel=4,
+            "are not. Remove it from the argument list to disable this warning; order='sequential' shuffles none."
         )
 
 
@@ -129,10 +127,8 @@ def reset_for_full_batches(kwargs: dict[str, Any], name: str) -> None:
     """Drops what is not for the one mini-batch that is all, as PyG does."""
     for key, needed in (("batch_size", 1), ("num_workers", 0), ("pin_memory", False)):
         if kwargs.get(key, needed) != needed:
-            warnings.warn(
-                f"Re-setting '{key}' to {needed} in '{name}' for loader='full' (got '{kwargs[key]}')", stacklevel=4
-            )
+            warn(f"Re-setting '{key}' to {needed} in '{name}' for loader='full' (got '{kwargs[key]}')")
             kwargs[key] = needed
     for key in ("sampler", "batch_sampler"):
         if kwargs.pop(key, None) is not None:
-            warnings.warn(f"'{key}' option is not supported for loader='full'", stacklevel=4)
+            warn(f"'{key}' option is not supported for loader='full'")

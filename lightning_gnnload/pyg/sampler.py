@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
@@ -26,7 +25,7 @@ from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
 from lightning_gnnload.data.seen import SeenEdges
-from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
+from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError, warn
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
@@ -111,7 +110,7 @@ class GnnloadSampler(BaseSampler):
         seed: int = 0,
     ) -> None:
         if not directed:
-            warnings.warn("directed=False is subgraph_type='induced' in PyG's newer versions.", stacklevel=2)
+            warn("directed=False is subgraph_type='induced' in PyG's newer versions.")
             subgraph_type = SubgraphType.induced
         if temporal_strategy not in ("uniform", "last"):
             raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")

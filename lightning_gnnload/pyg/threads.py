@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -24,7 +23,7 @@ from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sanity import seen_issue
 from lightning_gnnload.data.seen import SeenEdges
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.position import Position
@@ -162,7 +161,7 @@ class ThreadedLoader:
 
     def _tell(self, text: str) -> None:
         """Warns of what is allowed, but seldom meant."""
-        warnings.warn(f"{type(self).__name__}: {text}", stacklevel=5)
+        warn(f"{type(self).__name__}: {text}")
 
     def _listen(self) -> None:
         """Puts an object where Lightning looks for one to announce each epoch to: ``loader.sampler``, and the sampler
@@ -256,7 +255,7 @@ class ThreadedLoader:
         if not self._is_told and (seen := workload.seen()) is not None:
             issue = seen_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
             if issue is not None and issue.is_suspicious:
-                warnings.warn(issue.text, stacklevel=2)
+                warn(issue.text)
         self._is_told = True
         return SampledLoader(
             BatchSource(tables, workload),
@@ -336,10 +335,9 @@ class ThreadedLoader:
                 settings of this one.
         """
         if not isinstance(self._sampler, GnnloadSampler):
-            warnings.warn(
+            warn(
                 f"the epoch begins anew: with the sampler {type(self._sampler).__name__}, which is not of this "
-                f"package, a {type(self).__name__} is PyG's own, and cannot go on in mid-epoch.",
-                stacklevel=2,
+                f"package, a {type(self).__name__} is PyG's own, and cannot go on in mid-epoch."
             )
             return
         point = ResumePoint.from_state(state)
@@ -405,10 +403,7 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @cache
 def _say_once() -> None:
-    warnings.warn(
-        "num_workers means threads of this process here: they share its memory, and no worker processes are started.",
-        stacklevel=4,
-    )
+    warn("num_workers means threads of this process here: they share its memory, and no worker processes are started.")
 
 
 def can_read(data: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, warn
 from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
@@ -172,7 +171,7 @@ class WeightedNeighborSampler(NeighborSampler):
         )
         if self.on_zero == "error":
             raise SamplerConfigError(message)
-        warnings.warn(message, stacklevel=2)  # Python shows it once
+        warn(message)  # Python shows it once
 
     def __repr__(self) -> str:
         on_zero = f", on_zero={self.on_zero!r}" if self.on_zero != "ignore" else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import torch
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError, printable
+from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError, warn
 
 
 class ForeignFolder(StoredDataset):
@@ -102,7 +101,7 @@ class ForeignFolder(StoredDataset):
         names = list(left_out)
         sentences = [*([f"it does not read {', '.join(names)}."] if names else []), *notes]
         if sentences:  # where a folder is converted, once a machine
-            warnings.warn(printable(f"{self.KIND} {self.source}: {' '.join(sentences)}"), stacklevel=4)
+            warn(f"{self.KIND} {self.source}: {' '.join(sentences)}")
 
 
 def load_tensors(file: Path, *, mmap: bool = False, known: Sequence[Any] = ()) -> Any:

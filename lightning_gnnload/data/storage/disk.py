@@ -6,7 +6,6 @@ import errno
 import math
 import mmap
 import os
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
 from lightning_gnnload.data.pages import mapped_bytes, printable
 from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
-from lightning_gnnload.errors import FeatureFileError, StoreFormatError
+from lightning_gnnload.errors import FeatureFileError, StoreFormatError, warn
 
 _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
 
@@ -182,10 +181,7 @@ def _open(array: StoredArray, direct: bool) -> tuple[int, int]:
         if direct_fd >= 0:
             os.close(direct_fd)
     # Python shows it once.
-    warnings.warn(
-        f"{file}: its file system refuses direct reads, so they go through the page cache, which takes memory.",
-        stacklevel=4,
-    )
+    warn(f"{file}: its file system refuses direct reads, so they go through the page cache, which takes memory.")
     return fd, 1
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
 from lightning_gnnload.plugin.compat import logging_step, pl
@@ -198,7 +197,7 @@ class PipelineMonitor(pl.Callback):
         if self._watch is not None and (times := step.times(number)) is not None and not self._settings.alternates:
             warning = self._watch.look(times, self._settings)
             if warning is not None:
-                warnings.warn(warning, stacklevel=2)
+                warn(warning)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.sanity_checking:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
+from lightning_fabric.utilities.data import _replace_dunder_methods
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NegativeSampling
 from torch_geometric.testing import MyFeatureStore, MyGraphStore
@@ -341,8 +350,12 @@ def test_seeds_that_edges_lead_away_from_are_told_once() -> None:
     ],
     ids=["nodes", "links", "shadow"],
 )
-def test_what_workers_are_is_said_at_the_users_own_line(make: Any) -> None:
+@pytest.mark.parametrize("is_wrapped", [False, True])  # as in a fit; and after one that failed, for Lightning leaves it
+def test_what_workers_are_is_said_at_the_users_own_line(make: Any, is_wrapped: bool) -> None:
     _say_once.cache_clear()
-    with pytest.warns(UserWarning, match="num_workers means threads") as told:
+    with (
+        _replace_dunder_methods(DataLoader, "dataset") if is_wrapped else nullcontext(),
+        pytest.warns(UserWarning, match="num_workers means threads") as told,
+    ):
         make()
     assert [each.filename for each in told if "num_workers" in str(each.message)] == [__file__]
