@@ -9,7 +9,8 @@ import numpy as np
 
 from lightning_gnnload.conform.case import Case, PropertyViolation, expect, expect_same, on
 from lightning_gnnload.conform.purity import SamplerProperty
-from lightning_gnnload.data.block import MiniBatch, hop_arrays
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.slab import Header
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, SampleLayout
 from lightning_gnnload.sample.base import Sampler
 
@@ -70,15 +71,12 @@ ARENA_PROPERTIES: tuple[SamplerProperty, ...] = (arenas_of_any_size, layout_is_s
 
 def _parts(layout: SampleLayout) -> set[tuple[int, int, str]]:
     """Lists ``(begin, end, name)``; hops may share their arrays, each a prefix of the next: the longest counts."""
-    parts = {(0, 8 * layout.num_nodes, "nodes"), (layout.free_begin, layout.free_end, "the free part")}
-    if layout.queries_offset >= 0:
-        parts.add((layout.queries_offset, layout.queries_offset + 4 * layout.num_nodes, "rows"))
-    longest: dict[int, tuple[int, str]] = {}
-    for hop in layout.hops:
-        for name, (offset, count, dtype) in hop_arrays(hop).items():
-            if count:
-                longest[offset] = max(longest.get(offset, (0, "")), (offset + count * dtype.itemsize, name))
-    return parts | {(begin, end, name) for begin, (end, name) in longest.items()}
+    header, _ = Header.place(layout, 0, 0, 0)
+    longest = {layout.free_begin: (layout.free_end, "the free part")}
+    for (begin, end), column in zip(header.extents(), header.schema.columns, strict=True):
+        if end > begin:
+            longest[begin] = max(longest.get(begin, (0, "")), (end, column.field))
+    return {(begin, end, name) for begin, (end, name) in longest.items()}
 
 
 def _grown(sampler: Sampler, case: Case) -> int:

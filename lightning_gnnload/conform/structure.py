@@ -14,7 +14,8 @@ import torch
 from lightning_gnnload.conform.case import Case, along_paths, excerpt, expect
 from lightning_gnnload.conform.draw import edges_of
 from lightning_gnnload.conform.rows import ROW_PROPERTIES
-from lightning_gnnload.data.block import EDGE_COLUMNS, Block, MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.slab import EDGE_COLUMNS
 from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.ops import MAX_EDGE_TYPES
 from lightning_gnnload.sample.base import Sampler

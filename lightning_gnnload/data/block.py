@@ -6,51 +6,13 @@ Neither is frozen, since Lightning refuses to convert frozen dataclasses to the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lightning_gnnload.data.slab import Header
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import HopLayout, SampleLayout
-
-
-class EdgeColumn(NamedTuple):
-    """Describes a column of numbers, one an edge, that blocks may hold beside their indices.
-
-    Attributes:
-        name: in a :class:`Block`, and where a sampler declares its columns.
-        offset: its place, in a :class:`.HopLayout`.
-        dtype: of the numbers.
-    """
-
-    name: str
-    offset: str
-    dtype: torch.dtype
-
-    @property
-    def plural(self) -> str:
-        """The column's name in kernels, and in what they leave on a device."""
-        return self.offset.removesuffix("_offset")
-
-
-EDGE_COLUMNS = (
-    EdgeColumn("edge_ids", "edge_ids_offset", torch.int64),
-    EdgeColumn("edge_weight", "edge_weights_offset", torch.float32),
-    EdgeColumn("edge_type", "edge_types_offset", torch.int32),
-)
-"""In the order of HopLayout's offsets."""
-
-
-def hop_arrays(hop: HopLayout) -> dict[str, tuple[int, int, torch.dtype]]:
-    """Returns the offset, count and dtype of each array of a hop, by its name in a :class:`Block`."""
-    arrays = {
-        "indptr": (hop.indptr_offset, hop.num_dst + 1, torch.int32),
-        "indices": (hop.indices_offset, hop.num_edges, torch.int32),
-    }
-    for name, place, dtype in EDGE_COLUMNS:
-        if (offset := getattr(hop, place)) >= 0:
-            arrays[name] = offset, hop.num_edges, dtype
-    return arrays
+from lightning_gnnload.ops import SampleLayout
 
 
 @dataclass(eq=False)
@@ -187,23 +149,40 @@ class MiniBatch(NotOfALibrary):
     seed_columns: dict[str, torch.Tensor] = field(default_factory=dict)
 
     @classmethod
-    def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
-        """Returns a mini-batch over what a sampler wrote to ``buffer``, without a copy; its tensors keep it alive.
+    def of(cls, header: Header, memory: Any) -> MiniBatch:
+        """Returns the mini-batch that lies in ``memory``, without a copy; its tensors keep the memory alive.
+
+        Args:
+            header: says what lies there, and where.
+            memory: a buffer of the host, or a uint8 tensor ``[bytes]`` on any device.
 
         Raises:
-            ValueError: parts of it lie beyond the end of ``buffer``.
+            ValueError: parts of it lie beyond the end of ``memory``.
         """
+        schema, lengths, batch = header.schema, header.lengths, dict[str, Any]()
+        hops: list[dict[str, Any]] = [
+            {"num_dst": lengths[num_ptr] - 1, "num_src": lengths[num_src]} for num_ptr, num_src in schema.hops
+        ]
+        spans = {axis: header.spans(axis.part) for axis in schema.over_hops}
+        columns = zip(schema.columns, schema.names, header.views(memory), strict=True)
+        for (axis, field_name, *_), names, rows in columns:
+            if axis in spans:
+                parts = [(hop, rows[span]) for hop, span in zip(hops, spans[axis], strict=True)]
+            else:
+                parts = [(batch if axis.hop < 0 else hops[axis.hop], rows)]
+            for fields_of, part in parts:
+                if names:
+                    fields_of.setdefault(field_name, {}).update(dict.fromkeys(names, part))
+                else:
+                    fields_of[field_name] = part
+        blocks = [Block(**hop) for hop in reversed(hops)]
+        return cls(num_seeds=header.num_seeds, blocks=blocks, epoch=header.epoch, step=header.step, **batch)
 
-        def arrays(hop: HopLayout) -> dict[str, Any]:
-            places = hop_arrays(hop).items()
-            return {name: view_of(buffer, offset, (count,), dtype) for name, (offset, count, dtype) in places}
-
-        blocks = [Block(num_dst=hop.num_dst, num_src=hop.num_src, **arrays(hop)) for hop in reversed(layout.hops)]
-        nodes = view_of(buffer, 0, (layout.num_nodes,), torch.int64)
-        of_queries, rows = layout.queries_offset, None
-        if of_queries >= 0:
-            rows = view_of(buffer, of_queries, (layout.num_nodes,), torch.int32)
-        return cls(nodes, num_seeds, blocks, epoch=epoch, step=step, rows=rows)
+    @classmethod
+    def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:
+        """Returns a mini-batch over what a sampler wrote to ``buffer``, as :meth:`of` does."""
+        header, _ = Header.place(layout, num_seeds, epoch, step)
+        return cls.of(header, buffer)
 
     @property
     def seeds(self) -> torch.Tensor:
@@ -273,28 +252,3 @@ def check_layers(num_hops: int, num_layers: int) -> None:
             f"the model has {num_layers} layers, but the sampler drew {num_hops} hops. "
             f"Give the sampler one fanout a layer, for example NeighborSampler({[10] * num_layers})."
         )
-
-
-def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Returns a tensor over ``buffer`` at a byte offset, which keeps its memory alive. Empty shapes own no memory.
-
-    Args:
-        buffer: of the host, or a uint8 tensor ``[bytes]`` on any device.
-
-    Raises:
-        ValueError: it lies beyond the end of ``buffer``.
-    """
-    count = 1
-    for size in shape:
-        count *= size
-    if not isinstance(buffer, torch.Tensor):
-        if count == 0:
-            return torch.empty(shape, dtype=dtype)
-        flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
-        return flat if len(shape) == 1 else flat.view(shape)
-    if count == 0:
-        return torch.empty(shape, dtype=dtype, device=buffer.device)
-    end = offset + count * dtype.itemsize
-    if not 0 <= offset < end <= len(buffer) or offset % dtype.itemsize:
-        raise ValueError(f"{count} numbers of {dtype} at byte {offset} do not lie in a buffer of {len(buffer)} bytes")
-    return buffer[offset:end].view(dtype).view(shape)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.block import EDGE_COLUMNS, Block, MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.features import FeatureStore, gather
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.slab import EDGE_COLUMNS
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.inference.rows import rows_at

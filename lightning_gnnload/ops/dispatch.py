@@ -10,7 +10,7 @@ Shapes: N graph nodes, E edges, S seeds, L hops, B requested ids, F feature widt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -100,6 +100,16 @@ class SampleLayout:
         """Wraps the layout that a kernel returned."""
         num_nodes, hops, free_begin, free_end, queries_offset = written
         return cls(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end, queries_offset)
+
+    def compact(self) -> SampleLayout:
+        """Returns the layout of the same arrays without the free bytes between them."""
+        gap = self.free_end - self.free_begin
+
+        def moved(hop: HopLayout) -> HopLayout:
+            offsets = {name: value for name, value in vars(hop).items() if name.endswith("_offset")}
+            return replace(hop, **{name: offset - gap for name, offset in offsets.items() if offset >= 0})
+
+        return replace(self, hops=tuple(map(moved, self.hops)), free_end=self.free_begin)
 
 
 class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot pool, not an error

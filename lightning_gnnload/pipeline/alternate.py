@@ -62,7 +62,7 @@ class AlternatingLoader(SampledLoader):
     def _turn(self, left: Iterator[BatchRequest], threads: Threads) -> Iterator[_Made]:
         # Made before the others: its size tells how many more the memory holds.
         first = self._make(next(left))
-        depth = self.depth or self._depth_for(first.payload.num_bytes)
+        depth = self.depth or self._depth_for(first.payload.header.num_bytes)
         yield first
         yield from threads.map(self._make, itertools.islice(left, depth - 1))
 

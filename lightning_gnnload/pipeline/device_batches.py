@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import Reads, bytes_of
+from lightning_gnnload.data.features import Reads, bytes_of, summed_reads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.ops import DrawKey
@@ -26,7 +26,6 @@ from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import Making
-from lightning_gnnload.pipeline.tables import summed_reads
 from lightning_gnnload.sample.rows import Asked
 
 if TYPE_CHECKING:

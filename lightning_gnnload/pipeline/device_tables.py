@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
-from lightning_gnnload.pipeline.tables import summed_reads
+from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of, summed_reads
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from lightning_gnnload.data.block import EDGE_COLUMNS
+from lightning_gnnload.data.slab import EDGE_COLUMNS
 from lightning_gnnload.ops import ArenaTooSmall, HopLayout, SampleLayout
 from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
 

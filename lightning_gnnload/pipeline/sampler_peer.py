@@ -141,7 +141,7 @@ class SamplerPeer:
         slot = self._slots[number]
         if isinstance(slot, Slot):
             return payload.view(self._lent.lend(slot, number))
-        copied, done = slot.copy(payload.end)
+        copied, done = slot.copy(payload.header.end)
         self._copies.append((done, number))
         return payload.view(copied)
 

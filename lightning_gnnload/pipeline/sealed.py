@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.block import view_of
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.errors import CacheShareError, QueueProtocolError
 
 _ALIGN = 64

@@ -19,7 +19,6 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from lightning_gnnload.data import processes, sockets
@@ -202,8 +201,7 @@ class SamplerService:
                 stream, step, slot = job
                 stage = f"sample ({stream.spec.phase}, epoch {stream.spec.epoch}, step {step})"
                 request = BatchRequest(stream.spec.epoch, step, stream.trainer.rank, self.world_size)
-                payload = stream.opened.make(request, slot.memory)
-                payload = replace(payload, timing=replace(payload.timing, made_by=self.rank))
+                payload = stream.opened.make(request, slot.memory).made_elsewhere(self.rank)
                 stage = "publish"
                 self._publish(stream, step, slot, payload)
         except BaseException as error:  # a thread that ended in silence would leave the trainers waiting

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 import torch
 
-from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of, gather
+from lightning_gnnload.data.features import FeatureStore, bytes_of, gather
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
+from lightning_gnnload.data.slab import Header
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout
 from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
+from lightning_gnnload.pipeline.fill import Filler, Filling, of_rows
 from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.tables import TableLayout, TablePlaces, fill_tables, place_tables
 from lightning_gnnload.sample.rows import Asked
 from lightning_gnnload.sample.workload import Workload
 
@@ -84,6 +84,7 @@ class BatchSource:
         self.workload = workload
         self.announces = announces
         self.features: dict[str, FeatureStore] = {**data.stores, **(features or {})}
+        self._filler = Filler(data)
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Returns the plan of an epoch's steps. Raises SeedError: fewer seeds than ranks."""
@@ -112,25 +113,12 @@ class BatchSource:
         """
         self.open()
         asked, key = self.workload.asked_by(request), self.workload.key_of(request)
-        (layout, _, places), reads, timing = timed(
+        filling, reads, timing = timed(
             lambda: self._draw(asked, key, slot),
-            lambda drawn: self._gather(asked, drawn[1], drawn[2], request, slot),
+            lambda filling: filling.gather(self.features, request if self.announces else None, slot.array),
             request.rank,
         )
-        return Payload(
-            layout,
-            len(asked.seeds),
-            key,
-            places.x,
-            places.y,
-            timing,
-            reads,
-            tables=places.tables,
-            positions=places.positions,
-            edge_tables=places.edge_tables,
-            edge_positions=places.edge_positions,
-            seed_columns=places.seed_columns,
-        )
+        return Payload(filling.header, timing, reads)
 
     def without_features(self) -> BatchSource:
         """Returns a source of the same mini-batches with labels alone, for a trainer that gathers features itself."""
@@ -160,33 +148,20 @@ class BatchSource:
         gather(self.data.y, torch.from_numpy(asked.seeds), labels)
         return labels
 
-    def _draw(self, asked: Asked, key: DrawKey, slot: AnySlot) -> tuple[SampleLayout, MiniBatch, TablePlaces]:
+    def _draw(self, asked: Asked, key: DrawKey, slot: AnySlot) -> Filling:
         # A batch is a pure function of its key: drawn anew into a larger slot, it is the same.
         while True:
             try:
                 layout = self._sample_into(asked, key, slot)
-                batch = MiniBatch.view(slot.array, layout, len(asked.seeds))
-                places = place_tables(self.data, batch, layout, asked)
-                if places.end <= layout.free_end:
-                    return layout, batch, places
+                filling = self._filler.place(layout, asked, key, slot.array)
+                if filling.end <= layout.free_end:
+                    return filling
                 # A quarter more than this batch needs, so that the next ones fit as well.
-                needed = (slot.num_bytes + places.end - layout.free_end) * 5 // 4
+                needed = (slot.num_bytes + filling.end - layout.free_end) * 5 // 4
             except ArenaTooSmall as small:
                 # needed_bytes are of the part that failed; later parts may need more, and doubling bounds the tries.
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
-
-    def _gather(
-        self, asked: Asked, batch: MiniBatch, places: TablePlaces, request: BatchRequest, slot: AnySlot
-    ) -> Reads:
-        reads = fill_tables(places, self.features, request if self.announces else None, slot.array)
-        if places.y is not None and asked.y is not None:
-            places.y.view(slot.array).copy_(asked.y)
-        elif places.y is not None and self.data.y is not None:
-            gather(self.data.y, batch.seeds, places.y.view(slot.array))
-        for name, rows in asked.columns.items():
-            places.seed_columns[name].view(slot.array).copy_(rows)
-        return reads
 
     def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
         """Samples into the slot. Raises ArenaTooSmall: it has to be done again, into a larger one."""
@@ -239,31 +214,28 @@ class DeviceSource(BatchSource):
             if isinstance(slot, Slot):
                 return super().make(request, slot)
             asked, key = self.workload.asked_by(request), self.workload.key_of(request)
-            _, (layout, of_rows), timing = timed(
+            _, header, timing = timed(
                 lambda: self._draws.sample(asked.seeds, key, asked.queries),
-                lambda sample: self._write(sample, asked, slot),
+                lambda sample: self._write(sample, asked, key, slot),
                 request.rank,
             )
-        y = of_rows.pop("y", None)
-        return Payload(layout, len(asked.seeds), key, None, y, timing, seed_columns=of_rows)
+        return Payload(header, timing)
 
-    def _write(
-        self, sample: DeviceSample, asked: Asked, slot: DeviceSlot
-    ) -> tuple[SampleLayout, dict[str, TableLayout]]:
+    def _write(self, sample: DeviceSample, asked: Asked, key: DrawKey, slot: DeviceSlot) -> Header:
         """Copies a sample to a slot of the device, with its labels and what else belongs to its rows."""
         labels = self.labels_of(asked)
-        of_rows = {**asked.columns, **({} if labels is None else {"y": labels})}
-        layout, pieces = pack(sample, room_bytes=sum(aligned(rows.nbytes) for rows in of_rows.values()))
-        places, end = dict[str, TableLayout](), layout.free_begin
-        for name, rows in of_rows.items():
-            places[name] = TableLayout(end, tuple(rows.shape), str(rows.dtype).removeprefix("torch."))
-            pieces.append((end, self._device.put(bytes_of(rows))))
-            end += aligned(rows.nbytes)
+        contents = of_rows(asked, labels)
+        layout, pieces = pack(sample, room_bytes=sum(aligned(rows.nbytes) for _, rows in contents))
+        lengths = {column.axis: len(rows) for column, rows in contents}
+        columns = tuple(column for column, _ in contents)
+        header, _ = Header.place(layout, len(asked.seeds), key.epoch, key.step, columns, lengths)
+        for offset, (_, rows) in zip(header.offsets[-len(contents) or len(header.offsets) :], contents, strict=True):
+            pieces.append((offset, self._device.put(bytes_of(rows))))
         needed = max(offset + tensor.nbytes for offset, tensor in pieces)
         if needed > slot.num_bytes:
             slot.grow(needed * 5 // 4)  # a quarter more, so that the next ones fit as well
         self._put(pieces, slot)
-        return layout, places
+        return header
 
     def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
         layout, pieces = pack(self._draws.sample(asked.seeds, key, asked.queries), slot.num_bytes)

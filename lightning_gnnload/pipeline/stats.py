@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from lightning_gnnload.data.features import Reads, TierReads
+from lightning_gnnload.data.features import Reads, TierReads, summed_reads
 from lightning_gnnload.pipeline.payload import Payload, Timing
-from lightning_gnnload.pipeline.tables import summed_reads
 
 
 class QueueFill(NamedTuple):

@@ -20,7 +20,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 8
+PROTOCOL_VERSION = 9
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler

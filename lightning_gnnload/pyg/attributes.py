@@ -19,10 +19,11 @@ from torch_geometric.loader.utils import index_select
 from torch_geometric.typing import TensorFrame
 
 from lightning_gnnload.adapters.pyg_stores import numbers_of_nodes
-from lightning_gnnload.data.block import MiniBatch, view_of
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.data.tables import EDGE_PREFIX, RESERVED
 from lightning_gnnload.errors import GraphDataError, warn
 from lightning_gnnload.pipeline.packing import aligned

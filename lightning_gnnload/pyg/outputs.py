@@ -15,8 +15,9 @@ from torch_geometric.sampler.base import SubgraphType
 
 from lightning_gnnload import ops
 from lightning_gnnload.adapters.pyg_stores import steps
-from lightning_gnnload.data.block import Block, MiniBatch, view_of
+from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.data.typed_parts import TypedParts, edge_types
 from lightning_gnnload.pyg.bidirectional import with_ways_back
 from lightning_gnnload.pyg.topology import Direction, turned

@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from lightning_gnnload.data.block import EDGE_COLUMNS, MiniBatch, hop_arrays
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.slab import EDGE_COLUMNS
 from lightning_gnnload.errors import (
     CudaUnavailableError,
     DeviceMemoryError,
     GnnLoadError,
     KernelCompileError,
 )
-from lightning_gnnload.ops import DrawKey, HopLayout, Queries
+from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.parts import PartSampler, place_seeds
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
@@ -201,33 +202,16 @@ class UploadingSampler:
         Raises:
             SeedError: a seed is not a node, or repeats.
         """
-        from lightning_gnnload.ops.cuda.sample import DeviceSample
+        from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
         arena, layout = self.sampler.sample_here(self.graph, seeds, key, queries)
-        nodes = self.device.put(arena[: 8 * layout.num_nodes].view(np.int64))
-        hops = self.device.put(arena[layout.free_end :])  # which begin there: one copy for all
-        numbers, begin = None, layout.queries_offset
-        if begin >= 0:
-            numbers = self.device.put(arena[begin : begin + 4 * layout.num_nodes].view(np.int32))
-        return DeviceSample(nodes, tuple(_hop(hop, hops, layout.free_end) for hop in layout.hops), numbers)
-
-
-def _hop(hop: HopLayout, memory: torch.Tensor, begin: int) -> DeviceHop:
-    from lightning_gnnload.ops.cuda.sample import DeviceHop
-
-    def tensor(offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-        return memory[offset - begin : offset - begin + count * dtype.itemsize].view(dtype)
-
-    arrays = {name: tensor(*place) for name, place in hop_arrays(hop).items()}
-    return DeviceHop(
-        hop.num_dst,
-        hop.num_src,
-        arrays["indptr"],
-        arrays["indices"],
-        arrays.get("edge_ids"),
-        arrays.get("edge_weight"),
-        arrays.get("edge_type"),
-    )
+        memory = self.device.put(np.concatenate([arena[: layout.free_begin], arena[layout.free_end :]]))
+        batch = MiniBatch.view(memory, layout.compact(), len(seeds))
+        hops = tuple(
+            DeviceHop(hop.num_dst, hop.num_src, hop.indptr, hop.indices, hop.edge_ids, hop.edge_weight, hop.edge_type)
+            for hop in reversed(batch.blocks)
+        )
+        return DeviceSample(batch.nodes, hops, batch.rows)
 
 
 def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, request: BatchRequest) -> None:

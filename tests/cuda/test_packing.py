@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, MiniBatch, NeighborSampler
-from lightning_gnnload.data.block import view_of
+from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries
 from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack

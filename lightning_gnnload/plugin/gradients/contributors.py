@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lightning_gnnload.data.block import view_of
+from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot

@@ -9,11 +9,10 @@ import torch.distributed
 
 from lightning_gnnload.cache.metrics import AccessSimilarity, BytesRead, HitRate, is_cache
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.features import Reads
+from lightning_gnnload.data.features import Reads, summed_reads
 from lightning_gnnload.errors import CacheConfigError, LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery
-from lightning_gnnload.pipeline.tables import summed_reads
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 

@@ -6,7 +6,6 @@ import json
 import os
 import socket
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,15 +14,15 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header
 from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
-from lightning_gnnload.ops import DrawKey, HopLayout, SampleLayout
+from lightning_gnnload.ops import HopLayout, SampleLayout
 from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
 from lightning_gnnload.pipeline import sealed, wire
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
-from lightning_gnnload.pipeline.tables import TableLayout
 from tests.fuzz.damage import damage_bytes, damage_json, odd_value
 
 SLOT_BYTES = 4096
@@ -94,7 +93,10 @@ def _use(value: Any, num_bytes: int) -> None:
 
 def _message(random: Random) -> bytes:
     kind = random.choice([*wire.KINDS, "batch", "batch"])
-    values = {int: 5, float: 2.5, str: "ä\0\n", dict: _payload(), list: [[2, 9, 3], [4, 5, 1]], bool: True}
+    payload = _payload()
+    if random.randrange(3) == 0:
+        payload["schema"] = json.dumps(damage_json(random, json.loads(payload["schema"])))
+    values = {int: 5, float: 2.5, str: "ä\0\n", dict: payload, list: [[2, 9, 3], [4, 5, 1]], bool: True}
     message: Any = {"kind": kind, **{name: values[wanted] for name, wanted in wire.KINDS[kind].items()}}
     way = random.randrange(10)
     if way == 0:
@@ -109,16 +111,25 @@ def _message(random: Random) -> bytes:
 
 
 def _payload() -> dict[str, Any]:
-    hops = (HopLayout(2, 3, 4, 3008, 3072, 3136), HopLayout(3, 5, 6, 2944, 2880))
-    tables = TableLayout(64, (5, 3), "float32"), TableLayout(128, (2,), "int64")
-    timing = Timing(1, "t", 9.5, 0.5, 0.25, 0.5)
-    payload = Payload(SampleLayout(5, hops, 64, 2816), 2, DrawKey(1, 2, 3), *tables, timing)
-    return replace(
-        payload,
-        tables={"age": TableLayout(192, (5, 1), "int8"), "paper": TableLayout(256, (3, 2), "float16")},
-        positions={"paper": TableLayout(320, (3,), "int64")},
-        edge_tables={"edge_x": TableLayout(384, (6, 2), "float32"), "when": TableLayout(448, (6,), "int64")},
-    ).to_json()
+    layout = SampleLayout(5, (HopLayout(2, 3, 4, 3008, 3072, 3136), HopLayout(3, 5, 6, 2944, 2880, 2752)), 64, 2688)
+    some, of_type, times, ends = Axis("node", part=0), Axis("edge", part=1), Axis("row", part=0), Axis("row", part=1)
+    columns = (
+        Column(NODES, "x", "float32", width=(3,)),
+        Column(NODES, "tables", "int8", "age", (1,)),
+        Column(some, "positions", "int64"),
+        Column(some, "tables", "float16", "paper", (2,)),
+        Column(EDGES, "x", "float32", width=(2,)),
+        Column(of_type, "positions", "int64"),
+        Column(of_type, "tables", "int64", "when"),
+        Column(SEEDS, "y", "int64"),
+        Column(ROWS, "y", "float32"),
+        Column(times, "seed_columns", "int64", "time"),
+        Column(ends, "seed_columns", "int64", "src"),
+    )
+    of_hops = {Axis("edge", hop, 1): 2 + hop for hop in range(2)}
+    lengths = {NODES: 5, some: 3, EDGES: 10, of_type: 5, ROWS: 2, times: 2, ends: 4, **of_hops}
+    header, _ = Header.place(layout, 2, 2, 3, columns, lengths)
+    return Payload(header, Timing(1, "t", 9.5, 0.5, 0.25, 0.5)).to_json()
 
 
 def _understand(random: Random, message: wire.Message) -> None:
@@ -130,8 +141,8 @@ def _understand(random: Random, message: wire.Message) -> None:
         payload = Payload.from_json(message["payload"])
         slot = Slot(SLOT_BYTES)
         batch = payload.view(slot.buffer())
-        assert payload.end <= SLOT_BYTES, "a device's slot is copied so far"
-        copied = torch.frombuffer(slot.buffer(), dtype=torch.uint8)[: payload.end].clone()
+        assert payload.header.end <= SLOT_BYTES, "a device's slot is copied so far"
+        copied = torch.frombuffer(slot.buffer(), dtype=torch.uint8)[: payload.header.end].clone()
         with suppress(QueueProtocolError):  # numbers that lie across two of a device's
             assert torch.equal(payload.view(copied).nodes, batch.nodes)
         with suppress(DeviceShareError):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Block, MiniBatch, NeighborSampler
-from lightning_gnnload.data.block import view_of
+from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.errors import SamplerConfigError
 from tests.unit.toy import content, toy_graph
 

@@ -60,7 +60,9 @@ def test_sampling_rests_while_the_queue_is_emptied() -> None:
 
 
 def test_memory_decides_how_much_is_made_at_once() -> None:
-    batch_bytes = max(made.payload.num_bytes for made in map(plain()._make, [_request(step) for step in range(13)]))
+    batch_bytes = max(
+        made.payload.header.num_bytes for made in map(plain()._make, [_request(step) for step in range(13)])
+    )
     sampler = Counting()
     next(iter(alternating(None, memory_bytes=3 * batch_bytes, sampler=sampler)))
     assert 3 <= sampler.begun < 6  # by the first batch, which is no larger than the largest

@@ -1,0 +1,220 @@
+"""Fill: which columns come with a mini-batch that was drawn, and where their rows are gathered from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.features import FeatureStore, Reads, gather, summed_reads
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header, spans_of
+from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
+from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import DrawKey, SampleLayout, gather_rows
+from lightning_gnnload.sample.rows import Asked
+
+
+class Filling(NamedTuple):
+    """The columns that come with one mini-batch, and what fills them.
+
+    Attributes:
+        header: of all columns of the mini-batch.
+        end: where they end. The hops must begin behind it.
+        contents: of each column that was not drawn: the name of a store, or rows; and which of these, or None for all.
+    """
+
+    header: Header
+    end: int
+    contents: list[tuple[str | torch.Tensor, torch.Tensor | None]]
+
+    def gather(self, stores: Mapping[str, FeatureStore], request: BatchRequest | None, memory: np.ndarray) -> Reads:
+        """Fills the columns, and announces the request to their stores, unless it is None.
+
+        Returns:
+            Where the rows came from, of stores that count.
+        """
+        header, reads = self.header, list[Reads]()
+        views = header.views(memory, len(header.offsets) - len(self.contents))
+        for (rows, ids), out in zip(self.contents, views, strict=True):
+            if isinstance(rows, str):
+                store = stores[rows]
+                if request is not None:
+                    store.announce(request)
+                reads.append(store.gather(ids, out.view(len(out), store.shape[1])) or ())  # type: ignore[arg-type]
+            elif ids is None:
+                out.copy_(rows)
+            else:
+                gather(rows, ids, out)
+        return reads[0] if len(reads) == 1 else summed_reads(reads)
+
+
+class Filler:
+    """Finds the columns that come with mini-batches of these data: features, labels, and what belongs to the rows."""
+
+    def __init__(self, data: GraphData) -> None:
+        self._data = data
+        self._of_nodes = list[tuple[str, Column]]()
+        self._of_some: dict[range, list[tuple[str, Column]]] = {}
+        self._of_edges = list[tuple[str, Column]]()
+        self._of_types: dict[int, list[tuple[str, Column]]] = {}
+        if data.x is not None:
+            self._of_nodes.append(("x", Column.of(NODES, "x", data.x)))
+        for name, table in data.tables.items():
+            if isinstance(table, NodeTable):  # tables of a type share its nodes
+                some = self._of_some.setdefault(table.nodes, [])
+                axis = Axis("node", part=list(self._of_some).index(table.nodes))
+                some.append((name, Column.of(axis, "tables", table.store, name)))
+            else:
+                self._of_nodes.append((name, Column.of(NODES, "tables", table, name)))
+        for name, store in data.edge_stores.items():
+            key = name.removeprefix(EDGE_PREFIX)
+            of_type = data.edge_tables.get(key) if name.startswith(EDGE_PREFIX) else None
+            if isinstance(of_type, EdgeTable):
+                assert data.graph.types is not None, "GraphData refuses it"
+                part = data.graph.types.edge_type_number(of_type.edge_type)
+                column = Column.of(EDGES._replace(part=part), "tables", store, key)
+                self._of_types.setdefault(part, []).append((name, column))
+            elif name == "edge_x":
+                self._of_edges.append((name, Column.of(EDGES, "x", store)))
+            else:
+                self._of_edges.append((name, Column.of(EDGES, "tables", store, key)))
+
+    def place(self, layout: SampleLayout, asked: Asked, key: DrawKey, memory: np.ndarray) -> Filling:
+        """Places the columns of one mini-batch in the middle of its memory; there may be too little of it.
+
+        Args:
+            layout: what was drawn.
+            asked: what the mini-batch's rows asked for.
+            key: that it was drawn by.
+            memory: where it lies, uint8.
+
+        Raises:
+            SamplerConfigError: the data has edge tables, but the blocks no edge ids.
+        """
+        data, nodes = self._data, memory[: 8 * layout.num_nodes].view(np.int64)
+        ids = torch.from_numpy(nodes)
+        columns, lengths = list[Column](), {NODES: layout.num_nodes}
+        contents = list[tuple[str | torch.Tensor, torch.Tensor | None]]()
+
+        def add(these: list[tuple[str, Column]], rows: torch.Tensor) -> None:
+            for name, column in these:
+                columns.append(column)
+                contents.append((name, rows))
+
+        def add_part(these: list[tuple[str, Column]], places: np.ndarray, rows: torch.Tensor) -> None:
+            axis = these[0][1].axis
+            columns.append(Column(axis, "positions", "int64"))
+            contents.append((torch.from_numpy(places), None))
+            lengths[axis] = len(places)
+            add(these, rows)
+
+        add(self._of_nodes, ids)
+        for some, these in self._of_some.items():
+            places = np.flatnonzero((nodes >= some.start) & (nodes < some.stop))
+            add_part(these, places, torch.from_numpy(nodes[places] - some.start))
+        if self._of_edges or self._of_types:
+            edges = _Edges(data, layout, memory)
+            lengths[EDGES] = edges.num_edges
+            if self._of_edges:
+                add(self._of_edges, edges.rows)
+            for part, these in self._of_types.items():
+                rows, places, counts = edges.of_type(part)
+                lengths |= counts
+                add_part(these, places, rows)
+        num_seeds = len(asked.seeds)
+        if asked.y is None and data.y is not None and asked.takes_labels_of_nodes:
+            columns.append(Column.of(SEEDS, "y", data.y))
+            contents.append((data.y, ids[:num_seeds]))
+        for column, values in of_rows(asked, asked.y):
+            columns.append(column)
+            contents.append((values, None))
+            lengths[column.axis] = len(values)
+        header, end = Header.place(layout, num_seeds, key.epoch, key.step, tuple(columns), lengths)
+        return Filling(header, end, contents)
+
+
+def of_rows(asked: Asked, labels: torch.Tensor | None) -> list[tuple[Column, torch.Tensor]]:
+    """Lists what belongs to a mini-batch's rows, and their labels."""
+    values = [] if labels is None else [(Column.of(ROWS, "y", labels), labels)]
+    for number, (name, rows) in enumerate(asked.columns.items()):
+        values.append((Column.of(Axis("row", part=number), "seed_columns", rows, name), rows))
+    return values
+
+
+class _Edges:
+    """The edges of a mini-batch's hops, one after the other as :func:`.spans_of` lays them, and their rows in tables.
+
+    Raises:
+        SamplerConfigError: the blocks have no edge ids.
+    """
+
+    def __init__(self, data: GraphData, layout: SampleLayout, memory: np.ndarray) -> None:
+        hops = layout.hops
+        if any(hop.edge_ids_offset < 0 for hop in hops):
+            raise SamplerConfigError(
+                f"the data has tables of edges ({', '.join(data.edge_stores)}), whose rows are found by edge ids, "
+                f"but the sampler's blocks have none. Give the sampler edge_ids=True, if it knows the edges that "
+                f"it draws, or leave these tables out: GraphData(edge_x=None, edge_tables={{}}), "
+                f"from_pyg(edge_tables=[])."
+            )
+        self._graph, self._hops, self._memory = data.graph, hops, memory
+        self._spans = spans_of([hop.indices_offset for hop in hops], [hop.num_edges for hop in hops])
+        self.num_edges = max((span.stop for span in self._spans), default=0)
+        self._ids = self._column([hop.edge_ids_offset for hop in hops], np.dtype(np.int64))
+
+    def _column(self, offsets: list[int], dtype: np.dtype, out_dtype: np.dtype | None = None) -> np.ndarray:
+        """Joins a column of all hops."""
+        joined = np.empty(self.num_edges, out_dtype or dtype)
+        for span, offset in zip(self._spans, offsets, strict=True):
+            count = span.stop - span.start
+            joined[span] = self._memory[offset : offset + count * dtype.itemsize].view(dtype)
+        return joined
+
+    @cached_property
+    def rows(self) -> torch.Tensor:
+        """The rows of tables of all edges, int64."""
+        return _rows_at(self._ids, self._graph.flat_order)
+
+    @cached_property
+    def _types(self) -> np.ndarray:
+        """The number of each edge's type, of the smallest dtype, which is sorted the fastest."""
+        assert self._graph.types is not None
+        dtype = np.min_scalar_type(len(self._graph.types.edge_types))
+        offsets = [hop.edge_types_offset for hop in self._hops]
+        if any(offset < 0 for offset in offsets):
+            return self._graph.edge_types_of(self._ids).astype(dtype)
+        return self._column(offsets, np.dtype(np.int32), dtype)
+
+    @cached_property
+    def _by_type(self) -> tuple[np.ndarray, np.ndarray]:
+        """The edges by type, ascending within each, and where the edges of each type begin and end."""
+        assert self._graph.types is not None
+        counts = np.bincount(self._types, minlength=len(self._graph.types.edge_types))
+        return np.argsort(self._types, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
+
+    def of_type(self, part: int) -> tuple[torch.Tensor, np.ndarray, dict[Axis, int]]:
+        """Returns the rows of an edge type's tables, the place of each one's edge in its hop, and how many of them each
+        hop has."""
+        assert self._graph.edge_order is not None
+        by_type, ptr = self._by_type
+        edges = by_type[ptr[part] : ptr[part + 1]]
+        places, counts = edges.copy(), {EDGES._replace(part=part): len(edges)}
+        for hop, span in enumerate(self._spans):  # hops that are prefixes of one array begin at one place
+            first, last = np.searchsorted(edges, (span.start, span.stop)).tolist()
+            places[first:last] = edges[first:last] - span.start
+            counts[Axis("edge", hop, part)] = last - first
+        return _rows_at(self._ids[edges], self._graph.edge_order), places, counts
+
+
+def _rows_at(edges: np.ndarray, order: np.ndarray | None) -> torch.Tensor:
+    """Returns the rows of tables of these edges, int64; where there is no order, these are the edges."""
+    if order is None:
+        return torch.from_numpy(edges)
+    rows = np.empty(len(edges), order.dtype)
+    gather_rows(order, edges, rows)  # each is a miss of the caches
+    return torch.from_numpy(rows.astype(np.int64, copy=False))
