@@ -71,10 +71,14 @@ NODES, EDGES = 5000, 30_000
 TYPES = [("a", "to", "b"), ("b", "rev", "a"), ("a", "c", "a")]
 
 
-def untyped(**settings: Any) -> Iterable[Any]:
+def homogeneous() -> Data:
     data = Data(x=torch.ones(NODES, 16), edge_index=_edges(), y=torch.ones(NODES).long())
     data.train_mask = torch.ones(NODES, dtype=torch.bool)
-    return _loader(GraphData.from_pyg(data), **settings)
+    return data
+
+
+def untyped(**settings: Any) -> Iterable[Any]:
+    return _loader(GraphData.from_pyg(homogeneous()), **settings)
 
 
 def typed(**settings: Any) -> Iterable[Any]:

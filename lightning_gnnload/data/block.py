@@ -166,15 +166,15 @@ class MiniBatch(NotOfALibrary):
         spans = {axis: header.spans(axis.part) for axis in schema.over_hops}
         columns = zip(schema.columns, schema.names, header.views(memory), strict=True)
         for (axis, field_name, *_), names, rows in columns:
-            if axis in spans:
-                parts = [(hop, rows[span]) for hop, span in zip(hops, spans[axis], strict=True)]
+            if axis not in spans:
+                where, parts = [batch if axis.hop < 0 else hops[axis.hop]], [rows]
             else:
-                parts = [(batch if axis.hop < 0 else hops[axis.hop], rows)]
-            for fields_of, part in parts:
+                where, parts = hops, [*map(rows.__getitem__, spans[axis])]
+            for values, part in zip(where, parts, strict=True):
                 if names:
-                    fields_of.setdefault(field_name, {}).update(dict.fromkeys(names, part))
+                    values.setdefault(field_name, {}).update(dict.fromkeys(names, part))
                 else:
-                    fields_of[field_name] = part
+                    values[field_name] = part
         blocks = [Block(**hop) for hop in reversed(hops)]
         return cls(num_seeds=header.num_seeds, blocks=blocks, epoch=header.epoch, step=header.step, **batch)
 
@@ -206,7 +206,9 @@ class MiniBatch(NotOfALibrary):
         check_layers(len(self.blocks), num_layers)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> MiniBatch:
-        """Returns this mini-batch on ``device``."""
+        """Returns this mini-batch on ``device``: itself, where it lies there."""
+        if self.device == torch.device(device):
+            return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def record_stream(self, stream: Any) -> None:

@@ -190,10 +190,11 @@ class DerivedArrays:
 
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
         """Returns what ``make`` makes of the graph, once for all threads that sample it."""
-        with _deriving:
-            if name not in self._derived:
-                self._derived[name] = make()
-            return self._derived[name]
+        if name not in self._derived:
+            with _deriving:
+                if name not in self._derived:
+                    self._derived[name] = make()
+        return self._derived[name]
 
 
 def typed_lists_of(

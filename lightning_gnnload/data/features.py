@@ -148,6 +148,7 @@ class MemoryFeatureStore(FeatureStore):
             raise GraphDataError("features must be [N, F], but a single number was given.")
         self.rows = given.view(len(given), math.prod(given.shape[1:]))
         self._row_shape = tuple(given.shape[1:])
+        self._row_bytes = self.rows.shape[1] * self.rows.element_size()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -166,7 +167,7 @@ class MemoryFeatureStore(FeatureStore):
 
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         gather(self.rows, ids, out, positions)
-        return (TierReads("memory", len(ids), len(ids) * self.row_bytes),)
+        return (TierReads("memory", len(ids), len(ids) * self._row_bytes),)
 
     def __repr__(self) -> str:
         return f"MemoryFeatureStore(shape={self.shape}, dtype={self.dtype})"

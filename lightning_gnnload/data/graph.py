@@ -273,6 +273,11 @@ class Graph(DerivedArrays):
         """The ids in the whole graph of a part's nodes, int64 ``[N]``, by which they draw. None in a whole graph."""
         return None if self.origin is None else self.origin.node_ids
 
+    @property
+    def adjacency(self) -> ops.Adjacency:
+        """The arrays that all samplers read, checked for them once."""
+        return self._derive("adjacency", lambda: ops.Adjacency(self.indptr, self.indices, self.names))
+
     def names_of(self, nodes: np.ndarray) -> np.ndarray:
         """Returns the ids in the whole graph, int64, of nodes of this one; random draws are keyed by them."""
         return nodes if self.origin is None else self.origin.node_ids[nodes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from lightning_gnnload.errors import SeedError
 
@@ -70,11 +71,11 @@ class StepPlan:
                 + " Use fewer trainers or more seeds."
             )
 
-    @property
+    @cached_property
     def global_batch_size(self) -> int:
         return self.batch_size * self.num_ranks
 
-    @property
+    @cached_property
     def num_steps(self) -> int:
         full, rest = divmod(self.num_seeds, self.global_batch_size)
         if self.drop_last:

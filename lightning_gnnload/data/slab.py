@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
+from operator import add
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -52,8 +53,7 @@ EDGE_COLUMNS = (
 """In the order of HopLayout's offsets."""
 
 
-def _named(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+_NAMES = {each: str(each).removeprefix("torch.") for each in vars(torch).values() if isinstance(each, torch.dtype)}
 
 
 class Axis(NamedTuple):
@@ -97,7 +97,7 @@ class Column(NamedTuple):
     def of(cls, axis: Axis, field: str, rows: Any, name: str | None = None) -> Column:
         """Returns the column of these rows: a tensor, or a feature store."""
         width = rows.shape[1:] if isinstance(rows, torch.Tensor) else rows.row_shape
-        return cls(axis, field, _named(rows.dtype), name, tuple(width))
+        return cls(axis, field, _NAMES[rows.dtype], name, tuple(width))
 
 
 class Schema:
@@ -180,7 +180,7 @@ def _schema_of(has_queries: bool, hops: tuple[tuple[bool, ...], ...], columns: t
         drawn += [Column(Axis("ptr", hop), "indptr", "int32"), Column(edges, "indices", "int32")]
         for (name, _, dtype), is_there in zip(EDGE_COLUMNS, presence, strict=True):
             if is_there:
-                drawn.append(Column(edges, name, _named(dtype)))
+                drawn.append(Column(edges, name, _NAMES[dtype]))
         counted.append(Axis("src", hop))
     parts = {axis.part for axis, *_ in columns if axis.of == "edge" and axis.part >= 0}
     counted += [Axis("edge", hop, part) for part in sorted(parts) for hop in range(len(hops))]
@@ -229,10 +229,13 @@ class Header:
         if layout.queries_offset >= 0:
             offsets.append(layout.queries_offset)
         for hop in layout.hops:
-            optional = hop.edge_ids_offset, hop.edge_weights_offset, hop.edge_types_offset
-            presence.append(tuple([offset >= 0 for offset in optional]))
-            offsets += [offset for offset in (hop.indptr_offset, hop.indices_offset, *optional) if offset >= 0]
-            counts += [hop.num_dst + 1, hop.num_edges]
+            ids, weights, types = optional = hop.edge_ids_offset, hop.edge_weights_offset, hop.edge_types_offset
+            presence.append((ids >= 0, weights >= 0, types >= 0))
+            offsets += hop.indptr_offset, hop.indices_offset
+            for offset in optional:
+                if offset >= 0:
+                    offsets.append(offset)
+            counts += hop.num_dst + 1, hop.num_edges
         schema = _schema_of(layout.queries_offset >= 0, tuple(presence), columns)
         for axis in schema.axes[len(counts) :]:
             counts.append(layout.hops[axis.hop].num_src if axis.of == "src" else lengths[axis])
@@ -257,7 +260,11 @@ class Header:
     @property
     def num_edges(self) -> int:
         """Edges of all blocks; hops that share one array (``expand="new"``) count once."""
-        return max([span.stop for span in self.spans()], default=0)
+        longest: dict[int, int] = {}
+        for column in self.schema.indices:
+            array, count = self.offsets[column], self.lengths[self.schema.forms[column][0]]
+            longest[array] = max(count, longest.get(array, 0))
+        return sum(longest.values())
 
     @property
     def num_bytes(self) -> int:
@@ -283,21 +290,27 @@ class Header:
         Args:
             part: of this type's edges; -1: of all.
         """
-        lengths, number = self.lengths, self.schema.number
-        arrays = [self.offsets[column] for column in self.schema.indices]
-        counts = [lengths[number["edge", hop, part]] for hop in range(len(arrays))]  # type: ignore[index]  # as Axis
+        arrays, counts = list[int](), list[int]()
+        for hop, column in enumerate(self.schema.indices):
+            arrays.append(self.offsets[column])
+            counts.append(self.lengths[self.schema.number[Axis("edge", hop, part)]])
         return spans_of(arrays, counts)
 
-    def views(self, memory: Any, first: int = 0) -> Iterator[torch.Tensor]:
-        """Yields the columns, from number ``first`` on, without a copy; they keep ``memory`` alive.
+    def views(self, memory: Any, first: int = 0) -> list[torch.Tensor]:
+        """Returns the columns, from number ``first`` on, without a copy; they keep ``memory`` alive.
 
         Raises:
             ValueError: one lies beyond the end of ``memory``.
         """
-        schema, lengths = self.schema, self.lengths
-        for number in range(first, len(self.offsets)):
-            axis, dtype, _ = schema.forms[number]
-            yield view_of(memory, self.offsets[number], (lengths[axis], *schema.columns[number].width), dtype)
+        views, is_on_host = list[torch.Tensor](), not isinstance(memory, torch.Tensor)
+        columns = zip(self.offsets, self.schema.forms, self.schema.columns, strict=True)
+        for offset, (axis, dtype, _), column in islice(columns, first, None):
+            count = self.lengths[axis]
+            if is_on_host and not column.width and count:  # most columns: view_of() would do the same
+                views.append(torch.frombuffer(memory, dtype=dtype, count=count, offset=offset))
+            else:
+                views.append(view_of(memory, offset, (count, *column.width), dtype))
+        return views
 
     def numbers(self) -> list[int]:
         """Returns what :meth:`of_numbers` takes."""
@@ -381,7 +394,7 @@ _FIELDS: dict[tuple[str, bool, bool], dict[str, str]] = {
     ("row", False, True): {"seed_columns": ""},
     ("src", True, False): {},
     ("ptr", True, False): {"indptr": "int32"},
-    ("edge", True, False): {"indices": "int32", **{each.name: _named(each.dtype) for each in EDGE_COLUMNS}},
+    ("edge", True, False): {"indices": "int32", **{each.name: _NAMES[each.dtype] for each in EDGE_COLUMNS}},
     ("edge", False, False): {"x": "", "tables": ""},
     ("edge", False, True): {"positions": "int64", "tables": ""},
     ("edge", True, True): {},
@@ -409,7 +422,8 @@ def spans_of(arrays: Sequence[int], counts: Sequence[int]) -> list[slice]:
     for array, count in zip(arrays, counts, strict=True):
         longest[array] = max(count, longest.get(array, 0))
     begins = dict(zip(longest, accumulate(longest.values(), initial=0), strict=False))
-    return [slice(begins[array], begins[array] + count) for array, count in zip(arrays, counts, strict=True)]
+    firsts = [*map(begins.__getitem__, arrays)]
+    return [*map(slice, firsts, map(add, firsts, counts))]
 
 
 def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

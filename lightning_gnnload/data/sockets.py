@@ -143,8 +143,7 @@ class Channel:
         try:
             message = json.loads(data)
             fields = cls.kinds[message["kind"]]
-            sound = not truncated and message.keys() == {"kind", *fields}
-            sound = sound and all(type(message[name]) is wanted for name, wanted in fields.items())
+            sound = not truncated and {name: type(value) for name, value in message.items()} == {"kind": str, **fields}
         except (ValueError, KeyError, TypeError, RecursionError):
             sound = False
         if not sound:

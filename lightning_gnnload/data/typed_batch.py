@@ -113,7 +113,9 @@ class TypedMiniBatch(NotOfALibrary):
         check_layers(len(self.blocks), num_layers)
 
     def to(self, device: torch.device | str, non_blocking: bool = False) -> TypedMiniBatch:
-        """Returns this mini-batch on ``device``."""
+        """Returns this mini-batch on ``device``: itself, where it lies there."""
+        if self.device == torch.device(device):
+            return self
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def record_stream(self, stream: Any) -> None:

@@ -34,11 +34,8 @@ class TypedParts:
             raise SamplerConfigError(f"{graph} has no types of nodes to cut a mini-batch by.")
         self.batch, self.graph, self.types, self.columns = batch, graph, graph.types, columns
         self.of_links = "src" in batch.seed_columns
+        self._counts: dict[int, dict[str, int]] = {}
         self.by_type = ops.split_nodes(batch.nodes.cpu().numpy(), self.types.first_node, local)
-        self.ends = [
-            np.array([self.types.node_type_number(kind[end]) for kind in self.types.edge_types], np.int32)
-            for end in (0, 2)
-        ]
 
     def nodes(self) -> dict[str, torch.Tensor]:
         return self.of_types(torch.from_numpy(self.by_type.local).to(self.batch.nodes.device))
@@ -57,7 +54,10 @@ class TypedParts:
         return columns if y is None else {**columns, "y": y}
 
     def counts(self, num_nodes: int) -> dict[str, int]:
-        return dict(zip(self.types.node_types, self.by_type.counts(num_nodes).tolist(), strict=True))
+        if num_nodes not in self._counts:  # hops have some in common
+            counts = self.by_type.counts(num_nodes).tolist()
+            self._counts[num_nodes] = dict(zip(self.types.node_types, counts, strict=True))
+        return dict(self._counts[num_nodes])
 
     def of_types(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Returns each type's part of rows that lie by type."""
@@ -113,7 +113,7 @@ class TypedParts:
             block.indices.cpu().numpy(),
             edge_types(block, self.graph),
             self.by_type,
-            *self.ends,
+            *self.types.ends,
             edge_ids=None if block.edge_ids is None else block.edge_ids.cpu().numpy(),
             positions=bool(block.tables) or block.edge_weight is not None or block.x is not None,
         )

@@ -108,6 +108,13 @@ class GraphTypes:
         """Returns the numbers of the edge types that end in this node type."""
         return self.slots[self.node_type_number(node_type)]
 
+    @cached_property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each edge type, the numbers of the node types that it comes from and ends in: int32 ``[K]`` each."""
+        numbers = {name: number for number, name in enumerate(self.node_types)}
+        src, dst = ([numbers[kind[end]] for kind in self.edge_types] for end in (0, 2))
+        return np.array(src, np.int32), np.array(dst, np.int32)
+
     def range_of(self, node_type: str) -> range:
         """Returns the ids of the nodes of a type."""
         t = self.node_type_number(node_type)

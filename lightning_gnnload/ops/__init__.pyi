@@ -59,6 +59,7 @@ from .ids import FoundRows as FoundRows
 from .ids import IdIndex as IdIndex
 from .induced import InducedEdges as InducedEdges
 from .induced import induced_edges as induced_edges
+from .inputs import Adjacency as Adjacency
 from .inputs import SamplerInput as SamplerInput
 from .labor import sample_labor as sample_labor
 from .layers import LAYER_METHODS as LAYER_METHODS

@@ -82,7 +82,7 @@ def add_hop(
         if array is None and name.startswith("edge"):
             continue
         check_array(name, array, (dtype,), 1, SamplerConfigError)
-        check_apart("arena", arena, name, array)
+        check_apart("arena", arena, (name, array))
         length = num_known if name == "counts" else len(neighbors)
         if len(array) != length:
             raise SamplerConfigError(f"{name} has {len(array)} entries, but needs {length}.")

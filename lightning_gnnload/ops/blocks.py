@@ -173,8 +173,7 @@ def deal_nodes(
         # A graph without seeds needs no room for any.
         if not (name == "seed_capacity" and numbers[name] == 0) and not 1 <= numbers[name] <= most:
             raise PartitionError(f"{name} is {number}, but must lie in [1, {most}].")
-    for name, array in (("indptr", indptr), ("indices", indices), ("is_seed", is_seed)):
-        check_apart("part_of", part_of, name, array)
+    check_apart("part_of", part_of, ("indptr", indptr), ("indices", indices), ("is_seed", is_seed))
     return kernels.deal_nodes(
         indptr, indices, is_seed, numbers["num_parts"], numbers["node_capacity"], numbers["seed_capacity"], part_of
     )

@@ -92,8 +92,7 @@ def split_nodes(nodes: np.ndarray, first_node: np.ndarray, local: np.ndarray | N
     check_array("local", local, (np.int64,), 1, GraphFormatError, writable=True)
     if len(local) != len(nodes):
         raise GraphFormatError(f"local has {len(local)} entries for {len(nodes)} nodes; one each is needed.")
-    for name, array in (("nodes", nodes), ("first_node", first_node)):
-        check_apart("local", local, name, array)
+    check_apart("local", local, ("nodes", nodes), ("first_node", first_node))
     kernels.split_nodes(nodes, first_node, ptr, rank, position, local)
     return SplitNodes(ptr, rank, position, local)
 

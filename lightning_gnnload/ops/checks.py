@@ -80,6 +80,7 @@ def check_array(
     error: type[GnnLoadError],
     writable: bool = False,
     aligned: bool = True,
+    count: int | None = None,
 ) -> None:
     """Checks one array for the kernels, which read memory as it lies and so need exactly what they expect."""
     # Subclasses mean more than their memory says: a mask, a unit.
@@ -96,6 +97,8 @@ def check_array(
         raise error(f"{name} is not aligned in memory to its dtype: pass {name}.copy().")
     if writable and not array.flags.writeable:
         raise error(f"{name} is read-only, but is written to.")
+    if count is not None and len(array) != count:
+        raise error(f"{name} has {len(array)} entries, but {count} are needed: one each.")
 
 
 def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:
@@ -111,8 +114,11 @@ def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:
         raise GraphFormatError(f"names has {len(names)} entries, but the graph has {len(indptr) - 1} nodes: one each.")
 
 
-def check_apart(out_name: str, out: np.ndarray, name: str, array: np.ndarray) -> None:
-    """Raises SamplerConfigError where the output overlaps an input, which would change under the kernel."""
-    # Compares bounds alone, which takes no time and is exact for arrays without gaps.
-    if np.may_share_memory(out, array):
-        raise SamplerConfigError(f"{out_name} and {name} share memory, but {out_name} is written to: give it its own.")
+def check_apart(out_name: str, out: np.ndarray, *others: tuple[str, np.ndarray | None]) -> None:
+    """Raises SamplerConfigError where the output overlaps one of the inputs, which would change under the kernel."""
+    for name, array in others:
+        # Compares bounds alone, which takes no time and is exact for arrays without gaps.
+        if array is not None and np.may_share_memory(out, array):
+            raise SamplerConfigError(
+                f"{out_name} and {name} share memory, but {out_name} is written to: give it its own."
+            )

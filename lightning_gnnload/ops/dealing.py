@@ -182,8 +182,7 @@ def vote_nodes(
             "one each."
         )
     arrays = {"indptr": indptr, "indices": indices, "is_open": is_open} | ({} if held is None else {"held": held})
-    for name, array in arrays.items():
-        check_apart("part", part, name, array)
+    check_apart("part", part, *arrays.items())
     capacity = _within("capacity", capacity, 0, _NEVER)
     end = _within("end", num_nodes if end is None else end, 0, num_nodes)
     begin = _within("begin", begin, 0, end)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Literal
 
 import numpy as np
@@ -55,9 +56,11 @@ class DrawKey:
 
     def __post_init__(self) -> None:
         for name, bits in (("seed", 64), ("epoch", 32), ("step", 32), ("hop", 16)):
-            value = as_integer(f"DrawKey: {name}", getattr(self, name))
-            # The class is frozen, but native code takes plain integers only.
-            object.__setattr__(self, name, value)
+            value = getattr(self, name)
+            if type(value) is not int:
+                value = as_integer(f"DrawKey: {name}", value)
+                # The class is frozen, but native code takes plain integers only.
+                object.__setattr__(self, name, value)
             if not 0 <= value < 1 << bits:
                 raise SamplerConfigError(f"DrawKey: {name} is {value}, but must lie in [0, 2**{bits}).")
 
@@ -99,7 +102,7 @@ class SampleLayout:
     def of(cls, written: tuple[int, Sequence[tuple[int, ...]], int, int, int]) -> SampleLayout:
         """Wraps the layout that a kernel returned."""
         num_nodes, hops, free_begin, free_end, queries_offset = written
-        return cls(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_end, queries_offset)
+        return cls(num_nodes, tuple(starmap(HopLayout, hops)), free_begin, free_end, queries_offset)
 
     def compact(self) -> SampleLayout:
         """Returns the layout of the same arrays without the free bytes between them."""
@@ -183,10 +186,11 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: 
             f"out has shape {out.shape}, but {ids.shape[0]} ids of a table of shape {table.shape} "
             f"need {(num_out, *table.shape[1:])}."
         )
-    check_apart("out", out, "table", table)
-    check_apart("out", out, "ids", ids)
-    check_positions(positions, ids, out)
-    kernels.gather_rows(as_bytes(table), table.shape[0], ids, as_bytes(out), positions, num_out)
+    check_apart("out", out, ("table", table), ("ids", ids), ("positions", positions))
+    if positions is not None:
+        check_positions(positions, ids, out)
+    read, written = table.reshape(-1).view(np.uint8), out.reshape(-1).view(np.uint8)
+    kernels.gather_rows(read, table.shape[0], ids, written, positions, num_out)
 
 
 def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarray) -> None:
@@ -202,7 +206,7 @@ def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarr
     check_array("positions", positions, (np.int64,), 1, SeedError)
     if len(positions) != len(ids):
         raise SeedError(f"positions has {len(positions)} entries, but ids has {len(ids)}: one each is needed.")
-    check_apart("out", out, "positions", positions)
+    check_apart("out", out, ("positions", positions))
 
 
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:

@@ -108,8 +108,8 @@ class DynamicCache:
                 raise GnnLoadError(f"{name} has {len(array)} entries, but ids has {len(ids)}: one each is needed.")
             for other, values in (("ids", ids), ("positions", positions), ("out", out)):
                 if values is not None:
-                    check_apart(name, array, other, values)
-        check_apart("missed_ids", missed_ids, "missed_positions", missed_positions)
+                    check_apart(name, array, (other, values))
+        check_apart("missed_ids", missed_ids, ("missed_positions", missed_positions))
         return self._native.read(ids, positions, as_bytes(out), len(out), missed_ids, missed_positions)
 
     def admit(self, ids: np.ndarray, out: np.ndarray, positions: np.ndarray) -> None:
@@ -163,7 +163,7 @@ class DynamicCache:
                 f"out has dtype {out.dtype} and shape {out.shape}, but rows of {self.row_bytes} bytes are needed."
             )
         check_positions(positions, ids, out)
-        check_apart("out", out, "ids", ids)
+        check_apart("out", out, ("ids", ids))
 
 
 def _checked_shape(num_nodes: int, num_slots: int, row_bytes: int, eviction: str) -> tuple[int, int, int, int]:

@@ -169,9 +169,7 @@ def _lists(count: int, out: np.ndarray | None, **inputs: np.ndarray | None) -> t
     check_array("out", out, (np.int64,), 1, GraphFormatError, writable=True)
     if len(out) != 3 * count:
         raise GraphFormatError(f"out has {len(out)} entries, but {count} edges take {3 * count}: 3 each.")
-    for name, array in inputs.items():
-        if array is not None:
-            check_apart("out", out, name, array)
+    check_apart("out", out, *inputs.items())
     return out[: 2 * count], out[2 * count :]
 
 

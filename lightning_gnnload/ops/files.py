@@ -160,7 +160,7 @@ def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | No
     check_array("table", table, None, 2, GnnLoadError, aligned=False)
     _check_rows(ids, positions, out, table.shape[1] * table.itemsize)
     check_array("table", table, (out.dtype,), 2, GnnLoadError, aligned=False)
-    check_apart("out", out, "table", table)
+    check_apart("out", out, ("table", table))
     return kernels.gather_mapped(as_bytes(table), len(table), ids, positions, as_bytes(out), len(out))
 
 
@@ -193,4 +193,4 @@ def _check_rows(ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray, 
             f"out has rows of {out.shape[1]} numbers of {out.dtype}, but rows of {row_bytes} bytes are to be written."
         )
     check_positions(positions, ids, out)
-    check_apart("out", out, "ids", ids)
+    check_apart("out", out, ("ids", ids))

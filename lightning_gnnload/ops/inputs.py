@@ -12,6 +12,26 @@ from .checks import ARENA_ALIGNMENT, check_apart, check_array, check_graph, chec
 from .dispatch import DrawKey, Workspace, kernels
 
 
+class Adjacency:
+    """A graph's arrays, checked once for all mini-batches that are sampled from it.
+
+    Args:
+        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed :func:`check_csc`.
+        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
+
+    Raises:
+        GraphFormatError: wrong dtypes or shapes.
+    """
+
+    __slots__ = ("arrays", "indices", "indptr", "names")
+
+    def __init__(self, indptr: np.ndarray, indices: np.ndarray, names: np.ndarray | None = None) -> None:
+        check_graph(indptr, indices)
+        check_names(names, indptr)
+        self.indptr, self.indices, self.names = indptr, indices, names
+        self.arrays = ("indptr", indptr), ("indices", indices), ("names", names)
+
+
 class SamplerInput:
     """The checked input of every native sampler: graph, seeds, key of draws, and memory.
 
@@ -19,19 +39,18 @@ class SamplerInput:
 
     Args:
         workspace: scratch memory, of this thread alone.
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
+        indptr: of the graph, and ``indices``, as :class:`Adjacency` has them.
         seeds: int64 ``[S]``, distinct.
         key: decides every draw.
         arena: uint8, writable, starting at a multiple of 64 bytes: the batch is laid into it.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
+        names: as :class:`Adjacency` has them.
 
     Raises:
         GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
             misaligned, or memory of another argument. Whether seeds are distinct nodes, a kernel checks.
     """
 
-    __slots__ = ("arena", "indices", "indptr", "key", "native", "seeds")
+    __slots__ = ("adjacency", "arena", "key", "native", "seeds")
 
     def __init__(
         self,
@@ -45,8 +64,20 @@ class SamplerInput:
     ) -> None:
         check_kind("workspace", workspace, Workspace)
         check_kind("key", key, DrawKey)
-        check_graph(indptr, indices)
-        check_names(names, indptr)
+        self._fill(workspace, Adjacency(indptr, indices, names), seeds, key, arena)
+
+    @classmethod
+    def of(
+        cls, workspace: Workspace, adjacency: Adjacency, seeds: np.ndarray, key: DrawKey, arena: np.ndarray
+    ) -> SamplerInput:
+        """Returns the input of a graph whose arrays are checked already."""
+        inputs = cls.__new__(cls)
+        inputs._fill(workspace, adjacency, seeds, key, arena)
+        return inputs
+
+    def _fill(
+        self, workspace: Workspace, adjacency: Adjacency, seeds: np.ndarray, key: DrawKey, arena: np.ndarray
+    ) -> None:
         check_array("seeds", seeds, (np.int64,), 1, SeedError)
         check_array("arena", arena, (np.uint8,), 1, SamplerConfigError, writable=True)
         if arena.size and arena.ctypes.data % ARENA_ALIGNMENT:
@@ -54,10 +85,25 @@ class SamplerInput:
                 f"arena starts at address {arena.ctypes.data:#x}, but must start at a multiple of {ARENA_ALIGNMENT} "
                 "bytes."
             )
-        for name, array in (("indptr", indptr), ("indices", indices), ("seeds", seeds), ("names", names)):
-            if array is not None:
-                check_apart("arena", arena, name, array)
-        self.indptr, self.indices, self.seeds, self.key, self.arena = indptr, indices, seeds, key, arena
+        check_apart("arena", arena, *adjacency.arrays, ("seeds", seeds))
+        self.adjacency, self.seeds, self.key, self.arena = adjacency, seeds, key, arena
         self.native = kernels.SamplerInput(
-            workspace.native, indptr, indices, seeds, key.seed, key.epoch, key.step, key.hop, names, arena
+            workspace.native,
+            adjacency.indptr,
+            adjacency.indices,
+            seeds,
+            key.seed,
+            key.epoch,
+            key.step,
+            key.hop,
+            adjacency.names,
+            arena,
         )
+
+    @property
+    def indptr(self) -> np.ndarray:
+        return self.adjacency.indptr
+
+    @property
+    def indices(self) -> np.ndarray:
+        return self.adjacency.indices

@@ -90,12 +90,14 @@ def draw_negatives(
     if (src is None) != (dst is None):
         raise SeedError("src and dst are the ends of the same edges: give both, or none.")
     for name, array, dtype in (("src", src, np.int64), ("dst", dst, np.int64), ("until", until, np.uint32)):
-        _check_rows(name, array, dtype, len(rows))
+        if array is not None:
+            check_array(name, array, (dtype,), 1, SeedError, count=len(rows))
     num_src, num_dst = _count_ends(lists, number, sources, place)
     if until is None:
         src_time = dst_time = None
-    _check_rows("src_time", src_time, np.uint32, num_src)
-    _check_rows("dst_time", dst_time, np.uint32, num_dst)
+    for name, array, count in (("src_time", src_time, num_src), ("dst_time", dst_time, num_dst)):
+        if array is not None:
+            check_array(name, array, (np.uint32,), 1, SeedError, count=count)
     if len(rows) * num > MAX_HOP_DRAWS:
         raise SamplerConfigError(
             f"{num} negatives for each of {len(rows)} edges are {len(rows) * num}, but at most {MAX_HOP_DRAWS} are "
@@ -154,7 +156,8 @@ def mark_edges(
     number, place = _place(lists, indices, edge_type)
     check_array("sources", sources, (np.int64,), 1, SeedError)
     check_array("destinations", destinations, (np.int64,), 1, SeedError)
-    _check_rows("until", until, np.uint32, len(sources))
+    if until is not None:
+        check_array("until", until, (np.uint32,), 1, SeedError, count=len(sources))
     edge_time = _edge_time(lists, number, until)
     known = np.empty((len(sources), len(destinations)), np.uint8)
     kernels.mark_edges(
@@ -209,8 +212,9 @@ def find_edges(
     check_array("edge_order", values, INDEX_DTYPES, 1, GraphFormatError)
     if len(values) != len(indices):
         raise GraphFormatError(f"edge_order has {len(values)} entries, but the graph has {len(indices)} edges.")
-    _check_rows("edge_ids" if by_id else "sources", wanted, np.int64, len(destinations))
-    _check_rows("begins", begins, np.int64, len(destinations))
+    check_array("edge_ids" if by_id else "sources", wanted, (np.int64,), 1, SeedError, count=len(destinations))
+    if begins is not None:
+        check_array("begins", begins, (np.int64,), 1, SeedError, count=len(destinations))
     positions = np.empty(len(destinations), np.int64)
     kernels.find_edges(lists.run_ptr, indices, place, values, destinations, wanted, begins, positions)
     return positions
@@ -220,17 +224,15 @@ def _place(lists: TypedLists, indices: np.ndarray, edge_type: int) -> tuple[int,
     """Checks lists and an edge type, and returns the type's number and where its runs are."""
     check_kind("lists", lists, TypedLists)
     check_array("indices", indices, INDEX_DTYPES, 1, GraphFormatError)
-    check_array("run_ptr", lists.run_ptr, (np.uint32, np.int64), 1, GraphFormatError)
-    if len(lists.run_ptr) != int(lists.first_run[-1]) + 1 or int(lists.run_ptr[-1]) != len(indices):
+    if int(lists.run_ptr[-1]) != len(indices):
         raise GraphFormatError(
-            f"run_ptr has {len(lists.run_ptr)} entries and ends at {lists.run_ptr[-1]}, but there are "
-            f"{lists.first_run[-1]} runs and {len(indices)} edges: take the lists and the indices of one graph."
+            f"run_ptr has {len(lists.run_ptr)} entries and ends at {lists.run_ptr[-1]}, but there are {len(indices)} "
+            "edges: take the lists and the indices of one graph."
         )
-    _check_rows("edge_time", lists.edge_time, np.uint32, len(indices))
-    number = as_integer("edge_type", edge_type)
-    if not 0 <= number < lists.num_edge_types:
-        raise SamplerConfigError(f"edge_type is {number}, but must lie in [0, {lists.num_edge_types}).")
-    return number, lists.place_of(number)
+    number = edge_type if type(edge_type) is int else as_integer("edge_type", edge_type)
+    if not 0 <= number < len(lists.places):
+        raise SamplerConfigError(f"edge_type is {number}, but must lie in [0, {len(lists.places)}).")
+    return number, lists.places[number]
 
 
 def _count_ends(lists: TypedLists, edge_type: int, sources: range, place: tuple[int, int, int, int]) -> tuple[int, int]:
@@ -264,14 +266,6 @@ def _entries(name: str, table: AliasTable | None, count: int) -> np.ndarray | No
     if len(table.zero_nodes):
         raise SamplerConfigError(f"{name}: all weights are 0, so that no node can be drawn. Make some positive.")
     return table.entries
-
-
-def _check_rows(name: str, array: np.ndarray | None, dtype: type, count: int) -> None:
-    if array is None:
-        return
-    check_array(name, array, (dtype,), 1, SeedError)
-    if len(array) != count:
-        raise SeedError(f"{name} has {len(array)} entries, but {count} are needed: one each.")
 
 
 def _within(name: str, value: int, least: int, most: int) -> int:

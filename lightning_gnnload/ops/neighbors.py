@@ -185,8 +185,10 @@ def check_typed_fanouts(fanouts: np.ndarray, num_edge_types: int, is_untyped: bo
 
 def check_fanouts(fanouts: Sequence[int]) -> list[int]:
     """Returns fanouts as plain integers; raises SamplerConfigError where one is no fanout."""
-    fanouts = [as_integer(f"fanouts[{hop}]", fanout) for hop, fanout in enumerate(as_list("fanouts", fanouts))]
+    fanouts = as_list("fanouts", fanouts)
     for hop, fanout in enumerate(fanouts):
+        if type(fanout) is not int:
+            fanouts[hop] = fanout = as_integer(f"fanouts[{hop}]", fanout)  # native code takes plain integers only
         if fanout != ALL_NEIGHBORS and not 1 <= fanout <= MAX_FANOUT:
             raise SamplerConfigError(
                 f"fanouts[{hop}] is {fanout}, but must lie in [1, {MAX_FANOUT}], or be -1 for all."

@@ -53,7 +53,6 @@ def spread_parts(
         raise PartitionError(
             f"there are {len(fresh)} fresh masks and {len(held)} held ones, but {num_nodes} nodes: give one each."
         )
-    for name, array in (("indptr", indptr), ("indices", indices), ("fresh", fresh)):
-        check_apart("held", held, name, array)
+    check_apart("held", held, ("indptr", indptr), ("indices", indices), ("fresh", fresh))
     reached = np.empty(num_nodes, np.uint64)
     return reached, kernels.spread_parts(indptr, indices, fresh, held, reached)

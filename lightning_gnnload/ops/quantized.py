@@ -57,8 +57,7 @@ def gather_quantized(
         if width != codes.shape[1]:
             raise GnnLoadError(f"{name} has {width} columns, but codes has {codes.shape[1]}.")
     check_positions(positions, ids, out)
-    for name, array in (("codes", codes), ("scale", scale), ("offset", offset), ("ids", ids)):
-        check_apart("out", out, name, array)
+    check_apart("out", out, ("codes", codes), ("scale", scale), ("offset", offset), ("ids", ids))
     kernels.gather_quantized(
         codes.reshape(-1), len(codes), scale, offset, ids, positions, as_bytes(out), len(out), _FORMATS[out.dtype]
     )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,7 @@ class TypedLists:
     def __post_init__(self) -> None:
         _check_runs(self)
         if self.edge_time is not None:
-            check_array("edge_time", self.edge_time, (np.uint32,), 1, GraphFormatError)
+            check_array("edge_time", self.edge_time, (np.uint32,), 1, GraphFormatError, count=int(self.run_ptr[-1]))
         check_array("timed", self.timed, (np.uint8,), 1, GraphFormatError)
         if len(self.timed) != len(self.slot_type):
             raise GraphFormatError(
@@ -64,14 +66,22 @@ class TypedLists:
     def num_edge_types(self) -> int:
         return len(self.slot_type)
 
-    def place_of(self, edge_type: int) -> tuple[int, int, int, int]:
-        """Finds the runs of one edge type: the first one's number, how far apart they are, and the first and the number
-        of the nodes that they are of."""
-        slot = int(np.flatnonzero(self.slot_type == edge_type)[0])
-        t = int(np.searchsorted(self.slot_ptr, slot, side="right")) - 1
-        begin, end = map(int, self.slot_ptr[t : t + 2])
-        first, last = map(int, self.first_node[t : t + 2])
-        return int(self.first_run[t]) + slot - begin, end - begin, first, last - first
+    @cached_property
+    def places(self) -> list[tuple[int, int, int, int]]:
+        """Of each edge type, where its runs are: the first one's number, how far apart they are, and the first and the
+        number of the nodes that they are of."""
+        places = [(0, 0, 0, 0)] * len(self.slot_type)
+        for t, (begin, end) in enumerate(pairwise(self.slot_ptr.tolist())):
+            first, last = self.first_node[t : t + 2].tolist()
+            for slot in range(begin, end):
+                run = int(self.first_run[t]) + slot - begin
+                places[self.slot_type[slot]] = run, end - begin, first, last - first
+        return places
+
+    @cached_property
+    def arrays(self) -> list[tuple[str, np.ndarray]]:
+        """The arrays by their names."""
+        return arrays_of("lists", self)
 
     @property
     def num_nodes(self) -> int:
@@ -123,8 +133,10 @@ class Queries:
 
     @cached_property
     def num_queries(self) -> int:
-        given = next((each for each in (self.name, self.until, self.since) if each is not None), None)
-        return 1 if given is None else len(given)
+        for array in (self.name, self.until, self.since):
+            if array is not None:
+                return len(array)
+        return 1
 
     @property
     def differ(self) -> bool:
@@ -137,6 +149,12 @@ class Queries:
         return self.num_queries == 1 and not self.along_path
 
 
+def arrays_of(name: str, described: Any) -> list[tuple[str, np.ndarray]]:
+    """Lists the arrays of a dataclass, by their names."""
+    values = [(f"{name}.{field.name}", getattr(described, field.name)) for field in fields(described)]
+    return [(field, value) for field, value in values if isinstance(value, np.ndarray)]
+
+
 def check_lists(lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> None:
     """Raises SamplerConfigError where these are lists of another graph than the input's."""
     num_nodes, num_edges = len(inputs.indptr) - 1, len(inputs.indices)
@@ -144,14 +162,13 @@ def check_lists(lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> None
         raise SamplerConfigError(
             f"lists index {lists.num_nodes} nodes, but the graph has {num_nodes}: index this graph's."
         )
-    _check_apart("lists", lists, inputs)
-    for name in ("run_ptr", "edge_time") if isinstance(lists, TypedLists) else ("order",):
-        array = getattr(lists, name)
-        known = num_edges if array is None else array[-1] if name == "run_ptr" else len(array)
-        if known != num_edges:
-            raise SamplerConfigError(
-                f"lists.{name} is of {known} edges, but the graph has {num_edges}: index this graph's."
-            )
+    if isinstance(lists, TypedLists):
+        known, arrays = int(lists.run_ptr[-1]), lists.arrays
+    else:
+        known, arrays = num_edges if lists.order is None else len(lists.order), arrays_of("lists", lists)
+    check_apart("arena", inputs.arena, *arrays)
+    if known != num_edges:
+        raise SamplerConfigError(f"lists are of {known} edges, but the graph has {num_edges}: index this graph's.")
 
 
 def native_queries(queries: Queries, lists: TypedLists | EdgeTypeIndex | None, inputs: SamplerInput) -> kernels.Queries:
@@ -164,7 +181,7 @@ def native_queries(queries: Queries, lists: TypedLists | EdgeTypeIndex | None, i
         check_kind("lists, with queries,", lists, TypedLists)
     has_times = isinstance(lists, TypedLists) and lists.edge_time is not None
     shift = check_queries(queries, len(inputs.seeds), len(inputs.indptr) - 1, len(inputs.indices), has_times)
-    _check_apart("queries", queries, inputs)
+    check_apart("arena", inputs.arena, *arrays_of("queries", queries))
     return kernels.Queries(
         queries.of_seed,
         queries.name,
@@ -188,19 +205,19 @@ def check_queries(queries: Queries, num_seeds: int, num_nodes: int, num_edges: i
         SamplerConfigError: too many queries, or times that the graph does not have.
     """
     check_kind("queries", queries, Queries)
-    by_query = {name: getattr(queries, name) for name in ("name", "since", "until")}
-    for name, array in by_query.items():
+    by_query = (("name", queries.name), ("since", queries.since), ("until", queries.until))
+    for name, array in by_query:
         if array is not None:
-            _check_entries(f"queries.{name}", array, np.uint32, None)
+            check_array(f"queries.{name}", array, (np.uint32,), 1, SeedError)
     num_queries, shift = queries.num_queries, max(num_nodes, num_edges).bit_length()
     if (num_queries - 1).bit_length() + shift > 63:
         raise SamplerConfigError(
             f"{num_queries} queries do not fit above the numbers of nodes and edges, {shift} bits, within 63 bits. Use "
             "a smaller batch."
         )
-    for name, array in by_query.items():
-        if array is not None:
-            _check_entries(f"queries.{name}", array, np.uint32, num_queries)
+    for name, array in by_query:
+        if array is not None and len(array) != num_queries:
+            raise SeedError(f"queries.{name} has {len(array)} entries, but {num_queries} are needed.")
     _check_numbers("queries.of_seed", queries.of_seed, np.int32, num_seeds, num_queries)
     if (queries.excluded is None) != (queries.excluded_query is None):
         raise SeedError("queries.excluded and queries.excluded_query are given together, one of each an edge.")
@@ -215,13 +232,6 @@ def check_queries(queries: Queries, num_seeds: int, num_nodes: int, num_edges: i
     if path_end not in (0, 1):
         raise SamplerConfigError(f"queries.path_end is {path_end}, but must be 0 or 1.")
     return shift
-
-
-def _check_apart(name: str, given: TypedLists | EdgeTypeIndex | Queries, inputs: SamplerInput) -> None:
-    for field in fields(given):
-        array = getattr(given, field.name)
-        if isinstance(array, np.ndarray):
-            check_apart("arena", inputs.arena, f"{name}.{field.name}", array)
 
 
 def _check_runs(lists: TypedLists) -> None:
@@ -252,14 +262,8 @@ def _check_runs(lists: TypedLists) -> None:
         raise GraphFormatError("run_ptr must ascend from 0: run r is indices[run_ptr[r]:run_ptr[r + 1]].")
 
 
-def _check_entries(name: str, array: np.ndarray, dtype: type, count: int | None) -> None:
-    check_array(name, array, (dtype,), 1, SeedError)
-    if count is not None and len(array) != count:
-        raise SeedError(f"{name} has {len(array)} entries, but {count} are needed.")
-
-
 def _check_numbers(name: str, array: np.ndarray, dtype: type, count: int | None, end: int) -> None:
-    _check_entries(name, array, dtype, count)
+    check_array(name, array, (dtype,), 1, SeedError, count=count)
     if array.size and not 0 <= array.min() <= array.max() < end:
         bad = int(np.flatnonzero((array < 0) | (array >= end))[0])
         raise SeedError(f"{name}[{bad}] is {array[bad]}, but must lie in [0, {end}).")

@@ -6,7 +6,6 @@ Shapes: N graph nodes, B requested ids, R rows of the output, F feature width.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -76,9 +75,8 @@ def gather_tiered(
     check_positions(positions, ids, out)
     read = {"location": location, "ids": ids, "positions": positions} | tables
     written = {"out": out} | missed
-    for (name, array), (other, values) in product(written.items(), (read | written).items()):
-        if values is not None and other != name:
-            check_apart(name, array, other, values)
+    for name, array in written.items():
+        check_apart(name, array, *((other, values) for other, values in (read | written).items() if other != name))
     return kernels.gather_tiered(
         location,
         [as_bytes(shard) for shard in shards],

@@ -155,17 +155,18 @@ class _Edges:
 
     def __init__(self, data: GraphData, layout: SampleLayout, memory: np.ndarray) -> None:
         hops = layout.hops
-        if any(hop.edge_ids_offset < 0 for hop in hops):
+        ids, types = [hop.edge_ids_offset for hop in hops], [hop.edge_types_offset for hop in hops]
+        if min(ids, default=0) < 0:
             raise SamplerConfigError(
                 f"the data has tables of edges ({', '.join(data.edge_stores)}), whose rows are found by edge ids, "
                 f"but the sampler's blocks have none. Give the sampler edge_ids=True, if it knows the edges that "
                 f"it draws, or leave these tables out: GraphData(edge_x=None, edge_tables={{}}), "
                 f"from_pyg(edge_tables=[])."
             )
-        self._graph, self._hops, self._memory = data.graph, hops, memory
+        self._graph, self._types_at, self._memory = data.graph, types, memory
         self._spans = spans_of([hop.indices_offset for hop in hops], [hop.num_edges for hop in hops])
-        self.num_edges = max((span.stop for span in self._spans), default=0)
-        self._ids = self._column([hop.edge_ids_offset for hop in hops], np.dtype(np.int64))
+        self.num_edges = max([span.stop for span in self._spans], default=0)
+        self._ids = self._column(ids, np.dtype(np.int64))
 
     def _column(self, offsets: list[int], dtype: np.dtype, out_dtype: np.dtype | None = None) -> np.ndarray:
         """Joins a column of all hops."""
@@ -185,10 +186,9 @@ class _Edges:
         """The number of each edge's type, of the smallest dtype, which is sorted the fastest."""
         assert self._graph.types is not None
         dtype = np.min_scalar_type(len(self._graph.types.edge_types))
-        offsets = [hop.edge_types_offset for hop in self._hops]
-        if any(offset < 0 for offset in offsets):
+        if min(self._types_at, default=0) < 0:
             return self._graph.edge_types_of(self._ids).astype(dtype)
-        return self._column(offsets, np.dtype(np.int32), dtype)
+        return self._column(self._types_at, np.dtype(np.int32), dtype)
 
     @cached_property
     def _by_type(self) -> tuple[np.ndarray, np.ndarray]:

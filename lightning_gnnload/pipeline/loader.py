@@ -238,7 +238,8 @@ class SampledLoader(EpochLoader):
 
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         """Yields the mini-batches of steps ``[start, stop)``."""
-        return self.made(BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop))
+        num_ranks, rank = self._shared_by()
+        return self.made(BatchRequest(epoch, step, rank, num_ranks) for step in range(start, stop))
 
     def made(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
         """Yields these mini-batches, in their order. Requests are taken as threads come to them."""

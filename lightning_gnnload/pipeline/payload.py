@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import astuple, dataclass, replace
+from itertools import starmap
 from typing import Any
 
 from lightning_gnnload.data.block import MiniBatch
@@ -99,9 +100,8 @@ class Payload:
     def from_json(cls, message: Any) -> Payload:
         """Raises QueueProtocolError: ``message`` is not what :meth:`to_json` gives."""
         try:
-            text, numbers, timing, reads = (message[name] for name in ("schema", "header", "timing", "reads"))
-            header = Header.of_numbers(Schema.of_text(text), numbers)
-            payload = cls(header, Timing(*timing), tuple(TierReads(*read) for read in reads))
+            header = Header.of_numbers(Schema.of_text(message["schema"]), message["header"])
+            payload = cls(header, Timing(*message["timing"]), tuple(starmap(TierReads, message["reads"])))
             payload._check()
         except (TypeError, KeyError, ValueError) as error:
             raise QueueProtocolError(

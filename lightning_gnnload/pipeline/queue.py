@@ -234,8 +234,9 @@ class BatchQueue:
 
     def _fill(self, number: int) -> QueueFill:
         alive = self._pool.alive
-        ready = sum(stream == number for stream, _ in self._inbox)
-        return QueueFill(ready, sum(peer.num_lent for peer in alive), self._depth(number).depth * len(alive))
+        ready = [stream for stream, _ in self._inbox].count(number)
+        held = sum([peer.num_lent for peer in alive])
+        return QueueFill(ready, held, self._depth(number).depth * len(alive))
 
     def _depth(self, number: int) -> QueueDepth:
         spec = self._streams[number].spec

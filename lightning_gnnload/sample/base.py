@@ -354,8 +354,7 @@ def thread_workspace(num_nodes: int) -> Workspace:
 
 def sampler_input(graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SamplerInput:
     """Puts together what the sampling ops take, with this thread's scratch memory."""
-    workspace = thread_workspace(graph.num_nodes)
-    return SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena, graph.names)
+    return SamplerInput.of(thread_workspace(graph.num_nodes), graph.adjacency, seeds, key, arena)
 
 
 def _thread_arena(num_bytes: int, aside: bool) -> np.ndarray:

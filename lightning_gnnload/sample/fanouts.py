@@ -7,6 +7,7 @@ Raises, all of them:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -40,7 +41,16 @@ def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) ->
 def fanout_table(fanouts: Sequence[HopFanouts], types: GraphTypes | None) -> np.ndarray:
     """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; one without types has
     one."""
-    return ops.fanout_table(numbered_fanouts(fanouts, types), 1 if types is None else len(types.edge_types))
+    return _table_of(tuple([tuple(hop.items()) if isinstance(hop, dict) else hop for hop in fanouts]), types)
+
+
+@lru_cache(maxsize=64)
+def _table_of(hops: tuple[int | tuple[tuple[Any, int], ...], ...], types: GraphTypes | None) -> np.ndarray:
+    """Makes a table of fanouts, which each mini-batch asks for."""
+    fanouts: list[HopFanouts] = [dict(hop) if isinstance(hop, tuple) else hop for hop in hops]
+    table = ops.fanout_table(numbered_fanouts(fanouts, types), 1 if types is None else len(types.edge_types))
+    table.flags.writeable = False
+    return table
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:

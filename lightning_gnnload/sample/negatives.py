@@ -110,7 +110,7 @@ class Negatives:
         """Raises GraphDataError: every pair is an edge, so that none is false."""
         asked = _Asked.of(graph, edge_type)
         num_pairs = len(asked.sources) * len(asked.destinations)
-        first_run, stride, _, count = asked.lists.place_of(asked.edge_type)
+        first_run, stride, _, count = asked.lists.places[asked.edge_type]
         runs = first_run + stride * np.arange(count)
         begins, ends = (asked.lists.run_ptr[at].astype(np.int64) for at in (runs, runs + 1))
         if int((ends - begins).sum()) < num_pairs:

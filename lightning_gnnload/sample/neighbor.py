@@ -119,7 +119,7 @@ class NeighborSampler(Sampler):
 
     @property
     def _is_typed(self) -> bool:
-        return any(isinstance(fanout, dict) for fanout in self.fanouts)
+        return dict in map(type, self.fanouts)
 
     @property
     def _asks(self) -> bool:

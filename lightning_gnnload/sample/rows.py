@@ -145,7 +145,7 @@ class SeedRows:
         if self._links is None:
             return Asked(ends[:, 0], _queries(of_row, queries), y, columns)
         assert self._targets is not None
-        until = None if times is None else self._eligible(times)["until"]
+        until = None if times is None or queries is None else queries["until"][of_row]
         taken = self.table.taken(rows, key.seed, key.epoch)
         link = np.stack([ends[:, 0], self._targets[taken]], axis=1)
         ends = np.concatenate([link, self._links.negatives(rows, link, until, key)], axis=1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -123,7 +124,7 @@ class Workload:
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Raises SeedError: fewer seeds than ranks."""
-        return StepPlan(len(self.seeds), self.batch_size, num_ranks, self.drop_last, self.keep_rest)
+        return _plan_of(len(self.seeds), self.batch_size, num_ranks, self.drop_last, self.keep_rest)
 
     def homes(self, num_ranks: int, num_holders: int) -> np.ndarray | None:
         """Returns who of those that hold the graph's parts holds that of each slice, as :meth:`.SeedOrder.homes` does.
@@ -211,3 +212,9 @@ class Workload:
             return self.order.bind(self.graph, self.labels, global_batch_size)
         nodes = self.rows.nodes_of(np.arange(len(self.table)))
         return self.order.bind_rows(self.table, nodes, self.graph, global_batch_size)
+
+
+@lru_cache(maxsize=64)
+def _plan_of(*settings: Any) -> StepPlan:
+    """Returns a plan; each mini-batch asks for its phase's."""
+    return StepPlan(*settings)
