@@ -41,12 +41,12 @@ class ForeignFolder(StoredDataset):
                 raise DatasetError(f"{self.KIND}: {name} is {path!r}, but the path of a folder is needed.")
 
     @abstractmethod
-    def converted(self) -> GraphData:
-        """Reads the folder."""
+    def converted(self, scratch: Path) -> GraphData:
+        """Reads the folder; files may lie in ``scratch`` until what is returned is written."""
 
     def build(self, scratch: Path) -> GraphData:
         try:
-            return self.converted()
+            return self.converted(scratch)
         except (GraphDataError, GraphFormatError, SeedError) as error:
             raise DatasetError(f"{self.KIND} {self.source}: {error}") from error
 
