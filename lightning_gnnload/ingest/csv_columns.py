@@ -30,7 +30,7 @@ _WRITTEN = {
     "double": r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))",
 }
 """How values of DuckDB's types are written, to Python and to DuckDB, whose casts alone would take ``1_000``."""
-_LONGEST_LINE_BYTES = 1 << 25
+_LONGEST_LINE_BYTES = 1 << 22
 
 
 class CsvColumns:
@@ -64,8 +64,8 @@ class CsvColumns:
         for name in (name for name in source.types if name not in self.left_out):
             form: _Form | None = _Form("" if ids.get(name) == "text" else "bigint")
             if num_rows and name not in ids:
-                cell = quoted(name)
-                form = _form_of(*source.ask(cell, f"where trim({cell}) <> '' limit 1") or [("",)])
+                first = source.ask(quoted(name), f"where trim({quoted(name)}) <> '' limit 1")
+                form = _form_of(first[0][0].strip() if first else "")
             if form is None:
                 self.left_out.append(name)
             else:
@@ -169,9 +169,8 @@ class _Form(NamedTuple):
         return Reading(name, strict(quoted(name), self.tried(name)), self.tried(name), needed, kind)
 
 
-def _form_of(first: tuple[str]) -> _Form | None:
-    """Returns the form of a column by its first cell; None where it is a text."""
-    text = first[0].strip()
+def _form_of(text: str) -> _Form | None:
+    """Returns the form of a column whose first cell this is; None where it is a text."""
     entries, count = [text], None
     if "," in text or text[:1] in ("[", "("):
         inner = text[1:-1] if text[:1] + text[-1:] in ("[]", "()") else text

@@ -178,6 +178,7 @@ class _Tables:
         self._edges[kind] = columns
         src, dst = (self._numbered(columns, name, end) for name, end in zip(names, (kind[0], kind[2]), strict=True))
         self._ends[kind] = src, dst
+        columns.ids.clear()  # which may be most of what memory holds
 
     def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
         """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
