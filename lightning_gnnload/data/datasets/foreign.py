@@ -31,6 +31,8 @@ class ForeignFolder(StoredDataset):
     """What such folders are called, in errors and in names of prepared ones."""
     RECIPE: ClassVar[int] = 1
     """Part of the settings: raised when the same files would give other arrays."""
+    REMEDY: ClassVar[str] = "Is the folder complete?"
+    """What is said of a file that is missing."""
     source: str | Path
     root: str | Path | None
 
@@ -79,7 +81,7 @@ class ForeignFolder(StoredDataset):
     def settings(self) -> dict[str, Any]:
         stats = {}
         for file in self.files():
-            with reading(file, "Is the folder complete?"):
+            with reading(file, self.REMEDY):
                 stats[str(file)] = file.stat()
         return {
             "dataset": self.KIND,
