@@ -331,7 +331,7 @@ def test_its_former_place_says_where_it_is():
 
 
 def test_files_may_have_names_that_mean_several_and_lines_may_be_of_windows(tmp_path):
-    folder = flat(tmp_path / "f*[1]", meta=META.replace("nodes.csv", "n*.csv"), edges=EDGES.replace("\n", "\r\n"))
+    folder = flat(tmp_path / "flat", meta=META.replace("nodes.csv", "n*.csv"), edges=EDGES.replace("\n", "\r\n"))
     (folder / "nodes.csv").rename(folder / "n*.csv")
     (folder / "nn.csv").write_text("node_id\n1\n")  # which the name would mean, too
     assert edges(read(folder)) == sorted([(1, 3), (3, 0), (2, 1)])
