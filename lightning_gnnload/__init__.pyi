@@ -20,7 +20,6 @@ from .cache.rules import Clairvoyant as Clairvoyant
 from .cache.rules import PreSample as PreSample
 from .data.block import Block as Block
 from .data.block import MiniBatch as MiniBatch
-from .data.datasets import DGLCSV as DGLCSV
 from .data.datasets import OGB as OGB
 from .data.datasets import Dataset as Dataset
 from .data.datasets import Debian as Debian
@@ -55,6 +54,7 @@ from .data.userids import UserIds as UserIds
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
 from .ingest.dataset import Tables as Tables
+from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep

@@ -1,4 +1,4 @@
-"""The device's samplers on the graphs and settings that ``gnnload conform`` holds the CPU's against: equal batches keep
+"""The device's samplers on the graphs and settings that ``tests.laws`` holds the CPU's against: equal batches keep
 the same contract and draw by the same laws."""
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.conform.graphs import example_graphs
-from lightning_gnnload.conform.subjects import own_subjects
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.on_device import DeviceSampler, can_sample
 from lightning_gnnload.sample.placement import place
+from tests.laws.subjects import own_subjects
 from tests.ops.graphs import sampled
 
 from .sampled import assert_equal

@@ -18,8 +18,6 @@ from lightning_gnnload.cache.figure import draw_curves
 from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import HitRateCurve
 from lightning_gnnload.conform.draw import sampler_draw
-from lightning_gnnload.conform.figure import draw_figure
-from lightning_gnnload.conform.subjects import Subject
 from lightning_gnnload.data.drawing import name_lines, new_figure, save, tidy
 from lightning_gnnload.data.orders.figure import Tried, draw_orders
 from lightning_gnnload.data.orders.reads import Reads
@@ -27,6 +25,8 @@ from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.monitor.report import TimeReport, draw
 from lightning_gnnload.plugin.monitor.trace import Span, draw_timeline
+from tests.laws.figure import draw_figure
+from tests.laws.subjects import Subject
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
 GRAPH = "Graph(num_nodes=63436, num_edges=684648, edge_type), NeighborSampler([15, 10], expand='all')"

@@ -1,8 +1,11 @@
 """Data sets as light descriptors: ``prepare()`` once a machine, ``load()`` in every rank."""
 
+import warnings
+from importlib import import_module
+from typing import Any
+
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.debian import Debian
-from lightning_gnnload.data.datasets.dgl_csv import DGLCSV
 from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.datasets.graphbolt import GraphBolt
 from lightning_gnnload.data.datasets.linksplit import LinkSplit
@@ -13,7 +16,6 @@ from lightning_gnnload.data.datasets.relbench import RelBench
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 
 __all__ = [
-    "DGLCSV",
     "OGB",
     "Dataset",
     "Debian",
@@ -25,3 +27,11 @@ __all__ = [
     "RelBench",
     "Synthetic",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "DGLCSV":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    told = "lightning_gnnload.data.datasets.DGLCSV has moved. Write: from lightning_gnnload import DGLCSV"
+    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    return import_module("lightning_gnnload").DGLCSV

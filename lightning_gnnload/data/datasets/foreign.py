@@ -31,6 +31,8 @@ class ForeignFolder(StoredDataset):
     """What such folders are called, in errors and in names of prepared ones."""
     RECIPE: ClassVar[int] = 1
     """Part of the settings: raised when the same files would give other arrays."""
+    REMEDY: ClassVar[str] = "Is the folder complete?"
+    """What is said of a file that is missing."""
     source: str | Path
     root: str | Path | None
 
@@ -41,12 +43,12 @@ class ForeignFolder(StoredDataset):
                 raise DatasetError(f"{self.KIND}: {name} is {path!r}, but the path of a folder is needed.")
 
     @abstractmethod
-    def converted(self) -> GraphData:
-        """Reads the folder."""
+    def converted(self, scratch: Path) -> GraphData:
+        """Reads the folder; files may lie in ``scratch`` until what is returned is written."""
 
     def build(self, scratch: Path) -> GraphData:
         try:
-            return self.converted()
+            return self.converted(scratch)
         except (GraphDataError, GraphFormatError, SeedError) as error:
             raise DatasetError(f"{self.KIND} {self.source}: {error}") from error
 
@@ -79,7 +81,7 @@ class ForeignFolder(StoredDataset):
     def settings(self) -> dict[str, Any]:
         stats = {}
         for file in self.files():
-            with reading(file, "Is the folder complete?"):
+            with reading(file, self.REMEDY):
                 stats[str(file)] = file.stat()
         return {
             "dataset": self.KIND,

@@ -67,7 +67,7 @@ class GraphBolt(ForeignFolder):
         sets = [part for of_split in contents.sets.values() for each in of_split for part in each.parts("data")]
         return [self._metadata, *(each.path("path") for each in [*contents.edges.values(), *sets, *contents.drawn_by])]
 
-    def converted(self) -> GraphData:
+    def converted(self, scratch: Path) -> GraphData:
         contents = _Contents(self)
         graph = contents.graph()
         reader = SetReader(self._metadata, graph)

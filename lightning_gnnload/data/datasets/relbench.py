@@ -117,7 +117,7 @@ class RelBench(ForeignFolder):
         """
         return super().load() if self._is_kept else self.build(Path())
 
-    def converted(self) -> GraphData:
+    def converted(self, scratch: Path) -> GraphData:
         left_out: list[str] = []
         relations = {each.name: each for each in self._relations(left_out)}
         self._hide(relations)

@@ -20,7 +20,7 @@ _COMMANDS = {
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
-    "conform": ("conform", "examine samplers: contract and statistics, beside DGL's and PyG's"),
+    "conform": ("conform", "check a sampler of your own: contract and law of its draws"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
     "order": ("order", "compare orders of seeds: what they save, and how labels mix"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),

@@ -1,83 +1,146 @@
-"""``gnnload conform``: samplers, ours, a user's and those of other libraries, held against contract and chance."""
+"""``gnnload conform``: a sampler of your own, checked against the contract and the law by which it should draw."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
 from rich.console import Console
-from rich.progress import Progress, TimeElapsedColumn
 
 from lightning_gnnload.conform.case import Promise
-from lightning_gnnload.conform.figure import can_be_drawn, draw_figure
-from lightning_gnnload.conform.peers import peers
-from lightning_gnnload.conform.report import ReportRow, examine, num_rows, table, write_csv, write_json
-from lightning_gnnload.conform.subjects import Subject, own_subjects, subjects_of
-from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS
-from lightning_gnnload.data.progress import drawn
+from lightning_gnnload.conform.contract import contract_report, told
+from lightning_gnnload.conform.draw import sampler_draw
+from lightning_gnnload.conform.graphs import example_graphs, timed_graphs, typed_graphs
+from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS, CheckResult, run, suite
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
-from lightning_gnnload.plugin.commands.arguments import Parser, output_file
+from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.sample.base import Sampler
 
 _EPILOG = f"""
 p is the probability of so large a deviation, approximately, times the settings of the check: for reading. bound is
-proven to be no less, for any number of trials, and decides: a correct sampler fails one of its suites with a
-probability of at most {FAMILY_ERROR:g}. The exit status is 1 if a sampler that is not a peer fails. Seeds are fixed.
+proven to be no less, for any number of trials, and decides: a correct sampler fails with a probability of at most
+{FAMILY_ERROR:g}. The exit status is 1 if a check fails. Seeds are fixed. This package's samplers, and those of DGL and
+PyG, are examined from a checkout of its repository: python -m tests.laws --peers
 """
 
 
 def main(arguments: Sequence[str]) -> int:
     """Runs the command; the exit status."""
-    options = _parser().parse_args(arguments)
-    console = Console()
+    parser = Parser("gnnload conform", description=__doc__, epilog=_EPILOG)
+    add_sampler_options(parser, is_required=True)
+    options, console = parser.parse_args(arguments), Console()
     try:
-        subjects = _users(options) if options.sampler else own_subjects()
-        missing: list[str] = []
-        if options.peers:
-            found, missing = peers()
-            subjects += found
-        drawable = [subject for subject in subjects if can_be_drawn(subject)]
-        if options.figure and not drawable:
-            raise SamplerConfigError("--figure shows samplers that draw uniformly: give --law uniform, or --peers.")
-        rows = _examine_all(subjects, options.quick, console)
-        if options.csv:
-            write_csv(rows, options.csv)
-        if options.json:
-            write_json(rows, options.json)
-        if options.figure:
-            draw_figure(drawable, options.figure, num_trials=20_000 if options.quick else 100_000)
+        sampler_class, sampler, promise = sampler_of(options)
+        kinds = graphs_for(sampler)
+        if options.law and "" not in kinds:
+            raise SamplerConfigError(
+                f"--law: draws are counted in graphs without types and times, which {sampler!r} "
+                f"refuses. Give settings that take them, or leave --law out."
+            )
+        passed = []
+        for kind, graphs in kinds.items():
+            console.print(f"{sampler_class.__name__}{kind}", style="bold", markup=False)
+            passed.append(_keeps_contract(sampler, graphs, promise, console))
+        if options.law:
+            draw = sampler_draw(partial(sampler_class, **options.args))
+            console.print(f"{sampler_class.__name__}: {options.law}", style="bold", markup=False)
+            passed += [_shown(each, console) for each in run(draw, suite(options.law, quick=options.quick))]
     except GnnLoadError as error:
         console.print(f"gnnload conform: {type(error).__name__}: {error}", markup=False)
         return 2
-    for reason in missing:
-        console.print(f"not examined: {reason}", markup=False)
-    return _conclude(rows, console)
+    console.print(f"{sum(passed)} of {len(passed)} checks pass.")
+    return 0 if all(passed) else 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = Parser("gnnload conform", description=__doc__, epilog=_EPILOG)
-    own = parser.add_argument_group("a sampler of your own, instead of this package's")
-    own.add_argument("--sampler", metavar="CLASS", help="package.module.Class; looked for in the current folder, too")
-    own.add_argument("--fanouts", type=int, nargs="+", default=[], help="its first argument, if it takes any")
-    own.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="its other arguments, as an object")
-    own.add_argument("--promise", type=_json_object, default={}, metavar="JSON", help="fields of conform.Promise")
+def add_sampler_options(parser: Any, *, is_required: bool = False) -> None:
+    """Adds the options that describe a user's sampler, and how thoroughly it is examined."""
+    parser.add_argument(
+        "--sampler",
+        metavar="CLASS",
+        required=is_required,
+        help="package.module.Class of your own; looked for in the current folder, too",
+    )
+    parser.add_argument("--fanouts", type=int, nargs="+", default=[], help="its first argument, if it takes any")
+    parser.add_argument("--args", type=_json_object, default={}, metavar="JSON", help="its other arguments, an object")
+    parser.add_argument(
+        "--promise", type=_json_object, default={}, metavar="JSON", help="fields of lightning_gnnload.conform.Promise"
+    )
     laws = ", ".join(f'"{law}"' for law in LAWS)
-    own.add_argument(
+    parser.add_argument(
         "--law", choices=LAWS, metavar="LAW", help=f"how it draws, for any fanouts: {laws}; without it, no statistics"
     )
-    parser.add_argument("--peers", action="store_true", help="also examine DGL and PyG, where they are installed")
     parser.add_argument("--quick", action="store_true", help="a tenth of the trials")
-    for kind in ("csv", "json", "figure"):
-        parser.add_argument(f"--{kind}", type=output_file, metavar="FILE", help=f"write {_KINDS[kind]}")
-    return parser
 
 
-_KINDS = {
-    "csv": "the rows as CSV",
-    "json": "the rows as JSON",
-    "figure": "a PNG: how often each neighbour is drawn, by library",
-}
+def sampler_of(options: argparse.Namespace) -> tuple[type[Sampler], Sampler, Promise]:
+    """Makes the sampler that the options describe.
+
+    Raises:
+        SamplerConfigError: no such class, not one of a Sampler, or arguments that do not fit.
+    """
+    path: str = options.sampler
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SamplerConfigError(
+            f"--sampler {path}: no such class ({error}). Give package.module.Class, importable from this folder."
+        ) from error
+    try:
+        sampler = found(*([options.fanouts] if options.fanouts else []), **options.args)
+        promise = Promise(**options.promise)
+    except TypeError as error:
+        raise SamplerConfigError(f"--args or --promise do not fit: {error}.") from error
+    if not isinstance(sampler, Sampler):
+        raise SamplerConfigError(f"--sampler {path}: {name} is no subclass of lightning_gnnload.Sampler.")
+    return found, sampler, promise
+
+
+def graphs_for(sampler: Sampler) -> dict[str, Mapping[str, Graph]]:
+    """Returns the example graphs that a sampler is examined on, by what follows its name: "", ", by type", ", by time".
+
+    It has graphs with types where it has ``sharing``, with times where it has ``before``, if it takes them.
+    """
+    typed = hasattr(sampler, "sharing") and _takes(sampler, typed_graphs())
+    timed = getattr(sampler, "before", None) is not None and _takes(sampler, timed_graphs())
+    plain = not (typed or timed) or _takes(sampler, example_graphs())
+    every = {"": (plain, example_graphs), ", by type": (typed, typed_graphs), ", by time": (timed, timed_graphs)}
+    return {kind: graphs() for kind, (is_one, graphs) in every.items() if is_one}
+
+
+def _takes(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
+    """Returns whether the sampler refuses no such graphs; a subclass may refuse what its base class takes."""
+    graph = list(graphs.values())[-1]
+    try:
+        sampler.sample(graph, [0], times=None if graph.clock is None else np.array([10**6]))
+    except SamplerConfigError:
+        return False
+    except Exception:  # which the contract tells
+        return True
+    return True
+
+
+def _keeps_contract(sampler: Sampler, graphs: Mapping[str, Graph], promise: Promise, console: Console) -> bool:
+    report = contract_report(sampler, graphs, promise=promise)
+    console.print(str(report), markup=False, highlight=False)
+    if report.broken is not None:
+        console.print(f"FAILS: {told(report.broken)}", style="red", markup=False)
+    return report.passed
+
+
+def _shown(result: CheckResult, console: Console) -> bool:
+    chance = "" if result.exact else f", p {result.chance.p:.2g}, bound {result.chance.bound:.2g}"
+    line = f"{result.name}: {'passes' if result.passed else 'FAILS'} ({result.num_trials:,} choices{chance})"
+    console.print(line, style="" if result.passed else "red", markup=False, highlight=False)
+    if not result.passed:
+        console.print(f"  {result.hypothesis} But {result.worst.setting}: {result.worst.worst}", markup=False)
+    return result.passed
 
 
 def _json_object(text: str) -> dict[str, Any]:
@@ -88,40 +151,3 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text!r} is no JSON object, such as '{{\"k\": 2}}'")
     return value
-
-
-def _users(options: argparse.Namespace) -> list[Subject]:
-    try:
-        promise = Promise(**options.promise)
-        return subjects_of(options.sampler, options.fanouts, options.args, promise, options.law)
-    except TypeError as error:
-        raise SamplerConfigError(f"--args or --promise do not fit: {error}.") from error
-
-
-def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> list[ReportRow]:
-    every: list[ReportRow] = []
-    columns = (*Progress.get_default_columns()[:2], TimeElapsedColumn())
-    with drawn(Progress(*columns, console=console, transient=True)) as progress:
-        task = progress.add_task("", total=sum(map(num_rows, subjects)))
-        for subject in subjects:
-            progress.update(task, description=subject.name)
-            rows = []
-            for row in examine(subject, quick):
-                rows.append(row)
-                progress.advance(task)
-            progress.console.print(table(rows))
-            every += rows
-    return every
-
-
-def _conclude(rows: Sequence[ReportRow], console: Console) -> int:
-    for subject, known in {row.subject: row.known for row in rows if row.known}.items():
-        console.print(f"known: {subject}: {known}.", markup=False)
-    # Other libraries' failures are findings, not errors of what is examined here.
-    failed = [row for row in rows if not row.passed and not row.peer]
-    num_ours = sum(not row.peer for row in rows)
-    console.print(
-        f"{num_ours - len(failed)} of {num_ours} checks pass; a correct sampler fails a suite with a probability of at "
-        f"most {FAMILY_ERROR:g}. Peers are reported, not judged."
-    )
-    return 1 if failed else 0

@@ -16,14 +16,13 @@ import pytest
 
 from lightning_gnnload import Graph, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.conform import Promise, check_sampler, timed_graphs, typed_graphs
-from lightning_gnnload.conform.amid import WINDOW, amid_times, amid_types, amid_types_and_times, draw_amid
 from lightning_gnnload.conform.draw import Draw
-from lightning_gnnload.conform.links import EVERY_MODE, negatives_draw, no_leaks, uniform_negatives
-from lightning_gnnload.conform.subjects import subjects_of
 from lightning_gnnload.conform.suites import Check, Law, run, suite
 from lightning_gnnload.errors import ConformanceError
 from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.sample.negatives import Negatives
+from tests.laws.amid import WINDOW, amid_times, amid_types, amid_types_and_times, draw_amid
+from tests.laws.links import EVERY_MODE, negatives_draw, no_leaks, uniform_negatives
 
 from . import samplers
 
@@ -235,18 +234,3 @@ def test_negatives_are_equally_likely_among_the_rest() -> None:
     assert failing(negatives_draw(uniform_negatives), "uniform, replaced", *names) == []
     unchecked = negatives_draw(lambda num: Unchecked("triplet", num=num))
     assert failing(unchecked, "uniform, replaced", "proportions") == ["proportions"]
-
-
-def test_ones_own_sampler_is_tried_on_what_it_declares() -> None:
-    def subjects(path: str, **arguments: Any) -> list[str]:
-        return [each.name for each in subjects_of(path, [4, 3], arguments, PROMISE, "uniform")]
-
-    package = "lightning_gnnload.NeighborSampler"
-    name = "NeighborSampler"
-    assert subjects(package) == [f"{name}: uniform", f"{name}, by type: uniform", f"{name}, by time: uniform"]
-    # A window has no meaning without times, and what ignores times is not held against them.
-    assert subjects(package, window=5) == [f"{name}, by time: uniform"]
-    assert subjects(package, before=None) == [f"{name}: uniform", f"{name}, by type: uniform"]
-    assert subjects("tests.unit.conform.samplers.FloydSampler") == ["FloydSampler: uniform"]
-    weighted = "lightning_gnnload.WeightedNeighborSampler"  # whose base class heeds times, which it refuses
-    assert len(subjects(weighted)) == 2

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, MiniBatch, RandomWalkSampler, random_walk
-from lightning_gnnload.conform.subjects import first_steps
 from lightning_gnnload.conform.suites import run, suite
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
+from tests.laws.subjects import first_steps
 from tests.runif import RunIf
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 

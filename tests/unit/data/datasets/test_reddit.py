@@ -54,7 +54,7 @@ def test_files_of_each_format(tmp_path: Path, kind: str) -> None:
     [
         (NODES, {"format": b"bsr"}, "the format 'bsr'"),
         (NODES, {"shape": np.array([N, 6])}, r"\[5, 6\]; .* is needed, \[5, 5\]"),
-        (NODES, {"row": np.array([0, 1, 3, 5])}, "reddit_graph.npz: .*5"),
+        (NODES, {"row": np.array([0, 1, 3, 5])}, "Reddit .*5"),
         ({**NODES, "label": np.array([None] * N)}, {}, "reddit_data.npz .*allow_pickle"),
         ({"feature": NODES["feature"]}, {}, "reddit_data.npz .*node_types"),
     ],
@@ -68,9 +68,18 @@ def test_files_that_hold_something_else(
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"there is no .*reddit_data\.npz\. Unpack the reddit\.zip"):
+    with pytest.raises(DatasetError, match=r"reddit_data\.npz is missing\. Unpack the reddit\.zip"):
         Reddit(tmp_path, tmp_path / "root").prepare()
     dataset = written(tmp_path, "coo")
     (tmp_path / "reddit_graph.npz").write_bytes(b"PK\x03\x04 cut short")
-    with pytest.raises(DatasetError, match=r"reddit_graph\.npz does not hold what DGL's Reddit has"):
+    with pytest.raises(DatasetError, match=r"reddit_graph\.npz cannot be read"):
         dataset.prepare()
+
+
+def test_files_that_have_changed_are_read_again(tmp_path: Path) -> None:
+    dataset = written(tmp_path, "coo")
+    dataset.prepare()
+    written(tmp_path, "coo", {**NODES, "label": np.array([3, 3, 3, 3, 4])}).prepare()
+    labels = dataset.load().y
+    assert labels is not None
+    assert labels.tolist() == [3, 3, 3, 3, 4]

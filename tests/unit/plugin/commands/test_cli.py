@@ -77,7 +77,7 @@ def test_a_wrong_command_is_told_with_all_that_there_are(
     [
         (["fit", "--data.smapler", "NeighborSampler"], "--data.sampler"),
         (["predict", "--otu", "FILE"], "--out"),
-        (["conform", "--pears"], "--peers"),
+        (["conform", "--sampler=S", "--promsie={}"], "--promise"),
         (["cache", "--data.data", "Synthetic", "--tabel", "x"], "--table"),
         (["cache", "--data.data", "Synthetic", "--data.bathc_size", "3"], "--data.batch_size"),
         (["partition", "Debian", "--part", "2"], "--parts"),

@@ -11,7 +11,6 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
-from lightning_gnnload.data.datasets.csv_columns import CsvColumns, whole_or_fractions
 from lightning_gnnload.data.datasets.described import Description
 from lightning_gnnload.data.datasets.foreign import ForeignFolder
 from lightning_gnnload.data.graph import Graph
@@ -19,6 +18,10 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import DatasetError
+from lightning_gnnload.ingest.csv_columns import CsvColumns, SortedIds
+from lightning_gnnload.ingest.source import Kind
+from lightning_gnnload.ingest.spec import BuildSpec
+from lightning_gnnload.ingest.sql import connect
 
 _VERSION = "1.0.0"
 _MASKS = {split: f"{split}_mask" for split in SPLITS}
@@ -48,7 +51,8 @@ class DGLCSV(ForeignFolder):
 
     Raises:
         DatasetError: when prepared: a file, field, column or number is missing or broken, an edge's end is no node, or
-            there are several graphs; the message names file and line.
+            there are several graphs; the message names file, column and row.
+        MissingExtraError: when prepared: duckdb or pyarrow is not installed.
 
     Example:
         >>> DGLCSV("shop", seed_type="buys").seed_type
@@ -69,8 +73,9 @@ class DGLCSV(ForeignFolder):
         entries = meta.parts("node_data") + meta.parts("edge_data")
         return [meta.file, *(entry.path("file_name") for entry in entries)]
 
-    def converted(self) -> GraphData:
-        tables = _Tables(self, self._read_meta())
+    def converted(self, scratch: Path) -> GraphData:
+        with connect(BuildSpec(), scratch, self.home) as con:
+            tables = _Tables(self, self._read_meta(), con)
         data = tables.graph_data()
         self.tell(tables.left_out)
         return data
@@ -91,13 +96,13 @@ class _Tables:
         left_out: fields and columns that are not read.
     """
 
-    def __init__(self, dataset: DGLCSV, meta: Description) -> None:
-        self._dataset, self._file = dataset, meta.file
+    def __init__(self, dataset: DGLCSV, meta: Description, con: Any) -> None:
+        self._dataset, self._file, self._con = dataset, meta.file, con
         self._separator = meta.take("separator", str) if meta.has("separator") else ","
         if len(self._separator) != 1 or self._separator in '"\r\n':
             raise meta.error("separator", "one character is needed, no quote and no line's end")
         self._nodes: dict[str, CsvColumns] = {}
-        self._node_ids: dict[str, np.ndarray] = {}
+        self._node_ids: dict[str, SortedIds] = {}
         self._edges: dict[EdgeType, CsvColumns] = {}
         self._ends: dict[EdgeType, tuple[np.ndarray, np.ndarray]] = {}
         self._graphs: set[str] = set()
@@ -117,13 +122,16 @@ class _Tables:
             for name in rows.left_out
         ]
 
-    def _read(self, entry: Description, fields: Mapping[str, str]) -> tuple[CsvColumns, list[str]]:
+    def _read(
+        self, entry: Description, fields: Mapping[str, str], kinds: list[Kind | None]
+    ) -> tuple[CsvColumns, list[str]]:
         """Reads a file, and returns its columns of ids by these fields, whose names stand in the entry or are usual."""
         names = [entry.take(field, str, optional=True) or usual for field, usual in fields.items()]
         if len({*names}) < len(names):
             raise entry.error(next(iter(fields)), f"both ends are read from {names[0]!r}; two columns are needed")
         graph_field = entry.take("graph_id_field", str, optional=True) or "graph_id"
-        columns = CsvColumns(entry.path("file_name"), self._separator, {*names, graph_field})
+        of_kind: dict[str, Kind | None] = {graph_field: "text", **dict(zip(names, kinds, strict=True))}
+        columns = CsvColumns(self._con, entry.path("file_name"), self._separator, of_kind)
         for field, name in zip(fields, names, strict=True):
             if name not in columns.ids:
                 known = ", ".join([*columns.ids, *columns.values])
@@ -132,28 +140,25 @@ class _Tables:
                     f"{entry.place}.{field}."
                 )
         if graph_field not in names and graph_field in columns.ids:
-            self._graphs |= set(np.unique(columns.ids[graph_field]).tolist())
+            self._graphs |= {*columns.ids[graph_field].unique().to_pylist()}
         return columns, names
 
     def _read_nodes(self, entry: Description) -> None:
         node_type = entry.take("ntype", str, optional=True) or "_V"
         if node_type in self._nodes:
             raise entry.error("ntype", "another file holds nodes of this type; one each is needed")
-        columns, [name] = self._read(entry, {"node_id_field": "node_id"})
-        ids = _numbers_or_texts(columns.ids[name])
-        order = np.argsort(ids, kind="stable")  # as DGL numbers them
-        ids = ids[order]
-        twice = np.flatnonzero(ids[1:] == ids[:-1])
-        if len(twice) and len({*self._graphs}) < 2:
-            row = int(order[twice[0] + 1])
+        columns, [name] = self._read(entry, {"node_id_field": "node_id"}, [None])
+        ids = SortedIds(columns.ids[name])  # as DGL numbers them
+        row = ids.repeated()
+        if row is not None and len(self._graphs) < 2:
             raise DatasetError(
-                f"{columns.file}: line {columns.line_of(row)} has node {ids[twice[0]]} again; each node once is needed."
+                f"{columns.file}: row {row} has node {columns.ids[name][row]} again; each node once is needed."
             )
         self._node_ids[node_type] = ids
         time = self._dataset.time_name
         # Converted before they are put in order, so that errors count rows as the file does.
         columns.values = {
-            key: (rows if key == time else columns.single(key, rows))[order] for key, rows in columns.values.items()
+            key: (rows if key == time else columns.single(key, rows))[ids.order] for key, rows in columns.values.items()
         }
         self._nodes[node_type] = columns
 
@@ -167,27 +172,22 @@ class _Tables:
                 raise entry.error("etype", f"there are no nodes of type {end!r}; these are {', '.join(self._nodes)}")
         if kind in self._edges:
             raise entry.error("etype", "another file holds edges of this type; one each is needed")
-        columns, names = self._read(entry, {"src_id_field": "src_id", "dst_id_field": "dst_id"})
+        known = [self._node_ids[end] for end in (kind[0], kind[2])]
+        fields = {"src_id_field": "src_id", "dst_id_field": "dst_id"}
+        columns, names = self._read(entry, fields, [ids.kind for ids in known])
         self._edges[kind] = columns
         src, dst = (self._numbered(columns, name, end) for name, end in zip(names, (kind[0], kind[2]), strict=True))
         self._ends[kind] = src, dst
+        columns.ids.clear()  # which may be most of what memory holds
 
     def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
         """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
-        known, ids = self._node_ids[node_type], columns.ids[name]
-        numbers = _numbers_or_texts(ids) if known.dtype.kind == "i" else ids
-        if not len(known):
-            places = np.full(len(ids), -1)
-        elif numbers.dtype.kind == known.dtype.kind:
-            places = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-            places[known[places] != numbers] = -1
-        else:  # there are texts, and no text is a node
-            places = np.array([-(_numbers_or_texts(ids[[row]]).dtype.kind != "i") for row in range(len(ids))], np.int64)
+        places = self._node_ids[node_type].find(columns.ids[name])
         strangers = np.flatnonzero(places < 0)
         if len(strangers):
             row = int(strangers[0])
             raise DatasetError(
-                f"{columns.file}: line {columns.line_of(row)}, column {name!r}: {ids[row]} is no node of type "
+                f"{columns.file}: row {row}, column {name!r}: {columns.ids[name][row]} is no node of type "
                 f"{node_type!r} in {self._nodes[node_type].file.name}, and {len(strangers) - 1} more are none. Add "
                 "these nodes, or leave their edges out."
             )
@@ -228,7 +228,7 @@ class _Tables:
         self._dataset.demand("edge_weight_name", weight)
         self._dataset.demand("time_name", edge_time | node_time)
         return graph_of(
-            {node_type: len(ids) for node_type, ids in self._node_ids.items()},
+            {node_type: len(ids.order) for node_type, ids in self._node_ids.items()},
             self._ends,
             typed=self._is_typed,
             keep_order=edges_are_seeds or any(rows.values for rows in self._edges.values()),
@@ -286,12 +286,3 @@ class _Tables:
             else:
                 self.left_out.append(f"{rows.file.name}: {name}, which names no table")
         return named
-
-
-def _numbers_or_texts(ids: np.ndarray) -> np.ndarray:
-    """Returns ids as int64 where they all are whole numbers."""
-    try:
-        numbers = ids if ids.dtype.kind == "i" else whole_or_fractions(ids)
-    except ValueError:
-        return ids
-    return numbers if numbers.dtype.kind == "i" else ids

@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.conform.amid import (
+from lightning_gnnload.conform.checks import edges
+from lightning_gnnload.conform.draw import Draw, DrawnEdges
+from lightning_gnnload.conform.suites import LAWS, Check, Law, suite
+from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import ConformanceError
+from lightning_gnnload.ops import DrawKey
+from tests.laws.amid import (
     COUNTED,
     NODE,
     SEED_TIME,
@@ -26,15 +34,7 @@ from lightning_gnnload.conform.amid import (
     amid_types,
     amid_types_and_times,
 )
-from lightning_gnnload.conform.checks import edges
-from lightning_gnnload.conform.draw import Draw, DrawnEdges
-from lightning_gnnload.conform.subjects import Subject
-from lightning_gnnload.conform.suites import LAWS, Check, Law, suite
-from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import ConformanceError
-from lightning_gnnload.ops import DrawKey
+from tests.laws.subjects import Subject
 
 
 class DGLDraw:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,15 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.conform.amid import WINDOW, Amid, amid_types, amid_types_and_times, draw_amid
 from lightning_gnnload.conform.case import Promise
 from lightning_gnnload.conform.draw import Draw, DrawnEdges, edges_of, sampler_draw
 from lightning_gnnload.conform.graphs import example_graphs, timed_graphs, typed_graphs
-from lightning_gnnload.conform.links import EVERY_MODE, negatives_draw, no_leaks, uniform_negatives, weighted_negatives
 from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.plugin.commands.conform import graphs_for, sampler_of
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.hgt import HGTSampler
 from lightning_gnnload.sample.labor import LaborSampler
@@ -27,6 +25,8 @@ from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.shadow import ShadowSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+from tests.laws.amid import WINDOW, Amid, amid_types, amid_types_and_times, draw_amid
+from tests.laws.links import EVERY_MODE, negatives_draw, no_leaks, uniform_negatives, weighted_negatives
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Contract:
 
 @dataclass(frozen=True)
 class Subject:
-    """A subject is what ``gnnload conform`` examines: a sampler of ours or of a peer.
+    """A subject is what ``python -m tests.laws`` examines: a sampler of ours or of a peer.
 
     Attributes:
         name: as reports print it.
@@ -242,59 +242,22 @@ def _edge_types(graph: Graph) -> set[int]:
     return set() if graph.edge_type is None else set(graph.edge_type.tolist())
 
 
-def subjects_of(
-    path: str, fanouts: Sequence[int], arguments: Mapping[str, Any], promise: Promise, law: Law | None
-) -> list[Subject]:
-    """Makes the subjects of a user's own sampler: by type and by time, too, where it has ``sharing`` and ``before``.
-
-    Args:
-        path: ``module.Class``; the class takes ``fanouts`` first, where there are any.
-        fanouts: for the contract; statistics give others.
-        arguments: the constructor's other arguments.
-        promise: what the sampler says of its batches.
-        law: how it draws; None makes no statistics.
+def subjects_of(options: argparse.Namespace) -> list[Subject]:
+    """Makes the subjects of a user's own sampler, on the graphs that it takes.
 
     Raises:
-        SamplerConfigError: no such class, or not one of a Sampler.
+        SamplerConfigError: no such class, not one of a Sampler, or arguments that do not fit.
     """
-    module, _, name = path.rpartition(".")
-    try:
-        sampler_class = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SamplerConfigError(
-            f"--sampler {path}: no such class ({error}). Give package.module.Class, importable from this folder."
-        ) from error
-    sampler = sampler_class(*([list(fanouts)] if fanouts else []), **arguments)
-    if not isinstance(sampler, Sampler):
-        raise SamplerConfigError(f"--sampler {path}: {name} is no subclass of lightning_gnnload.Sampler.")
-    by_type = hasattr(sampler, "sharing") and _accepts(sampler, typed_graphs())
-    by_time = getattr(sampler, "before", None) is not None and _accepts(sampler, timed_graphs())
-    every: list[tuple[str, Mapping[str, Graph] | None, Amid | None]] = []
-    if not (by_type or by_time) or _accepts(sampler, example_graphs()):
-        every.append((name, None, None))
-    if by_type:
-        every.append((f"{name}, by type", typed_graphs(), amid_types))
-    if by_time:
-        every.append((f"{name}, by time", timed_graphs(), partial(amid_types_and_times, past=False)))
-    sampler_of = partial(sampler_class, **arguments)
-    return [
-        Subject(told, [Contract(sampler, promise, graphs)])
-        if law is None
-        else _subject(told, sampler_of, law, [Contract(sampler, promise, graphs)], amid)
-        for told, graphs, amid in every
-    ]
-
-
-def _accepts(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
-    """Returns whether the sampler refuses no such graphs; a subclass may refuse what its base class takes."""
-    graph = list(graphs.values())[-1]
-    try:
-        sampler.sample(graph, [0], times=None if graph.clock is None else np.array([10**6]))
-    except SamplerConfigError:
-        return False
-    except Exception:  # which the contract tells
-        return True
-    return True
+    sampler_class, sampler, promise = sampler_of(options)
+    amid = {", by type": amid_types, ", by time": partial(amid_types_and_times, past=False)}
+    of_fanouts, law, found = partial(sampler_class, **options.args), options.law, []
+    for kind, graphs in graphs_for(sampler).items():
+        name, contracts = sampler_class.__name__ + kind, [Contract(sampler, promise, graphs)]
+        if law is None:
+            found.append(Subject(name, contracts))
+        else:
+            found.append(_subject(name, of_fanouts, law, contracts, amid.get(kind)))
+    return found
 
 
 def _subject(

@@ -11,9 +11,9 @@ import numpy as np
 
 from lightning_gnnload.conform.checks import KEY
 from lightning_gnnload.conform.draw import positions
-from lightning_gnnload.conform.subjects import Subject
 from lightning_gnnload.data.drawing import COLORS, INK, SMALL, new_figure, save, tidy
 from lightning_gnnload.errors import ConformanceError
+from tests.laws.subjects import Subject
 
 _SETTINGS = [(6, 3), (20, 15)]  # (degree, fanout): the one a bias is usually shown with, and a common fanout
 _MARKERS = "osD^vP"

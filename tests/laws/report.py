@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_gnnload.conform.contract import contract_report, told
-from lightning_gnnload.conform.subjects import Contract, Subject
 from lightning_gnnload.conform.suites import FAMILY_ERROR, CheckResult, run
+from tests.laws.subjects import Contract, Subject
 
 
 @dataclass(frozen=True)

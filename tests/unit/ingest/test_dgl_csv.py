@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import DGLCSV, GraphData, GraphDataModule, NeighborSampler
-from lightning_gnnload.data.datasets import csv_columns
+from lightning_gnnload import DGLCSV, GraphData, GraphDataModule, NeighborSampler, data
 from lightning_gnnload.errors import DatasetError
 from tests.runif import RunIf
 
@@ -70,9 +69,7 @@ def edges(data: GraphData) -> list[tuple[int, int]]:
     return sorted(zip(data.graph.indices.tolist(), dst.tolist(), strict=True))
 
 
-@pytest.mark.parametrize("piece", [2, 1 << 16])  # 2: columns that come in several pieces
-def test_every_column_of_a_folder_without_types_is_read(tmp_path, piece, monkeypatch):
-    monkeypatch.setattr(csv_columns, "_PIECE", piece)
+def test_every_column_of_a_folder_without_types_is_read(tmp_path):
     data = read(flat(tmp_path / "flat"), edge_weight_name="weight")
     graph = data.graph  # of the nodes -2, 7, 12 and 40, in this order
     assert graph.types is None
@@ -210,8 +207,9 @@ def test_long_cells_and_marks_before_the_text_are_read(tmp_path):
 
 def test_files_without_rows_are_read(tmp_path):
     for nodes, count in (("node_id\nann\nbob\n", 2), ("node_id\n7\n", 1), ("node_id\n", 0)):
-        data = read(flat(tmp_path / "empty", nodes=nodes, edges="src_id,dst_id,w\n"))
+        data = read(flat(tmp_path / "empty", nodes=nodes, edges="src_id,dst_id,w\n"), edge_weight_name="w")
         assert (data.num_nodes, data.graph.num_edges) == (count, 0)
+        assert len(data.graph.edge_weight) == 0
 
 
 def test_a_single_graph_may_have_an_id(tmp_path):
@@ -224,25 +222,34 @@ def test_a_single_graph_may_have_an_id(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"edges": EDGES.replace("12,7", "13,7")}, r"edges\.csv: line 4, column 'src_id': 13 is no node of type '_V'"),
-        ({"edges": EDGES.replace("12,7", "x,7")}, r"edges\.csv: line 4, column 'src_id': x is no node of type '_V'"),
+        ({"edges": EDGES.replace("12,7", "13,7")}, r"edges\.csv: row 2, column 'src_id': 13 is no node of type '_V'"),
+        (
+            {"edges": EDGES.replace("12,7", "x,7")},
+            r"'src_id' cannot be read; .* is 'x' in row 2\. Needed is a whole",
+        ),
         ({"edges": EDGES.replace("src_id", "from")}, r"no column 'src_id', but .*edge_data\[0\]\.src_id_field"),
-        ({"nodes": NODES.replace("12,", "7,")}, r"nodes\.csv: line 5 has node 7 again"),
-        ({"nodes": NODES.replace("12,1", "12,")}, r"line 5, column 'label' has nothing, unlike '1'"),
-        ({"nodes": NODES.replace("12,1", "12,one")}, r"line 5, column 'label' has 'one', unlike '1'"),
+        ({"nodes": NODES.replace("12,", "7,")}, r"nodes\.csv: row 3 has node 7 again"),
+        (
+            {"nodes": NODES.replace("12,1", "12,")},
+            r"1 of 4 values of column 'label' .* is '' in row 3\. Needed is one as '1'",
+        ),
+        (
+            {"nodes": NODES.replace("12,1", "12,one")},
+            r"'label' .* is 'one' in row 3\. Needed is one as '1'",
+        ),
         ({"nodes": NODES.replace("7,1", "7,one")}, r"column 'label' holds texts.*Classes are counted from 0"),
         (
             {"nodes": NODES.replace('"3,4"', '"3,4,5"')},
-            r"line 4, column 'feat' has '3,4,5', unlike '0\.5, 0\.25'",
+            r"'feat' cannot be read; .* is '3,4,5' in row 2\. Needed is one as '0\.5, 0\.25'",
         ),
-        ({"nodes": NODES.replace('"3,4"', '"3,"')}, r"line 4, column 'feat' has '3,', unlike"),
+        ({"nodes": NODES.replace('"3,4"', '"3,"')}, r"'feat' cannot be read; .* is '3,' in row 2"),
         (
             {"nodes": NODES.replace("True,False,False,", "2,0,0,")},
-            r"column 'train_mask' has 'False', unlike '2'",
+            r"2 of 4 values of column 'train_mask' cannot be read; .* 'False' in row 1\. Needed is one as '2'",
         ),
-        ({"nodes": NODES.replace("31\n", "31,5\n")}, r"line 3 has 8 cells, but the header names 7"),
+        ({"nodes": NODES.replace("31\n", "31,5\n")}, r"line 3 of .*nodes\.csv has 8 fields, but there are 7 columns"),
         ({"nodes": NODES.replace("age", "label")}, r"the header has 'label' more than once"),
-        ({"nodes": NODES + '1,"'}, r"cannot be read: unexpected end of data"),
+        ({"nodes": NODES + '1,"'}, r"line 6 of .*nodes\.csv cannot be read: Value with unterminated quote found"),
         (
             {"meta": META.replace("nodes.csv", "none.csv")},
             r"node_data\[0\]\.file_name is 'none\.csv'; there is no such",
@@ -262,18 +269,28 @@ def test_a_single_graph_may_have_an_id(tmp_path):
         ({"meta": META + "separator: '\"'\n"}, r"separator is '\"'; one character is needed, no quote"),
         ({"meta": META + "  src_id_field: dst_id\n"}, r"src_id_field is 'dst_id'; both ends are read from 'dst_id'"),
         ({"meta": META + META}, r"meta\.yaml cannot be read: 'dataset_name' is there twice.*line 6"),
-        ({"nodes": NODES.replace("7,1", "7,", 1)}, r"line 2, column 'label' has nothing, unlike '0'"),
-        ({"nodes": NODES.replace("7,1", ",1", 1)}, r"line 2, column 'node_id' has nothing, but an id"),
-        ({"nodes": NODES.replace("12", "i" * 1001)}, r"line 5, column 'node_id' has 'i+, but an id, of up to 1000"),
-        ({"nodes": NODES.replace("32\n", "3_2\n")}, r"line 4, column 'age' has '3_2', unlike '30'"),
+        (
+            {"nodes": NODES.replace("7,1", "7,", 1)},
+            r"'label' .* is '' in row 0\. Needed is one as '0'",
+        ),
+        (
+            {"nodes": NODES.replace("7,1", ",1", 1)},
+            r"'node_id' cannot be read; .* is '' in row 0\. Needed is an id",
+        ),
+        ({"nodes": NODES.replace("node_id", "Label")}, r"the header has 'label' more than once"),
+        ({"nodes": ""}, r"nodes\.csv is empty"),
+        (
+            {"nodes": NODES.replace("32\n", "3_2\n")},
+            r"'age' .* is '3_2' in row 2\. Needed is one as '30'",
+        ),
         ({"nodes": NODES.replace("32\n", "1e39\n")}, r"column 'age'\[2\] is 1e\+39, as 1 are, but float32 holds"),
-        ({"nodes": NODES.replace("32\n", "٣\n")}, r"line 4, column 'age' has '٣', unlike '30'"),
-        ({"nodes": "node_id\n1\n  \n"}, r"line 3, column 'node_id' has nothing"),
+        ({"nodes": NODES.replace("32\n", "٣\n")}, r"'age' cannot be read; .* is '٣' in row 2"),
+        ({"nodes": "node_id\n1\n  \n"}, r"'node_id' cannot be read; .* is '  ' in row 1\. Needed is an id"),
         ({"meta": META.replace("dataset_name: made", "")}, r"dataset_name is missing"),
         ({"meta": "- 1"}, r"meta\.yaml: it holds \[1\] \(list\), but fields by name"),
     ],
 )
-def test_a_broken_folder_is_named_with_file_line_and_value(tmp_path, change, message):
+def test_a_broken_folder_is_named_with_file_row_and_value(tmp_path, change, message):
     (tmp_path / "nodes.csv").write_text(NODES)
     with pytest.raises(DatasetError, match=message):
         read(flat(tmp_path / "flat", **change))
@@ -306,3 +323,24 @@ def test_columns_that_are_asked_for_must_be_there(tmp_path):
             read(folder, **{argument: "none"})
     with pytest.raises(DatasetError, match="edge_weight_name is 'feat', but it holds lists"):
         read(folder, edge_weight_name="feat")
+
+
+def test_its_former_place_says_where_it_is():
+    with pytest.warns(DeprecationWarning, match="from lightning_gnnload import DGLCSV"):
+        assert data.datasets.DGLCSV is DGLCSV
+
+
+def test_files_may_have_names_that_mean_several_and_lines_may_be_of_windows(tmp_path):
+    folder = flat(tmp_path / "flat", meta=META.replace("nodes.csv", "n*.csv"), edges=EDGES.replace("\n", "\r\n"))
+    (folder / "nodes.csv").rename(folder / "n*.csv")
+    (folder / "nn.csv").write_text("node_id\n1\n")  # which the name would mean, too
+    assert edges(read(folder)) == sorted([(1, 3), (3, 0), (2, 1)])
+
+
+def test_whole_numbers_of_19_digits_are_ids(tmp_path):
+    large = 9_007_199_254_740_993_000
+    nodes = f"node_id\n{large + 1}\n{large}\n+7\n007000\n"
+    assert edges(read(flat(tmp_path / "ids", nodes=nodes, edges=f"src_id,dst_id\n7,{large}\n7000,{large + 1}\n"))) == [
+        (0, 2),
+        (1, 3),
+    ]

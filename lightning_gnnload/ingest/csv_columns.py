@@ -1,0 +1,218 @@
+"""Columns of a CSV file with a header, as arrays: ids, numbers, truth values and lists of them, each cell checked."""
+
+from __future__ import annotations
+
+import csv
+import glob
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lightning_gnnload.data.arrays import as_single
+from lightning_gnnload.data.datasets.foreign import reading
+from lightning_gnnload.errors import DatasetError
+from lightning_gnnload.ingest.ids import Keys
+from lightning_gnnload.ingest.source import Kind, Reading, Source, strict
+from lightning_gnnload.ingest.sql import literal, quoted
+from lightning_gnnload.ops import IdIndex
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+_WRITTEN = {
+    "boolean": "(?i:true|false)",
+    "bigint": "[+-]?[0-9]+",
+    "double": r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))",
+}
+"""How values of DuckDB's types are written, to Python and to DuckDB, whose casts alone would take ``1_000``."""
+_LONGEST_LINE_BYTES = 1 << 22
+
+
+class CsvColumns:
+    """Holds the columns of a CSV file with a header. DuckDB reads it once, and guesses nothing.
+
+    A column has numbers, truth values or lists if its first cell has that is not empty, and then all of its cells must.
+
+    Args:
+        con: of :func:`.connect`.
+        file: values in UTF-8, whose first line names the columns.
+        separator: one character.
+        ids: the columns that hold ids, and of which kind; None: integers where all of them are.
+
+    Attributes:
+        ids: Arrow's, int64 or text ``[R]``, by name.
+        values: the other columns by name: int64, bool or float64 ``[R]``, or ``[R, C]`` of lists.
+        left_out: names of columns that hold other texts, and places of those without a name.
+
+    Raises:
+        DatasetError: the file is missing, or its header is none.
+        TableError: a line is broken, or a cell is unlike the first; the message names file, column, row and value.
+    """
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, file: Path, separator: str, ids: Mapping[str, Kind | None]
+    ) -> None:
+        self.file = file
+        source, self.left_out = _opened(con, file, separator)
+        forms: dict[str, _Form] = {}
+        num_rows = source.num_rows
+        for name in (name for name in source.types if name not in self.left_out):
+            form: _Form | None = _Form("" if ids.get(name) == "text" else "bigint")
+            if num_rows and name not in ids:
+                first = source.ask(quoted(name), f"where trim({quoted(name)}) <> '' limit 1")
+                form = _form_of(first[0][0].strip() if first else "")
+            if form is None:
+                self.left_out.append(name)
+            else:
+                forms[name] = form
+        whole = [name for name, form in forms.items() if form.type == "bigint" and ids.get(name) is None]
+        [fitting] = source.ask(", ".join(f"count({forms[name].tried(name)})" for name in whole)) if whole else [()]
+        for name, count in zip(whole, fitting, strict=True):
+            if count < num_rows:
+                forms[name] = forms[name]._replace(type="" if name in ids else "double")
+        readings = [form.reading(name) for name, form in forms.items()]
+        batches = list(source.batches(readings))
+        columns = {each.column: [batch.column(at) for batch in batches] for at, each in enumerate(readings)}
+        self.ids = {
+            each.column: _joined(columns.pop(each.column), each.kind) for each in readings if each.column in ids
+        }
+        self.values = {
+            name: np.concatenate([*map(_rows, of)] or [np.empty(0, np.int64)]) for name, of in columns.items()
+        }
+
+    def take(self, name: str | None) -> np.ndarray | None:
+        """Takes a column of numbers out, float32 for fractions; None where there is none.
+
+        Raises:
+            DatasetError: it holds texts.
+        """
+        if name in self.left_out:
+            raise DatasetError(
+                f"{self.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
+            )
+        column = None if name is None else self.values.pop(name, None)
+        return None if column is None else self.single(name, column)
+
+    def single(self, name: str | None, column: np.ndarray) -> np.ndarray:
+        """Returns a column with float32 for float64. Raises DatasetError: a number that it does not hold."""
+        return as_single(column, what=f"{self.file}: column {name!r}", error=DatasetError)
+
+    def mask(self, name: str) -> np.ndarray | None:
+        """Takes a mask out, as the numbers of the rows that it names, int64."""
+        column = self.take(name)
+        if column is not None and (column.ndim != 1 or not np.isin(column, (0, 1)).all()):
+            raise DatasetError(f"{self.file}: column {name!r} must hold True and False, or 1 and 0.")
+        return None if column is None else np.flatnonzero(column)
+
+
+class SortedIds:
+    """Numbers ids ``[R]`` by their order: integers by size, texts by the alphabet.
+
+    Attributes:
+        ids: Arrow's, in their order.
+        order: the row of each, int64 ``[R]``.
+        kind: what they are.
+    """
+
+    def __init__(self, ids: pa.Array) -> None:
+        import pyarrow.compute as compute
+
+        order = compute.sort_indices(ids)
+        self.order, self.ids = order.to_numpy().astype(np.int64), ids.take(order)
+        values, offsets, _ = Keys.of(self.ids)
+        self.kind: Kind = "integer" if offsets is None else "text"
+        self._index = IdIndex(values, offsets, key=secrets.randbits(64))
+        self._index.add(self._index.num_ids)
+
+    def repeated(self) -> int | None:
+        """Returns a row whose id another one has; None where there is none."""
+        rows, _ = self._index.repeats()
+        return int(self.order[rows[0]]) if len(rows) else None
+
+    def find(self, keys: pa.Array) -> np.ndarray:
+        """Returns the numbers of keys of the same kind, int64 ``[K]``; negative where there is none."""
+        return self._index.find(*Keys.of(keys)).rows.astype(np.int64)
+
+
+class _Form(NamedTuple):
+    """How the cells of a column are written."""
+
+    type: str  # of DuckDB's; empty of ids that are texts
+    num_entries: int | None = None  # of a list
+    sample: str = ""
+
+    def tried(self, name: str) -> str:
+        """Returns the SQL of the values, which are missing where a cell is written otherwise."""
+        cell = f"trim({quoted(name)})"
+        if not self.type:
+            return f"case when {cell} <> '' then {quoted(name)} end"
+        written, type_ = _WRITTEN[self.type], self.type
+        fits = f"regexp_full_match({cell}, '{written}')"
+        if self.num_entries is not None:
+            inner = f"regexp_replace(regexp_replace({cell}, '^[\\[(](.*)[\\])]$', '\\1'), ',\\s*$', '')"
+            fits = f"regexp_full_match({inner}, '\\s*{written}(?:\\s*,\\s*{written})*\\s*')"
+            cell, type_ = f"string_split({inner}, ',')", f"{type_}[]"
+            fits += f" and len({cell}) = {self.num_entries}"
+        return f"try_cast(case when {fits} then {cell} end as {type_})"
+
+    def reading(self, name: str) -> Reading:
+        """Returns how the column is read."""
+        needed = f"one as {self.sample!r:.80}: write as many numbers in each row, nan or -1 where one is missing"
+        if not self.sample:
+            needed = "a whole number, as the ids of these nodes are" if self.type else "an id"
+        kind: Kind = "integer" if self.type else "text"
+        return Reading(name, strict(quoted(name), self.tried(name)), self.tried(name), needed, kind)
+
+
+def _form_of(text: str) -> _Form | None:
+    """Returns the form of a column whose first cell this is; None where it is a text."""
+    entries, count = [text], None
+    if "," in text or text[:1] in ("[", "("):
+        inner = text[1:-1] if text[:1] + text[-1:] in ("[]", "()") else text
+        entries = inner.strip().removesuffix(",").split(",")
+        count = len(entries)
+    every = (type_ for type_, written in _WRITTEN.items() if all(re.fullmatch(written, e.strip()) for e in entries))
+    found = next(every, None)
+    return None if found is None else _Form(found, count, text)
+
+
+def _opened(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple[Source, list[str]]:
+    """Opens a file, all columns as texts; returns those without a name, too."""
+    with reading(file, "Values in UTF-8, with a header, are needed."):
+        with open(file, encoding="utf-8-sig", newline="") as lines:  # skips a mark that spreadsheets write
+            header = [name.strip() for name in next(csv.reader(lines, delimiter=separator, strict=True), [])]
+        if not header:
+            raise DatasetError(f"{file} is empty; a line that names the columns is needed.")
+        lower = [name.lower() for name in header if name]  # by which DuckDB tells them apart
+        if twice := [name for name in lower if lower.count(name) > 1]:
+            raise DatasetError(f"{file}: the header has {twice[0]!r} more than once. Name each column once.")
+        unnamed = {place: f"column {place} without a name" for place, name in enumerate(header, 1) if not name}
+        names = [unnamed.get(place, name) for place, name in enumerate(header, 1)]
+        texts = ", ".join(f"coalesce({quoted(name)}, '') as {quoted(name)}" for name in names)
+        columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+        no_line = f"where {quoted(names[0])} is not null" if len(names) == 1 else ""  # where an empty one is a row
+        query = (
+            f"from (select {texts} from read_csv({literal(glob.escape(str(file)))}, delim={literal(separator)}, "
+            f"auto_detect=false, header=true, quote='\"', escape='\"', max_line_size={_LONGEST_LINE_BYTES}, "
+            f"columns={{{columns}}}) {no_line})"
+        )
+        return Source(con, query, str(file), file.parent), list(unnamed.values())
+
+
+def _joined(pieces: list[pa.Array], kind: Kind) -> pa.Array:
+    import pyarrow as pa
+
+    type_ = pa.int64() if kind == "integer" else pa.large_string()
+    return pa.concat_arrays([piece.cast(type_) for piece in pieces] or [pa.array([], type_)])
+
+
+def _rows(piece: Any) -> np.ndarray:
+    """Returns a piece of a column as an array; lists, which are all of one length, as its rows."""
+    entries = piece.flatten() if hasattr(piece, "value_lengths") else piece
+    found: np.ndarray = entries.to_numpy(zero_copy_only=False)
+    return found if entries is piece else found.reshape(len(piece), -1)
