@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -55,6 +56,23 @@ class BatchFormat:
             return None
         return partial(TypedMiniBatch.of, graph=data.graph, columns=columns_of(data))
 
+    def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
+        """Reads a graph of the library, for formats whose library has graphs.
+
+        Args:
+            graph: the library's.
+            settings: of a data module and of the reader, which takes its own out.
+
+        Returns:
+            The graph, and the template of :meth:`adapter`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no reader")
+
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         """Returns the batch with ``convert`` applied to its tensors, where Lightning does not find them by itself."""
         return batch
+
+
+def taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """Takes the arguments of ``function`` out of ``settings``."""
+    return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat
+from lightning_gnnload.adapters.base import BatchFormat, taken
 from lightning_gnnload.adapters.columns import (
     chosen,
     drawable_types,
@@ -42,6 +42,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
 
+_NAMES = ("feature_name", "label_name", "edge_feature_name")
 _UNTYPED = ("_N", "_E", "_N")  # what DGL calls the edges of a graph without types
 
 
@@ -156,6 +157,11 @@ class DGLFormat(BatchFormat):
             return ToTypedDGL(data.graph, columns_of(data), **names, links=links)
         return ToDGL(edge_order=data.graph.edge_order, **names, links=links)
 
+    def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, None]:
+        options = taken(settings, from_dgl)
+        settings |= {name: options[name] for name in _NAMES if name in options}  # by which its batches go, too
+        return from_dgl(graph, **options), None
+
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:
             for frame in frames_of(block):
@@ -163,7 +169,7 @@ class DGLFormat(BatchFormat):
         return batch
 
 
-def read_dgl(
+def from_dgl(
     graph: Any,
     feature_name: str = FEATURE_NAME,
     label_name: str = LABEL_NAME,
@@ -178,8 +184,44 @@ def read_dgl(
     test: Any = None,
     user_ids: str | None = None,
     without: Iterable[str] = (),
-) -> Any:
-    """Does what :meth:`.GraphData.from_dgl` says."""
+) -> GraphData:
+    """Converts a DGL graph; its columns share its memory, and so does an int64 topology without types.
+
+    A graph with several node or edge types becomes one with types, where all that is said here holds type by type,
+    of those types that have a column of a name; ``train``, ``val`` and ``test`` are ids or masks by node type, or
+    tables.
+
+    DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids. Samplers
+    draw by type where ``edata`` has ``dgl.ETYPE``, as it has after ``dgl.to_homogeneous``. Columns ``dgl.NID`` and
+    ``dgl.EID`` are not read, and a warning says so: in mini-batches, as in DGL's own, they hold ids of this graph.
+
+    Args:
+        graph: a DGLGraph of N nodes and E edges on the CPU.
+        feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
+        label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
+        tables: names of the other columns ``[N, ...]`` of ``ndata`` that mini-batches carry; None for all.
+        edge_tables: likewise those ``[E, ...]`` of ``edata``.
+        edge_feature_name: edge features ``[E, F]`` in ``edata``; None for ``"feat"``, if there is one.
+        edge_weight_name: the column ``[E]`` of ``edata`` that samplers draw by; None for none.
+        time_name: the columns of ``ndata``, ``edata``, or both, that say since when a node or edge is there, for
+            samplers by time; None: times are ignored.
+        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``ndata["train_mask"]``, if there is
+            one. Likewise ``val`` and ``test``.
+        user_ids: the column of ``ndata`` that holds your own ids of the nodes; ``dgl.NID`` is one.
+        without: names of columns that are left out, of nodes and of edges.
+
+    Raises:
+        GraphDataError: no DGLGraph, one on a GPU, or one that lacks a column asked for.
+        MissingExtraError: DGL cannot be imported.
+
+    Example:
+        >>> import dgl, torch
+        >>> from lightning_gnnload import GraphData
+        >>> graph = dgl.graph(([0, 1], [1, 2]))
+        >>> graph.ndata["label"] = torch.tensor([0, 1, 1])
+        >>> GraphData.from_dgl(graph).y.tolist()
+        [0, 1, 1]
+    """
     dgl = import_dgl("Reading a DGL graph")
     if not isinstance(graph, dgl.DGLGraph):
         raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")

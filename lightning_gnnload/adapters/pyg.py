@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat
+from lightning_gnnload.adapters.base import BatchFormat, taken
 from lightning_gnnload.adapters.columns import (
     chosen,
     drawable_types,
@@ -25,10 +25,12 @@ from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_field
 from lightning_gnnload.adapters.pyg_hetero import read_hetero_data, to_hetero_data
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
+    check_graph,
     check_nested,
     check_rows,
     edge_list,
     import_pyg,
+    parted,
     set_apart,
     steps,
     together,
@@ -74,7 +76,7 @@ def to_pyg(
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
         edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into columns of the user's
             ``edge_index``; None leaves positions in ``Graph.indices``.
-        template: a Data with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
+        template: a Data with the attributes that every mini-batch repeats, as :func:`.parted` makes it.
         links: the form of seeds that are links.
 
     Raises:
@@ -151,11 +153,19 @@ class PyGFormat(BatchFormat):
             return partial(to_hetero_data, graph=data.graph, columns=columns, template=template, links=links)
         return partial(to_pyg, edge_order=data.graph.edge_order, template=template, links=links)
 
+    def read(self, data: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
+        options = taken(settings, from_pyg)
+        check_graph(data)
+        less, _ = set_apart(data, None, options.pop("without", ()))
+        by_row, template = parted(less, options.get("user_ids"))
+        # Where mini-batches repeat what belongs to the graph as a whole, none of it is lost.
+        return from_pyg(by_row if settings["batch_format"] == "pyg" else less, **options), template
+
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
 
 
-def read_pyg(
+def from_pyg(
     data: Any,
     *,
     tables: Iterable[str] | None = None,
@@ -167,22 +177,47 @@ def read_pyg(
     test: Any = None,
     user_ids: str | None = None,
     without: Iterable[str] = (),
-    repeats: bool = False,
-) -> Any:
-    """Does what :meth:`.GraphData.from_pyg` says.
+) -> GraphData:
+    """Converts a PyG ``Data``, whose features, labels and attributes share its memory; and a ``HeteroData``, where
+    all that is said here holds type by type, of those types that have an attribute of a name.
+
+    PyG's own ``is_node_attr`` and ``is_edge_attr`` say which attributes have a row for each node or edge, so that
+    mini-batches carry what those of its NeighborLoader do. Samplers draw by ``edge_weight`` and ``edge_type``,
+    where they are there. ``Graph.edge_order`` holds each edge's column in ``edge_index``. What belongs to the graph
+    as a whole is left out with a warning; :meth:`.GraphDataModule.from_pyg` repeats it in every mini-batch.
 
     Args:
-        repeats: whoever asks has mini-batches repeat what belongs to the graph as a whole, so that none of it is lost.
+        data: N nodes and E edges: ``edge_index`` or, without it, ``adj_t``, whose values then are ``edge_weight``;
+            ``x`` and ``y`` where they are there.
+        tables: names of the other attributes of nodes, ``[N, ...]``, that mini-batches carry; None for all.
+        edge_tables: likewise of edges, ``[E, ...]``.
+        edge_feature_name: the attribute of edges ``[E, F]`` that mini-batches carry as ``edge_attr``, and blocks as
+            ``x``; None for ``edge_attr``, if there is one.
+        time_attr: the attribute of nodes, of edges, or of both, that says since when they are there, for samplers
+            by time; mini-batches carry it, too. None: times are ignored.
+        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``train_mask``, if there is one; in a
+            HeteroData by node type. Likewise ``val`` and ``test``.
+        user_ids: the attribute that holds your own ids of the nodes, whole numbers or a list of texts.
+        without: names of attributes that are left out, of whatever they are.
+
+    Raises:
+        GraphDataError: no Data, one without edges, or without an attribute asked for; an attribute that is no table
+            of numbers with one row a node or edge; attributes of edges beside ``adj_t``.
+        MissingExtraError: PyG cannot be imported.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import Data
+        >>> from lightning_gnnload import GraphData
+        >>> data = Data(x=torch.rand(3, 8), edge_index=torch.tensor([[0, 1], [1, 2]]), year=torch.arange(3))
+        >>> GraphData.from_pyg(data).tables.keys()
+        dict_keys(['year'])
     """
-    pyg = import_pyg("Reading a PyG graph")
-    if not isinstance(data, pyg.data.Data | pyg.data.HeteroData):
-        raise GraphDataError(
-            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
-        )
+    check_graph(data)
     splits = {"train": train, "val": val, "test": test}
     data, ids = set_apart(data, user_ids, without)
-    warn_of_rest(data, splits, repeats=repeats)
-    if isinstance(data, pyg.data.HeteroData):
+    warn_of_rest(data, splits)
+    if isinstance(data, import_pyg("Reading a PyG graph").data.HeteroData):
         return read_hetero_data(
             data,
             tables=tables,

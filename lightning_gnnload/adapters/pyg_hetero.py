@@ -77,7 +77,7 @@ def to_hetero_data(
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
         graph: has types; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
         columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
-        template: a HeteroData with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
+        template: a HeteroData with the attributes that every mini-batch repeats, as :func:`.parted` makes it.
         links: the form of seeds that are links.
 
     Raises:

@@ -23,17 +23,47 @@ _BY_ROW = ("x", "edge_attr", "edge_weight", "edge_type", "train_mask", "val_mask
 """What has a row for each node or edge wherever PyG speaks of it."""
 
 
-def template_of(data: Any) -> Any:
-    """Returns a copy of a PyG ``Data`` or ``HeteroData`` that keeps only the attributes of the graph as a whole, or of
-    a type as a whole."""
-    template = copy(data)
-    # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
-    for store in template.stores:
-        by_row = [key for key in attributes(store) if _is_by_row(store, key)]
-        for key in [*_STRUCTURE, *numbers_of_nodes(store), *by_row]:
-            if key in store:
-                del store[key]
-    return template
+def check_graph(data: Any) -> None:
+    """Raises GraphDataError: it is neither a Data nor a HeteroData."""
+    kinds = import_pyg("Reading a PyG graph").data
+    if not isinstance(data, kinds.Data | kinds.HeteroData):
+        raise GraphDataError(
+            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
+        )
+
+
+def parted(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
+    """Returns a copy of a PyG ``Data`` or ``HeteroData`` without the attributes of the graph, or of a type, as a whole,
+    and a copy that keeps only these.
+
+    Args:
+        data: the graph.
+        user_ids: the attribute that holds the user's ids of nodes, none of the latter.
+    """
+    by_row, template = copy(data), copy(data)
+    for rows, whole in zip(by_row.stores, template.stores, strict=True):
+        names = [name for name in whole_of(rows) if name != user_ids]
+        for name in [key for key in whole.keys() if key not in names]:  # noqa: SIM118
+            del whole[name]
+        for name in names:
+            del rows[name]
+    return by_row, template
+
+
+def whole_of(store: Any) -> list[str]:
+    """Returns the names of a store's attributes that have no row for each node or edge.
+
+    Raises:
+        GraphDataError: an attribute that by its name has, but has not.
+    """
+    names = [name for name in attributes(store) if not _is_by_row(store, name)]
+    for name in names:
+        if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
+            raise GraphDataError(
+                f"{name!r} of the PyG graph{_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
+                f"each is needed. Correct it, or leave it out: without=[{name!r}]."
+            )
+    return names
 
 
 def attributes(store: Any) -> list[str]:
@@ -113,28 +143,17 @@ def set_apart(data: Any, user_ids: str | None, without: Iterable[str]) -> tuple[
     return less, ids
 
 
-def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None:
+def warn_of_rest(data: Any, splits: Mapping[str, Any]) -> None:
     """Warns of what a PyG graph says that GraphData has no place for.
 
     Args:
         data: a Data or HeteroData.
         splits: as they were given; tables are what became of links to be asked about.
-        repeats: mini-batches repeat what belongs to the graph as a whole.
 
     Raises:
-        GraphDataError: an attribute that by its name has a row for each node or edge, but has not.
+        GraphDataError: as :func:`whole_of`.
     """
-    whole = []
-    for store in data.stores:
-        names = [name for name in attributes(store) if not _is_by_row(store, name)]
-        for name in names:
-            if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
-                raise GraphDataError(
-                    f"{name!r} of the PyG graph{_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
-                    f"each is needed. Correct it, or leave it out: without=[{name!r}]."
-                )
-        whole += [f"{name!r}{_of(store)}" for name in names]
-    if whole and not repeats:
+    if whole := [f"{name!r}{_of(store)}" for store in data.stores for name in whole_of(store)]:
         warn(
             f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
             f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
