@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,14 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows, is_integer
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, warn
+
+UNTYPED: Any = None
+"""The one type of nodes, and of edges, of a graph without types."""
 
 
 def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: str, where: str) -> dict[str, Any]:
@@ -47,26 +51,99 @@ def times_of(columns: Mapping[str, Any], name: str | None) -> Any:
     return None if name is None else columns.get(name)
 
 
-def edge_columns(
-    columns: Mapping[str, Any], names: Iterable[str] | None, features: str | None, usual: str, where: str
-) -> tuple[Any, dict[str, Any]]:
-    """Returns the features of edges, None where there are none, and the other columns of these ``names``.
+def check_names(where: str, *settings: tuple[str, str | Iterable[str] | None, Iterable[Mapping[str, Any]]]) -> None:
+    """Raises GraphDataError: a setting names what is not ``where`` its columns are.
 
     Args:
-        columns: of the graph's edges, by name.
-        names: as :func:`chosen` has them.
-        features: the column ``[E, F]`` that holds features; None for the ``usual`` one, if it is there.
-        usual: what libraries' own data sets call it.
         where: the columns are.
+        *settings: each one's name, what it names, and the columns of all types that it may.
+    """
+    for argument, names, of_types in settings:
+        chosen({name: None for columns in of_types for name in columns}, names or (), argument, where)
+
+
+def node_tables(
+    nodes: Mapping[Any, Mapping[str, Any]], names: str | Iterable[str] | None, others: Collection[str] = ()
+) -> dict[Any, dict[str, Any]]:
+    """Returns the columns of these ``names``, all if None, less ``others``, by type."""
+    names = as_names(names)
+    return {
+        kind: {name: rows for name, rows in columns.items() if name not in others and (names is None or name in names)}
+        for kind, columns in nodes.items()
+    }
+
+
+def edge_columns(
+    edges: Mapping[Any, Mapping[str, Any]], names: Iterable[str] | None, features: str | None, usual: str
+) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+    """Returns the features of edges, of those types that have some, and the other columns of these ``names``, by type.
+
+    Args:
+        edges: the columns of the graph's edges, by type and name.
+        names: None for all.
+        features: the column ``[E, F]`` that holds features, which a type may lack.
+        usual: what libraries' own data sets call it, which is one where it has the shape of features.
+    """
+    names = as_names(names)
+    x, tables = {}, {}
+    for kind, columns in edges.items():
+        tables[kind] = carried = {name: rows for name, rows in columns.items() if names is None or name in names}
+        if features is not None and features in columns:
+            carried.pop(features, None)
+            x[kind] = columns[features]
+        elif getattr(carried.get(usual), "ndim", 0) == 2:
+            x[kind] = carried.pop(usual)
+    return x, tables
+
+
+def build_graph(
+    num_nodes: Mapping[Any, int | None],
+    edges: Mapping[Any, tuple[Any, Any]],
+    *,
+    edge_type: Any = None,
+    **columns: Mapping[Any, Any],
+) -> Graph:
+    """Builds a graph that keeps the order of its edges.
+
+    Args:
+        num_nodes: by node type.
+        edges: sources and targets, by edge type.
+        edge_type: of edges without types, by which samplers draw.
+        **columns: ``edge_weight``, ``edge_time`` and ``node_time``, by type.
+    """
+    if UNTYPED not in edges:
+        return Graph.from_hetero(num_nodes, edges, **columns, keep_order=True)  # type: ignore[arg-type]
+    only = {name: of_type.get(UNTYPED) for name, of_type in columns.items()}
+    return Graph.from_coo(*edges[UNTYPED], num_nodes[UNTYPED], edge_type=edge_type, **only, keep_order=True)
+
+
+def graph_data(
+    graph: Graph,
+    nodes: Mapping[Any, Mapping[str, Any]],
+    num_nodes: Mapping[Any, int],
+    splits: Mapping[str, Any],
+    names: tuple[str, str],
+    **columns: Any,
+) -> GraphData:
+    """Makes GraphData of columns by type.
+
+    Args:
+        graph: the topology.
+        nodes: the columns of nodes, by type and name, with masks where splits are None.
+        num_nodes: by type.
+        splits: ``train``, ``val`` and ``test``, as they were given.
+        names: of features and of labels.
+        **columns: ``tables``, ``edge_x``, ``edge_tables`` and ``user_ids``, by type.
 
     Raises:
-        GraphDataError: a name that no column has.
+        GraphDataError: as :func:`split_ids` and :func:`split_types`.
     """
-    carried = chosen(columns, names, "edge_tables", where)
-    if features is None:
-        return (carried.pop(usual) if getattr(carried.get(usual), "ndim", 0) == 2 else None), carried
-    carried.pop(features, None)
-    return chosen(columns, [features], "edge_feature_name", where)[features], carried
+    columns["x"], labels = (of_name(nodes, name) for name in names)
+    if graph.types is not None:
+        seeds = split_types(splits, nodes, num_nodes)
+        return GraphData(graph, **columns | seeds, y=labels_of_seeds(labels, seeds, names[1]))
+    only = {name: of_type.get(UNTYPED) for name, of_type in (columns | {"y": labels}).items()}
+    return GraphData(graph, **only, **split_ids(splits, nodes[UNTYPED], num_nodes[UNTYPED]))
 
 
 def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:

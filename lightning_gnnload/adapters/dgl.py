@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -11,13 +11,7 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, taken
 from lightning_gnnload.adapters.columns import (
-    chosen,
-    drawable_types,
-    drawable_weights,
-    edge_columns,
     seed_fields,
-    split_ids,
-    times_of,
 )
 from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
@@ -29,15 +23,12 @@ from lightning_gnnload.adapters.dgl_frames import (
     frames_of,
     import_dgl,
     node_columns,
-    set_apart,
-    warn_of_rest,
 )
-from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, read_typed_dgl
+from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL
+from lightning_gnnload.adapters.dgl_read import from_dgl
 from lightning_gnnload.adapters.dgl_relations import block_of
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
-from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
@@ -167,125 +158,3 @@ class DGLFormat(BatchFormat):
             for frame in frames_of(block):
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch
-
-
-def from_dgl(
-    graph: Any,
-    feature_name: str = FEATURE_NAME,
-    label_name: str = LABEL_NAME,
-    *,
-    tables: Iterable[str] | None = None,
-    edge_tables: Iterable[str] | None = None,
-    edge_feature_name: str | None = None,
-    edge_weight_name: str | None = None,
-    time_name: str | None = None,
-    train: Any = None,
-    val: Any = None,
-    test: Any = None,
-    user_ids: str | None = None,
-    without: Iterable[str] = (),
-) -> GraphData:
-    """Converts a DGL graph; its columns share its memory, and so does an int64 topology without types.
-
-    A graph with several node or edge types becomes one with types, where all that is said here holds type by type,
-    of those types that have a column of a name; ``train``, ``val`` and ``test`` are ids or masks by node type, or
-    tables.
-
-    DGL makes and keeps the graph's CSC form if it has none yet. ``Graph.edge_order`` holds DGL's edge ids. Samplers
-    draw by type where ``edata`` has ``dgl.ETYPE``, as it has after ``dgl.to_homogeneous``. Columns ``dgl.NID`` and
-    ``dgl.EID`` are not read, and a warning says so: in mini-batches, as in DGL's own, they hold ids of this graph.
-
-    Args:
-        graph: a DGLGraph of N nodes and E edges on the CPU.
-        feature_name: features ``[N, F]`` in ``ndata``; a graph without the default name has none.
-        label_name: labels ``[N]`` or ``[N, C]`` in ``ndata``; likewise.
-        tables: names of the other columns ``[N, ...]`` of ``ndata`` that mini-batches carry; None for all.
-        edge_tables: likewise those ``[E, ...]`` of ``edata``.
-        edge_feature_name: edge features ``[E, F]`` in ``edata``; None for ``"feat"``, if there is one.
-        edge_weight_name: the column ``[E]`` of ``edata`` that samplers draw by; None for none.
-        time_name: the columns of ``ndata``, ``edata``, or both, that say since when a node or edge is there, for
-            samplers by time; None: times are ignored.
-        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``ndata["train_mask"]``, if there is
-            one. Likewise ``val`` and ``test``.
-        user_ids: the column of ``ndata`` that holds your own ids of the nodes; ``dgl.NID`` is one.
-        without: names of columns that are left out, of nodes and of edges.
-
-    Raises:
-        GraphDataError: no DGLGraph, one on a GPU, or one that lacks a column asked for.
-        MissingExtraError: DGL cannot be imported.
-
-    Example:
-        >>> import dgl, torch
-        >>> from lightning_gnnload import GraphData
-        >>> graph = dgl.graph(([0, 1], [1, 2]))
-        >>> graph.ndata["label"] = torch.tensor([0, 1, 1])
-        >>> GraphData.from_dgl(graph).y.tolist()
-        [0, 1, 1]
-    """
-    dgl = import_dgl("Reading a DGL graph")
-    if not isinstance(graph, dgl.DGLGraph):
-        raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
-    if graph.is_block:
-        raise GraphDataError("a whole DGLGraph is needed, but a block of one was given.")
-    graph, ids = set_apart(graph, user_ids, without)
-    warn_of_rest(graph)
-    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        return read_typed_dgl(
-            graph,
-            feature_name,
-            label_name,
-            tables=tables,
-            edge_tables=edge_tables,
-            edge_feature_name=edge_feature_name,
-            edge_weight_name=edge_weight_name,
-            time_name=time_name,
-            splits={"train": train, "val": val, "test": test},
-            user_ids=ids,
-        )
-    of_nodes = {name: rows for name, rows in graph.ndata.items() if name != dgl.NID}
-    of_edges = {name: rows for name, rows in graph.edata.items() if name != dgl.EID}
-    ndata, edata = "the graph's ndata", "the graph's edata"
-    for argument, name, default in (
-        ("feature_name", feature_name, FEATURE_NAME),
-        ("label_name", label_name, LABEL_NAME),
-    ):
-        if name != default:
-            chosen(of_nodes, [name], argument, ndata)
-    edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, EDGE_FEATURE_NAME, edata)
-    draws_by = {"edge_weight": None, "edge_type": drawable_types(of_edges.get(dgl.ETYPE))}
-    if edge_weight_name is not None:
-        weight = chosen(of_edges, [edge_weight_name], "edge_weight_name", edata)[edge_weight_name]
-        draws_by["edge_weight"] = drawable_weights(repr(edge_weight_name), weight)
-    chosen(of_nodes | of_edges, [] if time_name is None else [time_name], "time_name", "the graph")
-    times = {"edge_time": times_of(of_edges, time_name), "node_time": times_of(of_nodes, time_name)}
-    made = _topology(graph, draws_by) if time_name is None else _timed_topology(graph, draws_by, times)
-    others = {name: rows for name, rows in of_nodes.items() if name not in (feature_name, label_name)}
-    return GraphData(
-        made,
-        x=of_nodes.get(feature_name),
-        y=of_nodes.get(label_name),
-        **split_ids({"train": train, "val": val, "test": test}, of_nodes, graph.num_nodes()),
-        tables=chosen(others, tables, "tables", ndata),
-        edge_x=edge_x,
-        edge_tables=carried_edges,
-        user_ids=ids.get(graph.ntypes[0]),
-    )
-
-
-def _topology(graph: Any, draws_by: dict[str, Any]) -> Graph:
-    """Returns the graph over DGL's own arrays, where these are int64."""
-    csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
-    indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
-    # DGL leaves edge ids out where they count up in this very order.
-    edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
-    for name, column in draws_by.items():
-        if column is not None:
-            draws_by[name] = as_array(column if edge_order is None else column[edge_order], what=name)
-    return Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order, **draws_by)
-
-
-def _timed_topology(graph: Any, draws_by: dict[str, Any], times: dict[str, Any]) -> Graph:
-    """Returns the graph with each list in the order of its times."""
-    src, dst = graph.edges(order="eid")
-    weight = draws_by["edge_weight"]  # lists are cut by time or by type
-    return Graph.from_coo(src, dst, graph.num_nodes(), edge_weight=weight, keep_order=True, **times)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.columns import as_names, chosen, original_edge_ids
+from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError, warn
+from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 
 FEATURE_NAME, LABEL_NAME = "feat", "label"
 EDGE_FEATURE_NAME = "feat"  # as DGL's data sets name them; in edata, where no node's features lie
@@ -95,54 +94,6 @@ def frames_of(block: Any) -> Iterator[Any]:
         yield block.dstnodes[kind].data
     for triple in block.canonical_etypes:
         yield block.edges[triple].data
-
-
-def set_apart(graph: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[str, UserIds]]:
-    """Returns the graph less the columns ``without`` and that of the user's ids of nodes, and these by node type.
-
-    Raises:
-        GraphDataError: there is no column of such a name.
-    """
-    gone = [*(as_names(without) or ()), *([] if user_ids is None else [user_ids])]
-    if not gone:
-        return graph, {}
-    less = graph.local_var()  # the caller's own keeps its columns
-    of_nodes = {kind: less.nodes[kind].data for kind in less.ntypes}
-    frames = [*of_nodes.values(), *(less.edges[kind].data for kind in less.canonical_etypes)]
-    if user_ids is not None:
-        chosen(dict.fromkeys(name for frame in of_nodes.values() for name in frame), user_ids, "user_ids", "ndata")
-    chosen(dict.fromkeys(name for frame in frames for name in frame), gone, "without", "the graph")
-    ids = {
-        kind: UserIds.of(frame[user_ids], column=str(user_ids))
-        for kind, frame in of_nodes.items()
-        if user_ids is not None and user_ids in frame
-    }
-    for frame in frames:
-        for name in gone:
-            frame.pop(name, None)
-    return less, ids
-
-
-def warn_of_rest(graph: Any) -> None:
-    """Warns of what a DGL graph says that GraphData has no place for."""
-    dgl = import_dgl("Reading a DGL graph")
-    if dgl.NID in _names(graph):
-        warn(
-            f"the graph has columns {dgl.NID!r} (dgl.NID, dgl.EID), ids in the graph that it was cut from. They are "
-            f"not read: in mini-batches these columns hold ids of this graph. To keep those of nodes, give user_ids="
-            f"{dgl.NID!r}; to do without, without=[{dgl.NID!r}]."
-        )
-    if graph.batch_size > 1:
-        warn(
-            f"the graph is a batch of {graph.batch_size} graphs, and which node is of which is not carried. Where a "
-            f"model needs it, add a column: graph.ndata['graph']."
-        )
-
-
-def _names(graph: Any) -> set[str]:
-    frames = [graph.nodes[kind].data for kind in graph.ntypes]
-    frames += [graph.edges[kind].data for kind in graph.canonical_etypes]
-    return {name for frame in frames for name in frame}
 
 
 def import_dgl(purpose: str) -> ModuleType:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Any
@@ -12,32 +12,22 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, taken
 from lightning_gnnload.adapters.columns import (
-    chosen,
-    drawable_types,
-    drawable_weights,
-    edge_columns,
     original_edge_ids,
     seed_fields,
-    split_ids,
-    times_of,
 )
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
-from lightning_gnnload.adapters.pyg_hetero import read_hetero_data, to_hetero_data
+from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
+from lightning_gnnload.adapters.pyg_read import from_pyg
 from lightning_gnnload.adapters.pyg_stores import (
-    attributes,
     check_graph,
     check_nested,
-    check_rows,
-    edge_list,
     import_pyg,
     parted,
     set_apart,
     steps,
     together,
-    warn_of_rest,
 )
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_parts import columns_of
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
@@ -163,100 +153,6 @@ class PyGFormat(BatchFormat):
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
-
-
-def from_pyg(
-    data: Any,
-    *,
-    tables: Iterable[str] | None = None,
-    edge_tables: Iterable[str] | None = None,
-    edge_feature_name: str | None = None,
-    time_attr: str | None = None,
-    train: Any = None,
-    val: Any = None,
-    test: Any = None,
-    user_ids: str | None = None,
-    without: Iterable[str] = (),
-) -> GraphData:
-    """Converts a PyG ``Data``, whose features, labels and attributes share its memory; and a ``HeteroData``, where
-    all that is said here holds type by type, of those types that have an attribute of a name.
-
-    PyG's own ``is_node_attr`` and ``is_edge_attr`` say which attributes have a row for each node or edge, so that
-    mini-batches carry what those of its NeighborLoader do. Samplers draw by ``edge_weight`` and ``edge_type``,
-    where they are there. ``Graph.edge_order`` holds each edge's column in ``edge_index``. What belongs to the graph
-    as a whole is left out with a warning; :meth:`.GraphDataModule.from_pyg` repeats it in every mini-batch.
-
-    Args:
-        data: N nodes and E edges: ``edge_index`` or, without it, ``adj_t``, whose values then are ``edge_weight``;
-            ``x`` and ``y`` where they are there.
-        tables: names of the other attributes of nodes, ``[N, ...]``, that mini-batches carry; None for all.
-        edge_tables: likewise of edges, ``[E, ...]``.
-        edge_feature_name: the attribute of edges ``[E, F]`` that mini-batches carry as ``edge_attr``, and blocks as
-            ``x``; None for ``edge_attr``, if there is one.
-        time_attr: the attribute of nodes, of edges, or of both, that says since when they are there, for samplers
-            by time; mini-batches carry it, too. None: times are ignored.
-        train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``train_mask``, if there is one; in a
-            HeteroData by node type. Likewise ``val`` and ``test``.
-        user_ids: the attribute that holds your own ids of the nodes, whole numbers or a list of texts.
-        without: names of attributes that are left out, of whatever they are.
-
-    Raises:
-        GraphDataError: no Data, one without edges, or without an attribute asked for; an attribute that is no table
-            of numbers with one row a node or edge; attributes of edges beside ``adj_t``.
-        MissingExtraError: PyG cannot be imported.
-
-    Example:
-        >>> import torch
-        >>> from torch_geometric.data import Data
-        >>> from lightning_gnnload import GraphData
-        >>> data = Data(x=torch.rand(3, 8), edge_index=torch.tensor([[0, 1], [1, 2]]), year=torch.arange(3))
-        >>> GraphData.from_pyg(data).tables.keys()
-        dict_keys(['year'])
-    """
-    check_graph(data)
-    splits = {"train": train, "val": val, "test": test}
-    data, ids = set_apart(data, user_ids, without)
-    warn_of_rest(data, splits)
-    if isinstance(data, import_pyg("Reading a PyG graph").data.HeteroData):
-        return read_hetero_data(
-            data,
-            tables=tables,
-            edge_tables=edge_tables,
-            edge_feature_name=edge_feature_name,
-            time_attr=time_attr,
-            splits=splits,
-            user_ids=ids,
-        )
-    of_nodes = {key: data[key] for key in attributes(data) if data.is_node_attr(key)}
-    of_edges = {key: data[key] for key in attributes(data) if key not in of_nodes and data.is_edge_attr(key)}
-    where = "the PyG graph"
-    chosen(of_nodes | of_edges, [] if time_attr is None else [time_attr], "time_attr", where)
-    carried = chosen({key: rows for key, rows in of_nodes.items() if key not in ("x", "y")}, tables, "tables", where)
-    edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, "edge_attr", where)
-    for key in (*carried, *carried_edges):
-        check_rows(data, data, key)
-    src, dst, weight = edge_list(data, of_edges, edge_x, carried_edges, adds_weight=edge_tables is None)
-    types = None if data.get("edge_index") is None else of_edges.get("edge_type")
-    graph = Graph.from_coo(
-        src,
-        dst,
-        data.num_nodes,
-        edge_weight=drawable_weights("edge_weight", weight),
-        edge_type=None if time_attr is not None else drawable_types(types),  # lists are cut by time or by type
-        edge_time=times_of(of_edges, time_attr),
-        node_time=times_of(of_nodes, time_attr),
-        keep_order=True,
-    )
-    return GraphData(
-        graph,
-        x=data.get("x"),
-        y=of_nodes.get("y"),
-        **split_ids(splits, of_nodes, data.num_nodes),
-        tables=carried,
-        edge_x=edge_x,
-        edge_tables=carried_edges,
-        user_ids=ids.get(None),
-    )
 
 
 def _edge_index(batch: MiniBatch) -> torch.Tensor:

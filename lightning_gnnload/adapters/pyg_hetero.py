@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from lightning_gnnload.adapters.columns import (
-    as_names,
-    chosen,
-    drawable_weights,
-    edge_columns,
-    labels_of_seeds,
-    of_name,
     original_edge_ids,
-    split_types,
     typed_seed_fields,
 )
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
 from lightning_gnnload.adapters.pyg_stores import (
-    attributes,
     check_nested,
-    check_rows,
-    edge_list,
     import_pyg,
     steps,
     together,
 )
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf
-from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError
 
 
@@ -172,91 +159,3 @@ def _fill(store: Any, fields: Mapping[str, Any], tables: Mapping[str, Any], yiel
         )
     for name, value in (held | dict(tables)).items():
         store[name] = value
-
-
-def read_hetero_data(
-    data: Any,
-    *,
-    tables: Iterable[str] | None,
-    edge_tables: Iterable[str] | None,
-    edge_feature_name: str | None,
-    time_attr: str | None,
-    splits: Mapping[str, Mapping[str, Any] | SeedTable | None],
-    user_ids: Mapping[str, UserIds],
-) -> GraphData:
-    """Converts a PyG ``HeteroData`` to GraphData with types; see :meth:`.GraphData.from_pyg`.
-
-    Samplers draw by ``edge_weight``, where an edge type has it; edges of the other types count 1.
-
-    Raises:
-        GraphDataError: as there; a type without a number of nodes.
-    """
-    where, tables, edge_tables = "the PyG graph", as_names(tables), as_names(edge_tables)
-    nodes = {kind: _rows(store, store.is_node_attr) for kind, store in data.node_items()}
-    edges = {kind: _rows(store, store.is_edge_attr) for kind, store in data.edge_items()}
-    num_nodes = {kind: _num_nodes(kind, store) for kind, store in data.node_items()}
-    for argument, asked, of_types in (
-        ("tables", tables, nodes),
-        ("edge_tables", edge_tables, edges),
-        ("edge_feature_name", edge_feature_name, edges),
-        ("time_attr", time_attr, nodes | edges),
-    ):
-        chosen({name: None for rows in of_types.values() for name in rows}, asked or [], argument, where)
-    carried = {
-        kind: {name: rows[name] for name in rows if name not in ("x", "y") and (tables is None or name in tables)}
-        for kind, rows in nodes.items()
-    }
-    of_edges = {
-        kind: _Edges.of(store, edges[kind], edge_tables, edge_feature_name) for kind, store in data.edge_items()
-    }
-    by_type = carried | {kind: each.tables for kind, each in of_edges.items()}
-    for kind, name in ((kind, name) for kind, columns in by_type.items() for name in columns):
-        check_rows(data, data[kind], name)
-    graph = Graph.from_hetero(
-        num_nodes,
-        {kind: each.ends for kind, each in of_edges.items()},
-        edge_weight={kind: each.weight for kind, each in of_edges.items() if each.weight is not None},
-        edge_time=of_name(edges, time_attr),
-        node_time=of_name(nodes, time_attr),
-        keep_order=True,
-    )
-    seeds = split_types(splits, nodes, num_nodes)
-    return GraphData(
-        graph,
-        x=of_name(nodes, "x"),
-        y=labels_of_seeds(of_name(nodes, "y"), seeds, "y"),
-        **seeds,  # type: ignore[arg-type]
-        tables=carried,
-        edge_x={kind: each.x for kind, each in of_edges.items() if each.x is not None},
-        edge_tables={kind: each.tables for kind, each in of_edges.items()},
-        user_ids=user_ids,
-    )
-
-
-class _Edges(NamedTuple):
-    """What is read of a store of edges."""
-
-    ends: tuple[Any, Any]
-    weight: Any
-    x: Any
-    tables: dict[str, Any]
-
-    @classmethod
-    def of(cls, store: Any, rows: dict[str, Any], names: list[str] | None, features: str | None) -> _Edges:
-        named = None if names is None else [name for name in rows if name in names]
-        x, tables = edge_columns(rows, named, features if features in rows else None, "edge_attr", "the PyG graph")
-        src, dst, weight = edge_list(store, rows, x, tables, adds_weight=names is None)
-        return cls((src, dst), drawable_weights(f"edge_weight of {store._key}", weight), x, tables)
-
-
-def _rows(store: Any, is_by_row: Callable[[str], bool]) -> dict[str, Any]:
-    return {key: store[key] for key in attributes(store) if is_by_row(key)}
-
-
-def _num_nodes(kind: str, store: Any) -> int:
-    count = store.num_nodes
-    if count is None:
-        raise GraphDataError(
-            f"how many nodes of type {kind!r} the PyG graph has is not known. Set data[{kind!r}].num_nodes."
-        )
-    return int(count)

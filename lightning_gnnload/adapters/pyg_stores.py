@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from itertools import pairwise
 from types import ModuleType
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.columns import as_names, chosen
+from lightning_gnnload.adapters.columns import UNTYPED, as_names, chosen
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.userids import UserIds
@@ -60,7 +60,7 @@ def whole_of(store: Any) -> list[str]:
     for name in names:
         if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
             raise GraphDataError(
-                f"{name!r} of the PyG graph{_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
+                f"{name!r} of the PyG graph{type_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
                 f"each is needed. Correct it, or leave it out: without=[{name!r}]."
             )
     return names
@@ -71,6 +71,11 @@ def attributes(store: Any) -> list[str]:
     meant."""
     others = (*_STRUCTURE, *numbers_of_nodes(store))
     return [key for key in store.keys() if key not in others and store[key] is not None]  # noqa: SIM118
+
+
+def by_row(store: Any, has_rows: Callable[[str], bool]) -> dict[str, Any]:
+    """Returns the attributes that have rows by PyG's ``is_node_attr`` or ``is_edge_attr``, by name."""
+    return {key: store[key] for key in attributes(store) if has_rows(key)}
 
 
 def numbers_of_nodes(store: Any) -> list[str]:
@@ -153,7 +158,7 @@ def warn_of_rest(data: Any, splits: Mapping[str, Any]) -> None:
     Raises:
         GraphDataError: as :func:`whole_of`.
     """
-    if whole := [f"{name!r}{_of(store)}" for store in data.stores for name in whole_of(store)]:
+    if whole := [f"{name!r}{type_of(store)}" for store in data.stores for name in whole_of(store)]:
         warn(
             f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
             f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
@@ -177,11 +182,32 @@ def warn_of_rest(data: Any, splits: Mapping[str, Any]) -> None:
         warn("'adj_t' of the PyG graph is not read, as there is an edge_index.")
 
 
+def stores_of(data: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Returns the stores of nodes and those of edges, by type; a Data has one store, which is both."""
+    if isinstance(data, import_pyg("Reading a PyG graph").data.HeteroData):
+        return dict(data.node_items()), dict(data.edge_items())
+    return {UNTYPED: data._store}, {UNTYPED: data._store}
+
+
+def count_nodes(store: Any) -> int:
+    """Returns how many nodes there are of a type.
+
+    Raises:
+        GraphDataError: the store does not say.
+    """
+    if (count := store.num_nodes) is None and store._key is not None:
+        raise GraphDataError(
+            f"how many nodes of type {store._key!r} the PyG graph has is not known. Set data[{store._key!r}].num_nodes."
+        )
+    return count
+
+
 def _is_by_row(store: Any, name: str) -> bool:
     return any(getattr(store, each)(name) for each in ("is_node_attr", "is_edge_attr") if hasattr(store, each))
 
 
-def _of(store: Any) -> str:
+def type_of(store: Any) -> str:
+    """Returns the words that say which type a store is of; none, of a Data."""
     return "" if store._key is None else f" of {store._key}"
 
 
@@ -234,19 +260,19 @@ def edge_ends(store: Any) -> tuple[Any, Any, Any]:
     return src, dst, values
 
 
-def check_rows(data: Any, store: Any, key: str) -> None:
-    """Raises GraphDataError: what PyG takes for rows of nodes or edges is no table of them."""
-    rows = store[key]
-    if not isinstance(rows, torch.Tensor | np.ndarray):
-        what = f"a {type(rows).__name__}, but a tensor or an array is needed"
-    elif data.__cat_dim__(key, rows, store) != 0:
-        what = f"{list(rows.shape)} with its entries in another dimension than the first"
-    else:
-        return
-    raise GraphDataError(
-        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; or, if it "
-        f"is what you call the nodes: user_ids={key!r}."
-    )
+def check_rows(data: Any, store: Any, columns: Mapping[str, Any]) -> None:
+    """Raises GraphDataError: what PyG takes for rows of a store's nodes or edges is no table of them."""
+    for key, rows in columns.items():
+        if not isinstance(rows, torch.Tensor | np.ndarray):
+            what = f"a {type(rows).__name__}, but a tensor or an array is needed"
+        elif data.__cat_dim__(key, rows, store) != 0:
+            what = f"{list(rows.shape)} with its entries in another dimension than the first"
+        else:
+            continue
+        raise GraphDataError(
+            f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; or, "
+            f"if it is what you call the nodes: user_ids={key!r}."
+        )
 
 
 def check_nested(blocks: Sequence[Block]) -> None:
