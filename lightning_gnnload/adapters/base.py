@@ -9,11 +9,13 @@ from typing import Any
 
 import torch
 
+from lightning_gnnload.adapters.columns import UNTYPED
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
-from lightning_gnnload.data.typed_parts import columns_of
+from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -71,6 +73,37 @@ class BatchFormat:
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         """Returns the batch with ``convert`` applied to its tensors, where Lightning does not find them by itself."""
         return batch
+
+
+def cut_by_type(batch: MiniBatch, graph: Graph | None, columns: ColumnOf | None = None) -> TypedMiniBatch:
+    """Returns a mini-batch by type, see :meth:`.TypedMiniBatch.of`; of a graph without types, its one type is
+    ``UNTYPED``, and tables of some nodes alone are left out."""
+    if graph is not None and graph.types is not None:
+        return TypedMiniBatch.of(batch, graph, columns)
+    sources: list[dict[Any, int]] = []
+    targets: list[dict[Any, int]] = []
+    blocks: list[dict[Any, Block]] = []
+    for block in batch.blocks:
+        blocks.append({UNTYPED: block})
+        sources.append({UNTYPED: block.num_src})
+        targets.append({UNTYPED: block.num_dst})
+    y, seed_columns = {} if batch.y is None else {UNTYPED: batch.y}, batch.seed_columns
+    if "src" in seed_columns:  # labels are of links
+        y, seed_columns = {}, seed_columns if batch.y is None else {**seed_columns, "y": batch.y}
+    return TypedMiniBatch(
+        {UNTYPED: batch.nodes},
+        {UNTYPED: batch.num_seeds},
+        blocks,
+        sources,
+        targets,
+        {} if batch.x is None else {UNTYPED: batch.x},
+        y,
+        batch.epoch,
+        batch.step,
+        {UNTYPED: batch.tables},
+        {} if batch.rows is None else {UNTYPED: batch.rows},
+        seed_columns,
+    )
 
 
 def taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:

@@ -248,24 +248,26 @@ def drawable_types(types: Any) -> Any:
     return None if types is None or types.ndim != 1 or not is_integer(types) else types
 
 
-def seed_fields(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def seed_fields(batch: MiniBatch, types: GraphTypes | None) -> dict[Any, dict[str, Any]]:
+    """Returns the columns of a mini-batch's rows, of seeds that are nodes, by type: each has those of its own seeds, in
+    their order. Names are those of other libraries' batches, see :func:`named_as_elsewhere`."""
+    fields = named_as_elsewhere(batch.seed_columns)
+    if types is None:
+        return {UNTYPED: fields}
+    number = types.number_of(batch.seeds.cpu().numpy())
+    found: dict[Any, dict[str, Any]] = {}
+    for kind in np.unique(number).tolist():
+        rows = torch.from_numpy(np.flatnonzero(number == kind)).to(batch.device)
+        found[types.node_types[kind]] = {name: column[rows] for name, column in fields.items()}
+    return found
+
+
+def named_as_elsewhere(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns the columns of a mini-batch's rows by the names that other libraries' batches have them by.
 
     Their times are ``seed_time``, as nodes may have times, too.
     """
-    return {{"time": "seed_time"}.get(name, name): rows for name, rows in columns.items()}
-
-
-def typed_seed_fields(batch: MiniBatch, types: GraphTypes) -> dict[str, dict[str, torch.Tensor]]:
-    """Returns the columns of :func:`seed_fields` by node type, of seeds that are nodes: each type has those of its own
-    seeds, in their order."""
-    number = types.number_of(batch.seeds.cpu().numpy())
-    found: dict[str, dict[str, torch.Tensor]] = {}
-    for kind in np.unique(number).tolist():
-        rows = torch.from_numpy(np.flatnonzero(number == kind)).to(batch.device)
-        fields = seed_fields(batch.seed_columns)
-        found[types.node_types[kind]] = {name: column[rows] for name, column in fields.items()}
-    return found
+    return {"seed_time" if name == "time" else name: rows for name, rows in columns.items()}
 
 
 def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:

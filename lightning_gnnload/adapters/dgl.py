@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, taken
 from lightning_gnnload.adapters.columns import (
-    seed_fields,
+    named_as_elsewhere,
 )
 from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
@@ -110,7 +110,7 @@ class ToDGL:
         if blocks:
             labels = {} if batch.y is None else {self.label_name: batch.y}
             add_columns(blocks[-1].dstdata, labels)
-            add_columns(blocks[-1].dstdata, seed_fields(batch.seed_columns))
+            add_columns(blocks[-1].dstdata, named_as_elsewhere(batch.seed_columns))
         return batch.nodes, batch.seeds, blocks
 
     def _block(self, dgl: ModuleType, block: Block, columns: dict[str, torch.Tensor]) -> Any:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from lightning_gnnload.adapters.columns import (
-    typed_seed_fields,
+    seed_fields,
 )
 from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
@@ -87,7 +87,7 @@ class ToTypedDGL:
             return typed.nodes, *self._pairs(typed), blocks
         for kind, y in typed.y.items():
             add_columns(blocks[-1].dstnodes[kind].data, {self.label_name: y})
-        of_seeds = typed_seed_fields(batch, self.graph.types) if blocks else {}  # type: ignore[arg-type]
+        of_seeds = seed_fields(batch, self.graph.types) if blocks else {}
         for kind, fields in of_seeds.items():
             add_columns(blocks[-1].dstnodes[kind].data, fields)
         if len(typed.nodes) == 1:

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.adapters.columns import seed_fields
+from lightning_gnnload.adapters.columns import named_as_elsewhere
 from lightning_gnnload.adapters.dgl_frames import import_dgl
 from lightning_gnnload.adapters.dgl_relations import graph_of
 from lightning_gnnload.data.graph import Graph
@@ -180,7 +180,7 @@ def dgl_link_graphs(
         edge_types: all types of the graph.
     """
     src, dst, num_rows = columns["src"], columns["dst"], len(columns["input_id"])
-    given = seed_fields({name: each for name, each in columns.items() if name not in _OF_LINKS - {"time"}})
+    given = named_as_elsewhere({name: each for name, each in columns.items() if name not in _OF_LINKS - {"time"}})
     given |= _present({label_name: labels})
     pairs = partial(dgl_pair_graphs, nodes=nodes, edge_types=edge_types, edge_type=form.edge_type)
     if "negatives" in columns:

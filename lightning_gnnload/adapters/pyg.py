@@ -1,4 +1,4 @@
-"""PyG: its Data objects as GraphData, and mini-batches as its own NeighborLoader yields them."""
+"""PyG: mini-batches as its own NeighborLoader yields them."""
 
 from __future__ import annotations
 
@@ -10,63 +10,78 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat, taken
-from lightning_gnnload.adapters.columns import (
-    original_edge_ids,
-    seed_fields,
-)
+from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
+from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
-from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
 from lightning_gnnload.adapters.pyg_read import from_pyg
 from lightning_gnnload.adapters.pyg_stores import (
     check_graph,
     check_nested,
+    fill,
     import_pyg,
+    links_by_store,
     parted,
     set_apart,
     steps,
     together,
 )
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_parts import columns_of
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
+from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 
+_Part = tuple[dict[str, Any], list[dict[str, Any]]]
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 """Names that a Data has even where nothing is set under them."""
 
 
 def to_pyg(
-    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, links: LinkForm = ANY_LINKS
+    batch: MiniBatch,
+    graph: Graph | None = None,
+    columns: ColumnOf | None = None,
+    template: Any = None,
+    links: LinkForm = ANY_LINKS,
 ) -> Any:
-    """Converts a mini-batch to the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
+    """Converts a mini-batch to what PyG's NeighborLoader yields: a ``torch_geometric.data.Data`` or, of a graph with
+    types, a ``HeteroData`` with stores for all of them, which are empty where nothing was drawn.
+
+    A Data has all of this, a HeteroData in the stores of the types that it belongs to. Of nodes:
 
     - ``x``: ``[V, F]``, features of ``n_id``, or None.
-    - ``edge_index``: int64 ``[2, E]``, sources above destinations, nearest hop first.
     - ``y``: ``[S]`` or ``[S, C]``, labels of the seeds alone, or None.
-    - ``n_id``: int64 ``[V]``, node ids; the seeds come first.
-    - ``e_id``: int64 ``[E]``, edge ids, where the sampler gives them.
+    - ``n_id``: int64 ``[V]``, node ids, in a HeteroData within their type; the seeds come first.
+    - ``num_sampled_nodes``: by hop, from the seeds on, for ``torch_geometric.utils.trim_to_layer``.
+    - ``batch``: int64 ``[V]``, the seed that a node was drawn for, where every seed has nodes of its own.
+    - ``batch_size``: S; and ``input_id``: int64 ``[S]``, the seeds; of a :class:`.SeedTable`, the numbers of its rows,
+      beside ``seed_time`` and further columns under their names. In types with seeds.
+    - ``num_nodes``: V, in types without ``x``.
+
+    Of edges:
+
+    - ``edge_index``: int64 ``[2, E]``, sources above destinations, as places in ``n_id``, nearest hop first.
+    - ``e_id``: int64 ``[E]``, edge ids, where the sampler gives them: of a type's own list.
     - ``edge_attr``: ``[E, F]``, edge features, where the graph has them.
-    - ``batch_size``: S.
-    - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
-    - tables under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``, from a :class:`NodeTable`
-      ``[M, ...]`` and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's loader, attributes
-      of a Data that are named ``n_id`` or ``e_id`` come instead of the ids.
+    - ``num_sampled_edges``: by hop.
     - ``edge_weight``: float32 ``[E]``, instead of a table of that name, where the sampler says what each edge counts.
     - ``edge_type``: int64 ``[E]``, where there is such a table, or the sampler draws by type.
 
-    - ``batch``: int64 ``[V]``, the seed that a node was drawn for, where every seed has nodes of its own.
-    - ``input_id``: int64 ``[S]``, the seeds; of a :class:`.SeedTable`, the numbers of its rows, beside ``seed_time``
-      and further columns under their names. Of links, ``batch_size`` counts rows, and instead of ``y`` there is what
-      :func:`.pyg_link_fields` says.
+    Tables are there under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``; in a Data, from a
+    :class:`NodeTable` ``[M, ...]`` and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's
+    loader, attributes of a Data that are named ``n_id`` or ``e_id`` come instead of the ids. Of links, ``batch_size``
+    counts rows, and instead of ``y`` there is what :func:`.pyg_link_fields` says, in stores as :func:`.links_by_store`
+    says.
 
-    Features, labels, tables and node ids are views of the mini-batch.
+    Features, labels, tables and the ids of a Data are views of the mini-batch.
 
     Args:
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
-        edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into columns of the user's
-            ``edge_index``; None leaves positions in ``Graph.indices``.
-        template: a Data with the attributes that every mini-batch repeats, as :func:`.parted` makes it.
+        graph: says which types there are; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
+            None: no types, and ids are positions in ``Graph.indices``.
+        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
+        template: a Data or HeteroData with what every mini-batch repeats, as :func:`.parted` makes it.
         links: the form of seeds that are links.
 
     Raises:
@@ -75,51 +90,106 @@ def to_pyg(
         MissingExtraError: PyG cannot be imported.
 
     Example:
-        >>> from lightning_gnnload import Graph, NeighborSampler
-        >>> graph = Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1])
+        >>> from lightning_gnnload import NeighborSampler
         >>> import torch_geometric
+        >>> graph = Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1])
         >>> data = to_pyg(NeighborSampler([-1, -1], expand="new").sample(graph, [0]))
         >>> data.edge_index.tolist(), data.num_sampled_nodes, data.num_sampled_edges
         ([[1, 2, 3], [0, 0, 1]], [1, 2, 1], [2, 1])
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+        >>> data = to_pyg(NeighborSampler([-1], expand="new", edge_ids=True).sample(graph, [4]), graph)
+        >>> data["user"].n_id.tolist(), data["item"].batch_size, data.edge_index_dict["user", "buys", "item"].tolist()
+        ([0, 1], 1, [[0, 1], [0, 0]])
     """
-    data = import_pyg("batch_format='pyg'").data.Data() if template is None else copy(template)
-    # By hop, nearest first; blocks come outermost first and count all nodes and edges so far.
-    hops, of_links = batch.blocks[::-1], "src" in batch.seed_columns
-    columns = batch.seed_columns
-    columns = pyg_link_fields(columns, batch.y, links) if of_links else seed_fields(columns)
-    fields: dict[str, Any] = {
-        "x": batch.x,
-        "edge_index": _edge_index(batch),
-        "y": None if of_links else batch.y,
-        "input_id": columns.pop("input_id", batch.seeds),
-        "num_sampled_nodes": steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
-        "num_sampled_edges": steps([0, *(block.num_edges for block in hops)]),
-    }
-    fields["batch_size"] = len(fields["input_id"])
-    if batch.rows is not None:
-        fields["batch"] = batch.rows.long()
-    tables = batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}
-    if batch.blocks:
-        outermost = batch.blocks[0]
-        tables = together(tables, outermost.tables)
-        if outermost.edge_weight is not None:
-            tables["edge_weight"] = outermost.edge_weight
-        if outermost.edge_type is not None and "edge_type" not in tables:
-            tables["edge_type"] = outermost.edge_type.long()
-        if outermost.x is not None:
-            fields["edge_attr"] = outermost.x
-        if outermost.edge_ids is not None and "e_id" not in tables:
-            fields["e_id"] = original_edge_ids(outermost.edge_ids, edge_order)
-    if template is None or "n_id" not in tables:
-        fields["n_id"] = batch.nodes
-    tables = together(tables, columns)
-    for name in tables:
-        if name in fields or (template is None and hasattr(type(data), name) and name not in _OPTIONAL):
-            raise GraphDataError(f"{name!r} of the tables is another attribute of a PyG Data. Name it anew.")
-    for name, value in (fields | tables).items():
-        if value is not None or name not in data:
-            data[name] = value
+    check_nested(batch.blocks)
+    types, order = (None, None) if graph is None else (graph.types, graph.edge_order)
+    typed = cut_by_type(batch, graph, columns)
+    # By store: the fields, and the tables of nodes, of edges and of seeds.
+    parts: dict[Any, _Part] = {kind: (_node_fields(typed, kind), [typed.tables[kind]]) for kind in typed.nodes}
+    for kind in (UNTYPED,) if types is None else types.edge_types:
+        fields, tables = parts.setdefault(kind, ({}, []))
+        tables.append(_add_edges(fields, batch, [hop[kind] for hop in typed.blocks], order))
+    _add_seeds(parts, batch, typed, types, links)
+    if types is None and batch.positions:
+        parts[UNTYPED][1].append({f"{name}_positions": places for name, places in batch.positions.items()})
+    pyg = import_pyg("batch_format='pyg'").data
+    data = copy(template) if template is not None else pyg.Data() if types is None else pyg.HeteroData()
+    for kind, (fields, tables) in parts.items():
+        _write(data, kind, {name: value for name, value in fields.items() if value is not None}, tables, template)
     return data
+
+
+def _write(data: Any, kind: Any, fields: dict[str, Any], tables: list[dict[str, Any]], template: Any) -> None:
+    """Sets what a store holds. Raises GraphDataError: a table has the name of another attribute."""
+    store, columns = data if kind is UNTYPED else data[kind], together(*tables)
+    taken_names = fields.keys() - ({"e_id"} if template is None else {"e_id", "n_id"})
+    if template is None and kind is UNTYPED:
+        taken_names |= {name for name in columns if hasattr(type(data), name) and name not in _OPTIONAL}
+    if twice := taken_names & columns.keys():
+        whose = "" if kind is UNTYPED else f" of {kind}"
+        raise GraphDataError(
+            f"{min(twice)!r} of the tables{whose} is another attribute of PyG's mini-batches. Name the table anew."
+        )
+    fill(store, columns, fields)
+
+
+def _node_fields(typed: TypedMiniBatch, kind: Any) -> dict[str, Any]:
+    nodes, counts = typed.nodes[kind], [0, typed.num_seeds[kind]]
+    for hop in reversed(typed.num_src):  # nearest first
+        counts.append(hop[kind])
+    return {
+        "x": typed.x.get(kind),
+        "y": typed.y.get(kind),
+        "n_id": nodes,
+        "num_nodes": None if kind is UNTYPED or kind in typed.x else len(nodes),  # PyG cannot count them by n_id
+        "num_sampled_nodes": steps(counts),
+        "batch": typed.rows[kind].long() if typed.rows else None,
+    }
+
+
+def _add_edges(
+    fields: dict[str, Any], batch: MiniBatch, hops: list[Block], order: np.ndarray | None
+) -> dict[str, torch.Tensor]:
+    """Adds the fields of an edge type, of its blocks, outermost first, and returns its tables."""
+    if not hops:
+        fields |= {"edge_index": batch.nodes.new_empty((2, 0)), "num_sampled_edges": []}
+        return {}
+    outermost, counts = hops[0], [0]
+    for block in reversed(hops):
+        counts.append(block.num_edges)
+    edge_index = batch.nodes.new_empty((2, counts[-1]))
+    edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
+    fields |= {"edge_index": edge_index, "num_sampled_edges": steps(counts), "edge_attr": outermost.x}
+    if outermost.edge_ids is not None:
+        fields["e_id"] = original_edge_ids(outermost.edge_ids, order)
+    tables = dict(outermost.tables)
+    if outermost.edge_weight is not None:
+        tables["edge_weight"] = outermost.edge_weight
+    if outermost.edge_type is not None:
+        tables.setdefault("edge_type", outermost.edge_type.long())
+    return tables
+
+
+def _add_seeds(
+    parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None, links: LinkForm
+) -> None:
+    """Adds what belongs to seeds to the stores of their types."""
+    of_seeds: dict[Any, dict[str, Any]]
+    if "src" in batch.seed_columns:
+        columns = typed.seed_columns
+        of_links = pyg_link_fields(columns, columns.get("y"), links)
+        of_seeds = links_by_store({**of_links, "batch_size": len(columns["input_id"])}, links.edge_type)
+    else:
+        of_seeds = seed_fields(batch, types)
+        for kind, rows in of_seeds.items():
+            count = typed.num_seeds[kind]
+            rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
+    for kind, rows in of_seeds.items():
+        fields, tables = parts[kind]
+        for name in ("input_id", "batch_size"):
+            if name in rows:
+                fields[name] = rows.pop(name)
+        tables.append(rows)
 
 
 class PyGFormat(BatchFormat):
@@ -138,10 +208,7 @@ class PyGFormat(BatchFormat):
     def adapter(
         self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> Callable[[MiniBatch], Any]:
-        if data.graph.types is not None:
-            columns = columns_of(data)
-            return partial(to_hetero_data, graph=data.graph, columns=columns, template=template, links=links)
-        return partial(to_pyg, edge_order=data.graph.edge_order, template=template, links=links)
+        return partial(to_pyg, graph=data.graph, columns=columns_of(data), template=template, links=links)
 
     def read(self, data: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
         options = taken(settings, from_pyg)
@@ -153,14 +220,3 @@ class PyGFormat(BatchFormat):
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
-
-
-def _edge_index(batch: MiniBatch) -> torch.Tensor:
-    if not batch.blocks:
-        return batch.nodes.new_empty((2, 0))
-    check_nested(batch.blocks)
-    outermost = batch.blocks[0]
-    edge_index = batch.nodes.new_empty((2, outermost.num_edges))
-    edge_index[0] = outermost.indices
-    edge_index[1] = outermost.edge_dst()
-    return edge_index

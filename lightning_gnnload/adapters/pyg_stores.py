@@ -307,6 +307,33 @@ def together(*columns: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def fill(store: Any, columns: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Sets the attributes of a mini-batch's store: columns of rows under their names and PyG's own fields, of which
+    ``n_id`` and ``e_id`` give way to what has their names."""
+    for name, value in columns.items():
+        store[name] = value
+    for name, value in fields.items():
+        if name not in ("n_id", "e_id") or name not in store:
+            store[name] = value
+
+
+def links_by_store(fields: Mapping[str, Any], edge_type: Any) -> dict[Any, dict[str, Any]]:
+    """Returns the fields of links by store: indices of triplets and their masks in those of their ends, ``seed_time``
+    in both, all else in that of their type; in a Data, all in its one store."""
+    if edge_type is UNTYPED:
+        return {UNTYPED: dict(fields)}
+    src, _, dst = edge_type
+    found: dict[Any, dict[str, Any]] = {kind: {} for kind in (src, dst, edge_type)}
+    for name, value in fields.items():
+        end, _, rest = name.partition("_")
+        if name == "seed_time":  # of triplets, as PyG has it
+            found[src][name] = found[dst][name] = value
+        else:
+            of_end = {"src": src, "dst": dst}.get(end) if rest.endswith(("index", "mask")) else None
+            found[of_end or edge_type][name] = value
+    return found
+
+
 def steps(totals: list[int]) -> list[int]:
     """Returns how much each total is more than the one before."""
     return [after - before for before, after in pairwise(totals)]
