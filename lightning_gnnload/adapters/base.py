@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload.adapters.columns import UNTYPED
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
-from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
@@ -75,35 +75,46 @@ class BatchFormat:
         return batch
 
 
-def cut_by_type(batch: MiniBatch, graph: Graph | None, columns: ColumnOf | None = None) -> TypedMiniBatch:
-    """Returns a mini-batch by type, see :meth:`.TypedMiniBatch.of`; of a graph without types, its one type is
-    ``UNTYPED``, and tables of some nodes alone are left out."""
+def cut_by_type(
+    batch: MiniBatch,
+    graph: Graph | None,
+    columns: ColumnOf | None = None,
+    node_type: Any = UNTYPED,
+    edge_type: Any = UNTYPED,
+) -> TypedMiniBatch:
+    """Returns a mini-batch by type, see :meth:`.TypedMiniBatch.of`; of a graph without types as one of a single type.
+
+    Args:
+        batch: of ``graph``.
+        graph: None for one without types.
+        columns: of tables that have rows of one type.
+        node_type: the single one.
+        edge_type: the single one.
+    """
     if graph is not None and graph.types is not None:
         return TypedMiniBatch.of(batch, graph, columns)
-    sources: list[dict[Any, int]] = []
-    targets: list[dict[Any, int]] = []
-    blocks: list[dict[Any, Block]] = []
-    for block in batch.blocks:
-        blocks.append({UNTYPED: block})
-        sources.append({UNTYPED: block.num_src})
-        targets.append({UNTYPED: block.num_dst})
-    y, seed_columns = {} if batch.y is None else {UNTYPED: batch.y}, batch.seed_columns
+    y, seed_columns = {} if batch.y is None else {node_type: batch.y}, batch.seed_columns
     if "src" in seed_columns:  # labels are of links
         y, seed_columns = {}, seed_columns if batch.y is None else {**seed_columns, "y": batch.y}
-    return TypedMiniBatch(
-        {UNTYPED: batch.nodes},
-        {UNTYPED: batch.num_seeds},
-        blocks,
-        sources,
-        targets,
-        {} if batch.x is None else {UNTYPED: batch.x},
-        y,
-        batch.epoch,
-        batch.step,
-        {UNTYPED: batch.tables},
-        {} if batch.rows is None else {UNTYPED: batch.rows},
-        seed_columns,
+    typed = TypedMiniBatch(
+        nodes={node_type: batch.nodes},
+        num_seeds={node_type: batch.num_seeds},
+        blocks=[],
+        num_src=[],
+        num_dst=[],
+        x={} if batch.x is None else {node_type: batch.x},
+        y=y,
+        epoch=batch.epoch,
+        step=batch.step,
+        tables={node_type: batch.tables},
+        rows={} if batch.rows is None else {node_type: batch.rows},
+        seed_columns=seed_columns,
     )
+    for block in batch.blocks:
+        typed.blocks.append({edge_type: block})
+        typed.num_src.append({node_type: block.num_src})
+        typed.num_dst.append({node_type: block.num_dst})
+    return typed
 
 
 def taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:

@@ -248,12 +248,15 @@ def drawable_types(types: Any) -> Any:
     return None if types is None or types.ndim != 1 or not is_integer(types) else types
 
 
-def seed_fields(batch: MiniBatch, types: GraphTypes | None) -> dict[Any, dict[str, Any]]:
+def seed_fields(batch: MiniBatch, types: GraphTypes | None, only: Any = UNTYPED) -> dict[Any, dict[str, Any]]:
     """Returns the columns of a mini-batch's rows, of seeds that are nodes, by type: each has those of its own seeds, in
-    their order. Names are those of other libraries' batches, see :func:`named_as_elsewhere`."""
+    their order. Names are those of other libraries' batches, see :func:`named_as_elsewhere`.
+
+    Without types, the ``only`` one has all.
+    """
     fields = named_as_elsewhere(batch.seed_columns)
     if types is None:
-        return {UNTYPED: fields}
+        return {only: fields}
     number = types.number_of(batch.seeds.cpu().numpy())
     found: dict[Any, dict[str, Any]] = {}
     for kind in np.unique(number).tolist():

@@ -1,4 +1,4 @@
-"""DGL: its graphs as GraphData, and mini-batches as its own DataLoader yields them."""
+"""DGL: mini-batches as its own DataLoader yields them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat, taken
-from lightning_gnnload.adapters.columns import (
-    named_as_elsewhere,
-)
+from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
+from lightning_gnnload.adapters.columns import seed_fields
 from lightning_gnnload.adapters.dgl_frames import (
     EDGE_FEATURE_NAME,
     FEATURE_NAME,
@@ -24,17 +21,18 @@ from lightning_gnnload.adapters.dgl_frames import (
     import_dgl,
     node_columns,
 )
-from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL
 from lightning_gnnload.adapters.dgl_read import from_dgl
 from lightning_gnnload.adapters.dgl_relations import block_of
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
-from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_parts import columns_of
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
 
 _NAMES = ("feature_name", "label_name", "edge_feature_name")
-_UNTYPED = ("_N", "_E", "_N")  # what DGL calls the edges of a graph without types
+_NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
 
 
 class ToDGL:
@@ -49,11 +47,16 @@ class ToDGL:
     as DGL's LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge
     features come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
 
+    Of a graph with types, nodes are dicts of ids by node type, and blocks have all types of the graph, in whose
+    ``srcnodes[type].data``, ``dstnodes[type].data`` and ``edges[type].data`` all this lies; ids count within the type.
+    As with DGL, ``input_nodes`` is a tensor where there is one node type.
+
     Args:
         feature_name: the name of the features in ``srcdata`` and ``dstdata``.
         label_name: the name of the labels in ``dstdata``.
-        edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into those of the user's DGL
-            graph; None leaves positions in ``Graph.indices``.
+        graph: says which types there are; its ``edge_order`` turns edge ids into those of the user's DGL graph. None:
+            no types, and ids are positions in ``Graph.indices``.
+        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
         edge_feature_name: the name of edge features in ``edata``.
         links: the form of seeds that are links.
 
@@ -61,27 +64,33 @@ class ToDGL:
         MissingExtraError: DGL cannot be imported.
 
     Example:
-        >>> import torch
+        >>> import dgl
         >>> from lightning_gnnload import Graph, NeighborSampler
         >>> batch = NeighborSampler([-1, -1]).sample(Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1]), [0])
-        >>> import dgl
         >>> input_nodes, output_nodes, blocks = ToDGL()(batch)
         >>> input_nodes.tolist(), output_nodes.tolist(), [block.num_edges() for block in blocks]
         ([0, 1, 2, 3], [0], [3, 2])
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+        >>> batch = NeighborSampler([-1], edge_ids=True).sample(graph, [4])
+        >>> input_nodes, output_nodes, blocks = ToDGL(graph=graph)(batch)
+        >>> input_nodes["user"].tolist(), output_nodes, blocks[0].num_edges("buys")
+        ([0, 1], {'item': tensor([2])}, 2)
     """
 
     def __init__(
         self,
         feature_name: str = FEATURE_NAME,
         label_name: str = LABEL_NAME,
-        edge_order: np.ndarray | None = None,
+        graph: Graph | None = None,
+        columns: ColumnOf | None = None,
         edge_feature_name: str = EDGE_FEATURE_NAME,
         links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
         self.label_name = label_name
-        self.edge_order = edge_order
+        self.graph = graph
+        self.columns = columns
         self.edge_feature_name = edge_feature_name
         self.links = links
 
@@ -91,35 +100,51 @@ class ToDGL:
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken; a
+            GraphDataError: a table that ``srcdata`` cannot carry: of some nodes alone, or of a name that is taken; a
                 column of seeds with the name of another one.
         """
         check_blocks(batch)
-        dgl = import_dgl("batch_format='dgl'")
-        if batch.positions:
+        dgl, types = import_dgl("batch_format='dgl'"), None if self.graph is None else self.graph.types
+        if types is None and batch.positions:
             raise GraphDataError(
                 f"batch_format='dgl' carries one row a node, but table {min(batch.positions)!r} has rows for one node "
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
-        columns = node_columns(batch.tables, self.feature_name, batch.x, batch.rows)
-        columns = {dgl.NID: batch.nodes} | columns
-        blocks = [self._block(dgl, block, columns) for block in batch.blocks]
+        typed, columns = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE), {}
+        for kind, nodes in typed.nodes.items():
+            tables = node_columns(typed.tables[kind], self.feature_name, typed.x.get(kind), typed.rows.get(kind))
+            columns[kind] = tables | {dgl.NID: nodes}
+        blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
         if "src" in batch.seed_columns:
-            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, self.links)
-            return batch.nodes, *pairs, blocks
+            return batch.nodes if types is None else typed.nodes, *self._pairs(batch, typed), blocks
         if blocks:
-            labels = {} if batch.y is None else {self.label_name: batch.y}
-            add_columns(blocks[-1].dstdata, labels)
-            add_columns(blocks[-1].dstdata, named_as_elsewhere(batch.seed_columns))
-        return batch.nodes, batch.seeds, blocks
+            for kind, y in typed.y.items():
+                add_columns(blocks[-1].dstnodes[kind].data, {self.label_name: y})
+            for kind, fields in seed_fields(batch, types, _NODE).items():
+                add_columns(blocks[-1].dstnodes[kind].data, fields)
+        if len(typed.nodes) == 1:
+            return batch.nodes, batch.seeds, blocks
+        return typed.nodes, typed.seeds, blocks
 
-    def _block(self, dgl: ModuleType, block: Block, columns: dict[str, torch.Tensor]) -> Any:
-        made = block_of({_UNTYPED: block}, {"_N": block.num_src}, {"_N": block.num_dst})
-        # A block's nodes are a prefix of the mini-batch's.
-        made.srcdata.update({name: rows[: block.num_src] for name, rows in columns.items()})
-        made.dstdata.update({name: rows[: block.num_dst] for name, rows in columns.items()})
-        if frame := edge_frame(dgl, block, self.edge_order, self.edge_feature_name):
-            made.edata.update(frame)
+    def _pairs(self, batch: MiniBatch, typed: TypedMiniBatch) -> tuple[Any, ...]:
+        columns = typed.seed_columns
+        labels = columns.get("y"), self.label_name
+        if self.graph is None or self.graph.types is None:
+            return dgl_link_graphs(columns, *labels, batch.seeds, self.links)
+        seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
+        return dgl_link_graphs(columns, *labels, seeds, self.links, self.graph.types.edge_types)
+
+    def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int, columns: dict[Any, dict[str, Any]]) -> Any:
+        blocks, num_src, num_dst = typed.blocks[hop], typed.num_src[hop], typed.num_dst[hop]
+        made = block_of(blocks, num_src, num_dst)
+        for kind, rows in columns.items():
+            sources, targets = made.srcnodes[kind].data, made.dstnodes[kind].data
+            for name, column in rows.items():  # a block's nodes are a prefix of the mini-batch's
+                sources[name], targets[name] = column[: num_src[kind]], column[: num_dst[kind]]
+        order = None if self.graph is None else self.graph.edge_order
+        for kind, block in blocks.items():
+            if frame := edge_frame(dgl, block, order, self.edge_feature_name):
+                made.edges[kind].data.update(frame)
         return made
 
 
@@ -141,12 +166,8 @@ class DGLFormat(BatchFormat):
                 f"or take another batch_format."
             ) from error
 
-    def adapter(
-        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
-    ) -> ToDGL | ToTypedDGL:
-        if data.graph.types is not None:
-            return ToTypedDGL(data.graph, columns_of(data), **names, links=links)
-        return ToDGL(edge_order=data.graph.edge_order, **names, links=links)
+    def adapter(self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str) -> ToDGL:
+        return ToDGL(graph=data.graph, columns=columns_of(data), **names, links=links)
 
     def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, None]:
         options = taken(settings, from_dgl)

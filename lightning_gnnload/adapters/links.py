@@ -163,8 +163,8 @@ def pyg_link_fields(
 def dgl_link_graphs(
     columns: Mapping[str, torch.Tensor],
     labels: torch.Tensor | None,
-    nodes: torch.Tensor | Mapping[str, torch.Tensor],
     label_name: str,
+    nodes: torch.Tensor | Mapping[str, torch.Tensor],
     form: LinkForm,
     edge_types: Sequence[EdgeType] | None = None,
 ) -> tuple[Any, ...]:
@@ -174,8 +174,8 @@ def dgl_link_graphs(
     Args:
         columns: ``MiniBatch.seed_columns``, of links.
         labels: of the rows.
+        label_name: their name.
         nodes: the seeds.
-        label_name: the name of labels.
         form: of the links.
         edge_types: all types of the graph.
     """
