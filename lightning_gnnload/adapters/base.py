@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -24,9 +24,11 @@ class BatchFormat:
 
     Attributes:
         library: the module that batches of this format are made with; None where none is needed.
+        words: attributes by which models know batches of this format, which others lack.
     """
 
     library: str | None = None
+    words: frozenset[str] = frozenset()
 
     def check_sampler(self, sampler: Any) -> None:
         """Raises LoaderConfigError: mini-batches of this sampler cannot be had in this format."""
@@ -69,6 +71,20 @@ class BatchFormat:
             The graph, and the template of :meth:`adapter`.
         """
         raise NotImplementedError(f"{type(self).__name__} has no reader")
+
+    def is_one_graph(self, arguments: Collection[str]) -> bool:
+        """Returns whether a model that needs these arguments takes one graph for all layers."""
+        return False
+
+    def argument(self, batch: Any, name: str, feature_name: str) -> Any:
+        """Returns what a model's argument of this name is in a batch; None where there is no such thing.
+
+        Args:
+            batch: of this format.
+            name: of the argument.
+            feature_name: of features, where a format names columns.
+        """
+        return getattr(batch, name, None)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         """Returns the batch with ``convert`` applied to its tensors, where Lightning does not find them by itself."""

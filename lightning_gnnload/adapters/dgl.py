@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +31,9 @@ from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
 
+_ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
+_BLOCKS, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
+"""What models of DGL's users call features, blocks and a graph."""
 _NAMES = ("feature_name", "label_name", "edge_feature_name")
 _NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
 
@@ -152,6 +155,7 @@ class DGLFormat(BatchFormat):
     """Implements ``batch_format="dgl"``: see :class:`ToDGL`."""
 
     library = "dgl"
+    words = frozenset(("srcdata", "dstdata", "ndata", "edata"))
 
     def check_device(self, device: torch.device) -> None:
         dgl = import_dgl("batch_format='dgl'")
@@ -174,8 +178,32 @@ class DGLFormat(BatchFormat):
         settings |= {name: options[name] for name in _NAMES if name in options}  # by which its batches go, too
         return from_dgl(graph, **options), None
 
+    def is_one_graph(self, arguments: Collection[str]) -> bool:
+        return any(name in _GRAPHS for name in arguments)
+
+    def argument(self, batch: Any, name: str, feature_name: str) -> Any:
+        blocks = batch[-1]
+        if name in _GRAPHS:
+            return _one_graph(blocks)
+        frame = blocks[0].srcdata
+        return blocks if name in _BLOCKS else frame.get(feature_name if name in _ROWS and name not in frame else name)
+
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:
             for frame in frames_of(block):
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch
+
+
+def _one_graph(blocks: Any) -> Any:
+    """Returns the outermost block where all layers have it, and else a graph of all nodes, whose outermost ones have a
+    loop: DGL's convolutions refuse nodes without in-neighbours."""
+    outermost = blocks[0]
+    num_src, num_dst = outermost.num_src_nodes(), outermost.num_dst_nodes()
+    if num_dst == blocks[-1].num_dst_nodes():
+        return outermost
+    src, dst = outermost.edges(order="eid")
+    loops = torch.arange(num_dst, num_src, device=src.device)
+    return import_dgl("A model of a DGLGraph").graph(
+        (torch.cat([src, loops]), torch.cat([dst, loops])), num_nodes=num_src
+    )

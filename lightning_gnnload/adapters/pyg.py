@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from copy import copy
 from functools import partial
 from typing import Any
@@ -196,6 +196,7 @@ class PyGFormat(BatchFormat):
     """Implements ``batch_format="pyg"``: see :func:`to_pyg`."""
 
     library = "torch_geometric"
+    words = frozenset(("edge_index", "batch_size", "input_id", "x_dict", "y_dict", "edge_index_dict", "n_id"))
 
     def check_sampler(self, sampler: Any) -> None:
         super().check_sampler(sampler)
@@ -217,6 +218,13 @@ class PyGFormat(BatchFormat):
         by_row, template = parted(less, options.get("user_ids"))
         # Where mini-batches repeat what belongs to the graph as a whole, none of it is lost.
         return from_pyg(by_row if settings["batch_format"] == "pyg" else less, **options), template
+
+    def is_one_graph(self, arguments: Collection[str]) -> bool:
+        return True
+
+    def argument(self, batch: Any, name: str, feature_name: str) -> Any:
+        found = super().argument(batch, name, feature_name)
+        return None if isinstance(found, dict) and not found else found  # a HeteroData has any ``<name>_dict``
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
