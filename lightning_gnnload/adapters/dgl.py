@@ -9,32 +9,22 @@ from typing import Any
 import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
-from lightning_gnnload.adapters.columns import seed_fields
-from lightning_gnnload.adapters.dgl_frames import (
-    EDGE_FEATURE_NAME,
-    FEATURE_NAME,
-    LABEL_NAME,
-    add_columns,
-    check_blocks,
-    edge_frame,
-    frames_of,
-    import_dgl,
-    node_columns,
-)
+from lightning_gnnload.adapters.columns import original_edge_ids, seed_fields
 from lightning_gnnload.adapters.dgl_read import from_dgl
-from lightning_gnnload.adapters.dgl_relations import block_of
+from lightning_gnnload.adapters.dgl_relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, block_of, import_dgl
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
-from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
+from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
 _ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
 _BLOCKS, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
 """What models of DGL's users call features, blocks and a graph."""
 _NAMES = ("feature_name", "label_name", "edge_feature_name")
+EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
 _NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
 
 
@@ -106,28 +96,46 @@ class ToDGL:
             GraphDataError: a table that ``srcdata`` cannot carry: of some nodes alone, or of a name that is taken; a
                 column of seeds with the name of another one.
         """
-        check_blocks(batch)
         dgl, types = import_dgl("batch_format='dgl'"), None if self.graph is None else self.graph.types
+        if not batch.blocks and (batch.x is not None or batch.y is not None or batch.tables):
+            raise SamplerConfigError(
+                "batch_format='dgl' carries features and labels on blocks, but the sampler drew no hops. "
+                "Give the sampler a fanout for each layer of the model, or take batch_format='blocks'."
+            )
         if types is None and batch.positions:
             raise GraphDataError(
                 f"batch_format='dgl' carries one row a node, but table {min(batch.positions)!r} has rows for one node "
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
-        typed, columns = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE), {}
-        for kind, nodes in typed.nodes.items():
-            tables = node_columns(typed.tables[kind], self.feature_name, typed.x.get(kind), typed.rows.get(kind))
-            columns[kind] = tables | {dgl.NID: nodes}
+        typed = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE)
+        columns = {kind: {**self._columns(typed, kind), dgl.NID: nodes} for kind, nodes in typed.nodes.items()}
         blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
         if "src" in batch.seed_columns:
             return batch.nodes if types is None else typed.nodes, *self._pairs(batch, typed), blocks
         if blocks:
-            for kind, y in typed.y.items():
-                add_columns(blocks[-1].dstnodes[kind].data, {self.label_name: y})
             for kind, fields in seed_fields(batch, types, _NODE).items():
-                add_columns(blocks[-1].dstnodes[kind].data, fields)
+                labels = {self.label_name: typed.y[kind]} if kind in typed.y else {}
+                _add_columns(blocks[-1].dstnodes[kind].data, labels, fields)
         if len(typed.nodes) == 1:
             return batch.nodes, batch.seeds, blocks
         return typed.nodes, typed.seeds, blocks
+
+    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
+        """Returns the columns of nodes: tables, features, and as ``"row"``, int64, the rows that nodes belong to.
+
+        Raises:
+            GraphDataError: a table has the name of another column.
+        """
+        found, tables = {}, typed.tables[kind]
+        if kind in typed.x:
+            found[self.feature_name] = typed.x[kind]
+        if kind in typed.rows:
+            found["row"] = typed.rows[kind].long()
+        if twice := found.keys() & tables.keys():
+            of_rows = "the rows that nodes belong to; name the table anew"
+            whose = of_rows if min(twice) == "row" else "the features; give another feature_name"
+            raise GraphDataError(f"table {min(twice)!r} has the name of {whose}.")
+        return found | tables
 
     def _pairs(self, batch: MiniBatch, typed: TypedMiniBatch) -> tuple[Any, ...]:
         columns = typed.seed_columns
@@ -144,11 +152,35 @@ class ToDGL:
             sources, targets = made.srcnodes[kind].data, made.dstnodes[kind].data
             for name, column in rows.items():  # a block's nodes are a prefix of the mini-batch's
                 sources[name], targets[name] = column[: num_src[kind]], column[: num_dst[kind]]
-        order = None if self.graph is None else self.graph.edge_order
         for kind, block in blocks.items():
-            if frame := edge_frame(dgl, block, order, self.edge_feature_name):
+            if frame := self._edge_columns(dgl, block):
                 made.edges[kind].data.update(frame)
         return made
+
+    def _edge_columns(self, dgl: ModuleType, block: Block) -> dict[str, torch.Tensor]:
+        frame = {}
+        if block.edge_ids is not None:
+            frame[dgl.EID] = original_edge_ids(block.edge_ids, None if self.graph is None else self.graph.edge_order)
+        if block.edge_type is not None:
+            frame[dgl.ETYPE] = block.edge_type.long()
+        # Later columns replace earlier ones of the same name: tables yield to weights, and either to features.
+        frame |= block.tables
+        if block.edge_weight is not None:
+            frame |= dict.fromkeys(EDGE_WEIGHT_NAMES, block.edge_weight)
+        if block.x is not None:
+            frame[self.edge_feature_name] = block.x
+        return frame
+
+
+def _add_columns(frame: Any, *columns: dict[str, torch.Tensor]) -> None:
+    """Adds columns of seeds to the frame of their nodes. Raises GraphDataError: a name is taken."""
+    for of_seeds in columns:
+        if twice := of_seeds.keys() & set(frame):
+            raise GraphDataError(
+                f"{min(twice)!r} names a column of nodes and one of seeds (labels are of seeds), which a DGLBlock "
+                "cannot tell apart. Name one of them anew."
+            )
+        frame.update(of_seeds)
 
 
 class DGLFormat(BatchFormat):
@@ -190,7 +222,10 @@ class DGLFormat(BatchFormat):
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:
-            for frame in frames_of(block):
+            frames = [block.srcnodes[kind].data for kind in block.srctypes]
+            frames += [block.dstnodes[kind].data for kind in block.dsttypes]
+            frames += [block.edges[kind].data for kind in block.canonical_etypes]
+            for frame in frames:
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch
 

@@ -17,8 +17,7 @@ from typing import Any
 import torch
 
 from lightning_gnnload.adapters.columns import named_as_elsewhere
-from lightning_gnnload.adapters.dgl_frames import import_dgl
-from lightning_gnnload.adapters.dgl_relations import graph_of
+from lightning_gnnload.adapters.dgl_relations import graph_of, import_dgl
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import EdgeType
