@@ -52,12 +52,8 @@ def times_of(columns: Mapping[str, Any], name: str | None) -> Any:
 
 
 def check_names(where: str, *settings: tuple[str, str | Iterable[str] | None, Iterable[Mapping[str, Any]]]) -> None:
-    """Raises GraphDataError: a setting names what is not ``where`` its columns are.
-
-    Args:
-        where: the columns are.
-        *settings: each one's name, what it names, and the columns of all types that it may.
-    """
+    """Raises GraphDataError: a setting names what is not ``where`` its columns are. Settings are a name, what it names,
+    and the columns of all types."""
     for argument, names, of_types in settings:
         chosen({name: None for columns in of_types for name in columns}, names or (), argument, where)
 
@@ -76,13 +72,8 @@ def node_tables(
 def edge_columns(
     edges: Mapping[Any, Mapping[str, Any]], names: Iterable[str] | None, features: str | None, usual: str
 ) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
-    """Returns the features of edges, of those types that have some, and the other columns of these ``names``, by type.
-
-    Args:
-        edges: the columns of the graph's edges, by type and name.
-        names: None for all.
-        features: the column ``[E, F]`` that holds features, which a type may lack.
-        usual: what libraries' own data sets call it, which is one where it has the shape of features.
+    """Returns the features of edges, of those types that have some, and the other columns of these ``names``, all if
+    None, by type. Features are the column of that name or, of types without it, the ``usual`` one if it is ``[E, F]``.
     """
     names = as_names(names)
     x, tables = {}, {}
@@ -103,14 +94,8 @@ def build_graph(
     edge_type: Any = None,
     **columns: Mapping[Any, Any],
 ) -> Graph:
-    """Builds a graph that keeps the order of its edges.
-
-    Args:
-        num_nodes: by node type.
-        edges: sources and targets, by edge type.
-        edge_type: of edges without types, by which samplers draw.
-        **columns: ``edge_weight``, ``edge_time`` and ``node_time``, by type.
-    """
+    """Builds a graph, which keeps the order of its edges, of columns by type: of ``edge_weight``, ``edge_time`` and
+    ``node_time``; without types also of ``edge_type``, ``[E]``."""
     if UNTYPED not in edges:
         return Graph.from_hetero(num_nodes, edges, **columns, keep_order=True)  # type: ignore[arg-type]
     only = {name: of_type.get(UNTYPED) for name, of_type in columns.items()}
@@ -131,12 +116,9 @@ def graph_data(
         graph: the topology.
         nodes: the columns of nodes, by type and name, with masks where splits are None.
         num_nodes: by type.
-        splits: ``train``, ``val`` and ``test``, as they were given.
+        splits: the user's ``train``, ``val`` and ``test``.
         names: of features and of labels.
         **columns: ``tables``, ``edge_x``, ``edge_tables`` and ``user_ids``, by type.
-
-    Raises:
-        GraphDataError: as :func:`split_ids` and :func:`split_types`.
     """
     columns["x"], labels = (of_name(nodes, name) for name in names)
     if graph.types is not None:
@@ -147,12 +129,8 @@ def graph_data(
 
 
 def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
-    """Returns the ids of ``"train"``, ``"val"`` and ``"test"``: those that were given, else those of the graph's mask.
-
-    Args:
-        given: by split: node ids, a boolean mask ``[N]``, a SeedTable, which is returned as it is, or None.
-        columns: of the graph's nodes, by name; ``train_mask`` and so on are looked for.
-        num_nodes: N.
+    """Returns the ids of ``"train"``, ``"val"`` and ``"test"``: those given, as ids, a mask ``[N]`` or a SeedTable,
+    which stays; where None is, those of the mask among the nodes' columns.
 
     Raises:
         GraphDataError: a mask without one entry a node, as where a data set brings several splits side by side.
@@ -178,13 +156,7 @@ def split_types(
     columns: Mapping[str, Mapping[str, Any]],
     num_nodes: Mapping[str, int],
 ) -> dict[str, dict[str, Any] | SeedTable]:
-    """Returns the ids of ``"train"``, ``"val"`` and ``"test"`` by node type: those given, else those of masks.
-
-    Args:
-        given: by split: ids or masks by node type, a SeedTable, which is returned as it is, or None, where masks of the
-            graph say it.
-        columns: of the graph's nodes, by type and name.
-        num_nodes: of each type.
+    """Returns the ids of ``"train"``, ``"val"`` and ``"test"`` by node type, see :func:`split_ids`.
 
     Raises:
         GraphDataError: as :func:`split_ids`; ids not given by type, or of a type that is not there.

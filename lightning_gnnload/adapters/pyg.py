@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,12 @@ import torch
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
 from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
-from lightning_gnnload.adapters.pyg_read import from_pyg
+from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, parted, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
-    check_graph,
-    check_nested,
     fill,
     import_pyg,
     links_by_store,
-    parted,
-    set_apart,
     steps,
-    together,
 )
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
@@ -31,7 +27,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.data.types import GraphTypes
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError
 
 _Part = tuple[dict[str, Any], list[dict[str, Any]]]
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
@@ -101,7 +97,7 @@ def to_pyg(
         >>> data["user"].n_id.tolist(), data["item"].batch_size, data.edge_index_dict["user", "buys", "item"].tolist()
         ([0, 1], 1, [[0, 1], [0, 0]])
     """
-    check_nested(batch.blocks)
+    _check_nested(batch.blocks)
     types, order = (None, None) if graph is None else (graph.types, graph.edge_order)
     typed = cut_by_type(batch, graph, columns)
     # By store: the fields, and the tables of nodes, of edges and of seeds.
@@ -121,7 +117,7 @@ def to_pyg(
 
 def _write(data: Any, kind: Any, fields: dict[str, Any], tables: list[dict[str, Any]], template: Any) -> None:
     """Sets what a store holds. Raises GraphDataError: a table has the name of another attribute."""
-    store, columns = data if kind is UNTYPED else data[kind], together(*tables)
+    store, columns = data if kind is UNTYPED else data[kind], _together(*tables)
     taken_names = fields.keys() - ({"e_id"} if template is None else {"e_id", "n_id"})
     if template is None and kind is UNTYPED:
         taken_names |= {name for name in columns if hasattr(type(data), name) and name not in _OPTIONAL}
@@ -190,6 +186,38 @@ def _add_seeds(
             if name in rows:
                 fields[name] = rows.pop(name)
         tables.append(rows)
+
+
+def _check_nested(blocks: Sequence[Block]) -> None:
+    """Raises SamplerConfigError: a hop is not the beginning of the one outside it."""
+    for hop, (outer, inner) in enumerate(pairwise(blocks)):
+        if not _begins_with(outer.indptr, inner.indptr) or not _begins_with(outer.indices, inner.indices):
+            raise SamplerConfigError(
+                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
+                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
+            )
+
+
+def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
+    # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
+    return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
+
+
+def _together(*columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns columns of nodes, of edges and of seeds as attributes of one store.
+
+    Raises:
+        GraphDataError: two have one name.
+    """
+    found: dict[str, Any] = {}
+    for each in columns:
+        if twice := found.keys() & each.keys():
+            raise GraphDataError(
+                f"{min(twice)!r} names two columns, of nodes, edges or seeds, which a mini-batch of PyG cannot tell "
+                "apart. Name one of them anew."
+            )
+        found |= each
+    return found
 
 
 class PyGFormat(BatchFormat):

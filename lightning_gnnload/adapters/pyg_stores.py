@@ -1,9 +1,8 @@
-"""What PyG's Data and the stores of its HeteroData have in common: attributes by node and by edge, hops in one list."""
+"""The stores of PyG's Data and HeteroData: what is read of them, and how those of mini-batches are filled."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -11,59 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.columns import UNTYPED, as_names, chosen
-from lightning_gnnload.data.block import Block
-from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError, warn
+from lightning_gnnload.adapters.columns import UNTYPED
+from lightning_gnnload.errors import GraphDataError, MissingExtraError
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
-_BY_ROW = ("x", "edge_attr", "edge_weight", "edge_type", "train_mask", "val_mask", "test_mask")
-"""What has a row for each node or edge wherever PyG speaks of it."""
-
-
-def check_graph(data: Any) -> None:
-    """Raises GraphDataError: it is neither a Data nor a HeteroData."""
-    kinds = import_pyg("Reading a PyG graph").data
-    if not isinstance(data, kinds.Data | kinds.HeteroData):
-        raise GraphDataError(
-            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
-        )
-
-
-def parted(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
-    """Returns a copy of a PyG ``Data`` or ``HeteroData`` without the attributes of the graph, or of a type, as a whole,
-    and a copy that keeps only these.
-
-    Args:
-        data: the graph.
-        user_ids: the attribute that holds the user's ids of nodes, none of the latter.
-    """
-    by_row, template = copy(data), copy(data)
-    for rows, whole in zip(by_row.stores, template.stores, strict=True):
-        names = [name for name in whole_of(rows) if name != user_ids]
-        for name in [key for key in whole.keys() if key not in names]:  # noqa: SIM118
-            del whole[name]
-        for name in names:
-            del rows[name]
-    return by_row, template
-
-
-def whole_of(store: Any) -> list[str]:
-    """Returns the names of a store's attributes that have no row for each node or edge.
-
-    Raises:
-        GraphDataError: an attribute that by its name has, but has not.
-    """
-    names = [name for name in attributes(store) if not _is_by_row(store, name)]
-    for name in names:
-        if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
-            raise GraphDataError(
-                f"{name!r} of the PyG graph{type_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
-                f"each is needed. Correct it, or leave it out: without=[{name!r}]."
-            )
-    return names
 
 
 def attributes(store: Any) -> list[str]:
@@ -71,11 +22,6 @@ def attributes(store: Any) -> list[str]:
     meant."""
     others = (*_STRUCTURE, *numbers_of_nodes(store))
     return [key for key in store.keys() if key not in others and store[key] is not None]  # noqa: SIM118
-
-
-def by_row(store: Any, has_rows: Callable[[str], bool]) -> dict[str, Any]:
-    """Returns the attributes that have rows by PyG's ``is_node_attr`` or ``is_edge_attr``, by name."""
-    return {key: store[key] for key in attributes(store) if has_rows(key)}
 
 
 def numbers_of_nodes(store: Any) -> list[str]:
@@ -104,7 +50,7 @@ def _numbers_nodes(store: Any, name: str, value: Any) -> bool:
     if not ("index" in name or name.endswith("idx") or name in ("face", "ptr")) or not shape or not _are_whole(value):
         return False
     is_pairs = "edge" in name and len(shape) == 2 and shape[0] == 2
-    return is_pairs or not (_is_by_row(store, name) or _is_beyond_nodes(store, value))
+    return is_pairs or not (is_by_row(store, name) or _is_beyond_nodes(store, value))
 
 
 def _is_beyond_nodes(store: Any, value: Any) -> bool:
@@ -123,63 +69,6 @@ def _are_whole(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in "iu"
     return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
-
-
-def set_apart(data: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[Any, UserIds]]:
-    """Returns the graph less the attributes ``without`` and that of the user's ids of nodes, and these by node type;
-    those of a Data under None.
-
-    Raises:
-        GraphDataError: there is no attribute of such a name.
-    """
-    gone = [*(as_names(without) or ()), *([] if user_ids is None else [user_ids])]
-    if not gone:
-        return data, {}
-    less, ids = copy(data), {}  # the caller's own keeps its attributes
-    chosen({name: None for store in less.stores for name in store}, gone, "without", "the PyG graph")
-    for store in less.stores:
-        if hasattr(store, "is_node_attr") and not isinstance(store._key, tuple):
-            store.num_nodes = store.num_nodes  # which may be known by what goes
-            if user_ids in store:
-                ids[store._key] = UserIds.of(store[user_ids], column=str(user_ids))
-        for name in gone:
-            if name in store:
-                del store[name]
-    return less, ids
-
-
-def warn_of_rest(data: Any, splits: Mapping[str, Any]) -> None:
-    """Warns of what a PyG graph says that GraphData has no place for.
-
-    Args:
-        data: a Data or HeteroData.
-        splits: as they were given; tables are what became of links to be asked about.
-
-    Raises:
-        GraphDataError: as :func:`whole_of`.
-    """
-    if whole := [f"{name!r}{type_of(store)}" for store in data.stores for name in whole_of(store)]:
-        warn(
-            f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
-            f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
-            f"format; without=[...] leaves it out."
-        )
-    numbers = {name for store in data.stores for name in numbers_of_nodes(store)}
-    if "edge_label_index" in numbers and not any(isinstance(split, SeedTable) for split in splits.values()):
-        warn(
-            "'edge_label_index' of the PyG graph: links to be asked about are not read. Give them as a table: "
-            "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label)."
-        )
-    told = {f"{name}_{kind}" for name, ids in splits.items() if ids is not None for kind in ("idx", "index")}
-    told |= {name.replace("val_", "valid_") for name in told}
-    if others := sorted(name for name in numbers - told if not name.startswith("edge_label")):
-        warn(
-            f"{', '.join(map(repr, others))} of the PyG graph: by their names, these number the nodes of the whole "
-            "graph, which have other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, "
-            "test=; rename what numbers no nodes."
-        )
-    if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):
-        warn("'adj_t' of the PyG graph is not read, as there is an edge_index.")
 
 
 def stores_of(data: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
@@ -202,45 +91,14 @@ def count_nodes(store: Any) -> int:
     return count
 
 
-def _is_by_row(store: Any, name: str) -> bool:
+def is_by_row(store: Any, name: str) -> bool:
+    """Whether an attribute has a row for each node or edge."""
     return any(getattr(store, each)(name) for each in ("is_node_attr", "is_edge_attr") if hasattr(store, each))
 
 
 def type_of(store: Any) -> str:
     """Returns the words that say which type a store is of; none, of a Data."""
     return "" if store._key is None else f" of {store._key}"
-
-
-def _sizes(store: Any) -> str:
-    counts = {"nodes": getattr(store, "num_nodes", None), "edges": getattr(store, "num_edges", None)}
-    return "there are " + " and ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
-
-
-def edge_list(
-    store: Any, of_edges: Mapping[str, Any], edge_x: Any, carried: dict[str, Any], *, adds_weight: bool
-) -> tuple[Any, Any, Any]:
-    """Returns the sources, the targets and, where there are any, the weights of a store's edges.
-
-    Args:
-        store: with ``edge_index`` or, without it, ``adj_t``, whose values then are the weights.
-        of_edges: its attributes of edges.
-        edge_x: features of edges that mini-batches are to carry, or None.
-        carried: the others, to which weights that are values of ``adj_t`` are added, if ``adds_weight``.
-
-    Raises:
-        GraphDataError: neither is there, or attributes of edges beside ``adj_t``.
-    """
-    src, dst, values = edge_ends(store)
-    if store.get("edge_index") is not None:
-        return src, dst, of_edges.get("edge_weight")
-    if carried or edge_x is not None:
-        raise GraphDataError(
-            f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
-            f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
-        )
-    if adds_weight:
-        carried["edge_weight"] = values
-    return src, dst, values
 
 
 def edge_ends(store: Any) -> tuple[Any, Any, Any]:
@@ -258,53 +116,6 @@ def edge_ends(store: Any) -> tuple[Any, Any, Any]:
         raise GraphDataError(f"the PyG graph has neither edge_index nor adj_t, but only {sorted(store.keys())}.")
     (dst, src), values = import_pyg("Reading a PyG graph").utils.to_edge_index(store["adj_t"])
     return src, dst, values
-
-
-def check_rows(data: Any, store: Any, columns: Mapping[str, Any]) -> None:
-    """Raises GraphDataError: what PyG takes for rows of a store's nodes or edges is no table of them."""
-    for key, rows in columns.items():
-        if not isinstance(rows, torch.Tensor | np.ndarray):
-            what = f"a {type(rows).__name__}, but a tensor or an array is needed"
-        elif data.__cat_dim__(key, rows, store) != 0:
-            what = f"{list(rows.shape)} with its entries in another dimension than the first"
-        else:
-            continue
-        raise GraphDataError(
-            f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; or, "
-            f"if it is what you call the nodes: user_ids={key!r}."
-        )
-
-
-def check_nested(blocks: Sequence[Block]) -> None:
-    """Raises SamplerConfigError: a hop is not the beginning of the one outside it."""
-    for hop, (outer, inner) in enumerate(pairwise(blocks)):
-        if not _begins_with(outer.indptr, inner.indptr) or not _begins_with(outer.indices, inner.indices):
-            raise SamplerConfigError(
-                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
-                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
-            )
-
-
-def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
-    # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
-    return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
-
-
-def together(*columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns columns of nodes, of edges and of seeds as attributes of one store.
-
-    Raises:
-        GraphDataError: two have one name.
-    """
-    found: dict[str, Any] = {}
-    for each in columns:
-        if twice := found.keys() & each.keys():
-            raise GraphDataError(
-                f"{min(twice)!r} names two columns, of nodes, edges or seeds, which a mini-batch of PyG cannot tell "
-                "apart. Name one of them anew."
-            )
-        found |= each
-    return found
 
 
 def fill(store: Any, columns: Mapping[str, Any], fields: Mapping[str, Any]) -> None:

@@ -98,7 +98,7 @@ def own_loader(data: Any, batch: Any) -> Any:
 
 
 def test_a_batch_is_what_pygs_own_loader_makes_of_the_sample() -> None:
-    from lightning_gnnload.adapters.pyg_stores import parted
+    from lightning_gnnload.adapters.pyg_read import parted
 
     data, graph = whole(), typed_graph()
     flat, columns = flat_of(data, graph)
@@ -174,7 +174,7 @@ def test_a_batch_without_hops_or_features() -> None:
     assert mine.num_sampled_nodes_dict["paper"] == [2]
 
 
-@pytest.mark.parametrize("name", ["num_sampled_nodes", "batch_size", "y"])
+@pytest.mark.parametrize("name", ["num_sampled_nodes", "batch_size", "y", "n_id"])
 def test_a_table_hides_no_attribute(name: str) -> None:
     graph = typed_graph()
     flat = typed_flat(graph)
