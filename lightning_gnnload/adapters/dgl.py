@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
-from lightning_gnnload.adapters.columns import original_edge_ids, seed_fields
+from lightning_gnnload.adapters.columns import named_as_elsewhere, original_edge_ids, seed_fields
 from lightning_gnnload.adapters.dgl_read import from_dgl
-from lightning_gnnload.adapters.dgl_relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, block_of, import_dgl
-from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
+from lightning_gnnload.adapters.dgl_relations import (
+    EDGE_FEATURE_NAME,
+    FEATURE_NAME,
+    LABEL_NAME,
+    block_of,
+    graph_of,
+    import_dgl,
+)
+from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, present
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
+from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
 _ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
@@ -111,7 +120,10 @@ class ToDGL:
         columns = {kind: {**self._columns(typed, kind), dgl.NID: nodes} for kind, nodes in typed.nodes.items()}
         blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
         if "src" in batch.seed_columns:
-            return batch.nodes if types is None else typed.nodes, *self._pairs(batch, typed), blocks
+            ends = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
+            of_links, kinds = typed.seed_columns, None if types is None else types.edge_types
+            pairs = dgl_link_graphs(of_links, of_links.get("y"), self.label_name, ends, self.links, kinds)
+            return batch.nodes if types is None else typed.nodes, *pairs, blocks
         if blocks:
             for kind, fields in seed_fields(batch, types, _NODE).items():
                 labels = {self.label_name: typed.y[kind]} if kind in typed.y else {}
@@ -136,14 +148,6 @@ class ToDGL:
             whose = of_rows if min(twice) == "row" else "the features; give another feature_name"
             raise GraphDataError(f"table {min(twice)!r} has the name of {whose}.")
         return found | tables
-
-    def _pairs(self, batch: MiniBatch, typed: TypedMiniBatch) -> tuple[Any, ...]:
-        columns = typed.seed_columns
-        labels = columns.get("y"), self.label_name
-        if self.graph is None or self.graph.types is None:
-            return dgl_link_graphs(columns, *labels, batch.seeds, self.links)
-        seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
-        return dgl_link_graphs(columns, *labels, seeds, self.links, self.graph.types.edge_types)
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int, columns: dict[Any, dict[str, Any]]) -> Any:
         blocks, num_src, num_dst = typed.blocks[hop], typed.num_src[hop], typed.num_dst[hop]
@@ -181,6 +185,104 @@ def _add_columns(frame: Any, *columns: dict[str, torch.Tensor]) -> None:
                 "cannot tell apart. Name one of them anew."
             )
         frame.update(of_seeds)
+
+
+def dgl_link_graphs(
+    columns: Mapping[str, torch.Tensor],
+    labels: torch.Tensor | None,
+    label_name: str,
+    nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    form: LinkForm,
+    edge_types: Sequence[EdgeType] | None = None,
+) -> tuple[Any, ...]:
+    """Returns the pair graphs of a mini-batch's links, see :func:`dgl_pair_graphs`; positive pairs have the columns of
+    their rows, labels and times as ``label_name`` and ``"seed_time"``.
+
+    Args:
+        columns: ``MiniBatch.seed_columns``, of links.
+        labels: of the rows.
+        label_name: their name.
+        nodes: the seeds.
+        form: of the links.
+        edge_types: all types of the graph.
+    """
+    src, dst, num_rows = columns["src"], columns["dst"], len(columns["input_id"])
+    given = named_as_elsewhere({name: each for name, each in columns.items() if name not in OF_LINKS - {"time"}})
+    given |= present({label_name: labels})
+    pairs = partial(dgl_pair_graphs, nodes=nodes, edge_types=edge_types, edge_type=form.edge_type)
+    if "negatives" in columns:
+        negatives = columns["negatives"].where(columns["negative_mask"], -1)
+        return pairs(src, dst, negatives=negatives, num_dst=form.num_dst(negatives.shape[1]), columns=given)
+    positive = pairs(src[:num_rows], dst[:num_rows], columns=given)
+    return positive if "label" not in columns else (*positive, *pairs(src[num_rows:], dst[num_rows:]))
+
+
+def dgl_pair_graphs(
+    src: torch.Tensor,
+    dst: torch.Tensor,
+    nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    negatives: torch.Tensor | None = None,
+    *,
+    num_dst: int | None = None,
+    edge_types: Sequence[EdgeType] | None = None,
+    edge_type: EdgeType | None = None,
+    edge_ids: torch.Tensor | None = None,
+    columns: Mapping[str, torch.Tensor] | None = None,
+) -> tuple[Any, ...]:
+    """Returns the pair graphs of DGL's ``as_edge_prediction_sampler``: of positive pairs and, with negatives, of those.
+
+    Both have the seeds of the mini-batch as nodes, in its order, and their ids as ``ndata[dgl.NID]``. Edges are pairs
+    in order; negative ones row by row, without those that are not there.
+
+    Args:
+        src: int64 ``[P]``, places of the sources among ``nodes``, of their type.
+        dst: int64 ``[P]``, likewise.
+        nodes: ids of the seeds, int64 ``[S]``, or by node type.
+        negatives: int64 ``[P, num]``, likewise; -1 for none.
+        num_dst: of the negatives, how many replace destinations; None: all.
+        edge_types: all types of the graph, which both graphs have, too; None for a homogeneous graph.
+        edge_type: the pairs' own.
+        edge_ids: int64 ``[P]``, ``edata[dgl.EID]`` of positive pairs.
+        columns: further ``edata`` of positive pairs by name, such as labels.
+
+    Raises:
+        MissingExtraError: DGL cannot be imported.
+    """
+    dgl = import_dgl("batch_format='dgl'")
+
+    of_types = nodes if isinstance(nodes, Mapping) else {_NODE: nodes}
+    kinds, own = edge_types or (_EDGE,), edge_type or _EDGE
+
+    def pairs(src: torch.Tensor, dst: torch.Tensor) -> Any:
+        none = src[:0]
+        ends = {kind: (src, dst) if kind == own else (none, none) for kind in kinds}
+        made = graph_of(ends, {kind: len(ids) for kind, ids in of_types.items()})
+        for kind, ids in of_types.items():
+            made.nodes[kind].data[dgl.NID] = ids
+        return made
+
+    positive = pairs(src, dst)
+    positive.edges[own].data.update({**({} if edge_ids is None else {dgl.EID: edge_ids}), **(columns or {})})
+    if negatives is None:
+        return (positive,)
+    false_src, false_dst = negative_pairs(src, dst, negatives, negatives.shape[1] if num_dst is None else num_dst)
+    is_there = (false_src >= 0) & (false_dst >= 0)
+    return positive, pairs(false_src[is_there], false_dst[is_there])
+
+
+def negative_pairs(
+    src: torch.Tensor, dst: torch.Tensor, negatives: torch.Tensor, num_dst: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the sources and destinations of all negative pairs, int64 ``[P, num]`` each; -1 in one of both where
+    there is none.
+
+    Example:
+        >>> src, dst = negative_pairs(torch.tensor([5]), torch.tensor([6]), torch.tensor([[7, 8]]), num_dst=1)
+        >>> src.tolist(), dst.tolist()
+        ([[5, 8]], [[7, 6]])
+    """
+    is_dst = torch.arange(negatives.shape[1], device=negatives.device) < num_dst
+    return torch.where(is_dst, src[:, None], negatives), torch.where(is_dst, negatives, dst[:, None])
 
 
 class DGLFormat(BatchFormat):

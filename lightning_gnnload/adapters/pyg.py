@@ -13,7 +13,7 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
 from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields
-from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
+from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, present
 from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, parted, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
     fill,
@@ -111,7 +111,7 @@ def to_pyg(
     pyg = import_pyg("batch_format='pyg'").data
     data = copy(template) if template is not None else pyg.Data() if types is None else pyg.HeteroData()
     for kind, (fields, tables) in parts.items():
-        _write(data, kind, {name: value for name, value in fields.items() if value is not None}, tables, template)
+        _write(data, kind, present(fields), tables, template)
     return data
 
 
@@ -218,6 +218,91 @@ def _together(*columns: Mapping[str, Any]) -> dict[str, Any]:
             )
         found |= each
     return found
+
+
+def pyg_link_fields(
+    columns: Mapping[str, torch.Tensor], labels: torch.Tensor | None, form: LinkForm
+) -> dict[str, torch.Tensor]:
+    """Returns the columns of a mini-batch's links as PyG's LinkNeighborLoader names them.
+
+    - ``input_id``, and further columns under their names.
+    - Beside negatives that are no binary ones, what :func:`pyg_triplet_fields` says, and ``edge_label``, the labels.
+
+    Otherwise:
+
+    - ``edge_label_index``: int64 ``[2, R + M]``, pairs that are rows first, then negative ones, row by row.
+    - ``edge_label``: ``[R + M]`` or ``[R + M, C]``: the labels, with ``LinkForm.first_label`` more, and 0 for
+      negatives; of rows without labels, 1 in float32. Not there without labels and negatives.
+    - ``edge_label_time``: ``[R + M]``, a negative has its row's. Not there without times.
+
+    Args:
+        columns: ``MiniBatch.seed_columns``, of links.
+        labels: ``[R]`` or ``[R, C]``, of the rows.
+        form: of the links.
+
+    Shapes: R rows, M negatives of mode ``"binary"``.
+
+    Example:
+        >>> ends = {"src": torch.tensor([0, 1, 0]), "dst": torch.tensor([2, 3, 4]), "input_id": torch.tensor([7, 8])}
+        >>> columns = {**ends, "label": torch.tensor([1.0, 1.0, 0.0]), "row": torch.tensor([0, 1, 0])}
+        >>> fields = pyg_link_fields(columns, torch.tensor([0, 3]), LinkForm(first_label=1))
+        >>> fields["edge_label_index"].tolist(), fields["edge_label"].tolist()
+        ([[0, 1, 0], [2, 3, 4]], [1, 4, 0])
+    """
+    src, dst, times = columns["src"], columns["dst"], columns.get("time")
+    fields: dict[str, torch.Tensor | None] = {name: each for name, each in columns.items() if name not in OF_LINKS}
+    if "negatives" in columns:
+        negatives = columns["negatives"].where(columns["negative_mask"], -1)
+        triplets = pyg_triplet_fields(src, dst, negatives, num_dst=form.num_dst(negatives.shape[1]), times=times)
+        return present({**fields, **triplets, "edge_label": labels})
+    if "label" in columns:
+        times = None if times is None else times[columns["row"]]
+        if labels is None:
+            labels = columns["label"]
+        else:
+            none = labels.new_zeros(len(src) - len(labels), *labels.shape[1:])
+            labels = torch.cat([labels + form.first_label, none])
+    pairs = torch.stack([src, dst])
+    return present({**fields, "edge_label_index": pairs, "edge_label": labels, "edge_label_time": times})
+
+
+def pyg_triplet_fields(
+    src: torch.Tensor,
+    dst: torch.Tensor,
+    negatives: torch.Tensor,
+    *,
+    num_dst: int | None = None,
+    times: torch.Tensor | None = None,
+) -> dict[str, torch.Tensor]:
+    """Returns what PyG's LinkNeighborLoader calls pairs with ``"triplet"`` negatives.
+
+    - ``src_index``, ``dst_pos_index``: int64 ``[P]``.
+    - ``dst_neg_index``: int64 ``[P, num_dst]``, or ``[P]`` where that is 1. One that is not there is the positive
+      pair's own, so that whatever compares both learns nothing;
+    - ``dst_neg_mask``: bool, of the same shape, tells which are there. PyG has no such field.
+    - ``src_neg_index``, ``src_neg_mask``: likewise, where some negatives replace sources. Nor these.
+    - ``seed_time``: ``[P]``. Not there without times.
+
+    Args:
+        src: int64 ``[P]``, places of the sources in the mini-batch, or among its nodes of their type.
+        dst: int64 ``[P]``, likewise.
+        negatives: int64 ``[P, num]``, likewise; -1 for none.
+        num_dst: of the negatives, how many replace destinations; None: all.
+        times: ``[P]``.
+
+    Example:
+        >>> fields = pyg_triplet_fields(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([[4], [-1]]))
+        >>> fields["dst_neg_index"].tolist(), fields["dst_neg_mask"].tolist()
+        ([4, 3], [True, False])
+    """
+    first = negatives.shape[1] if num_dst is None else num_dst
+    fields = present({"src_index": src, "dst_pos_index": dst, "seed_time": times})
+    for end, own, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
+        if nodes.shape[1]:
+            is_there = nodes >= 0
+            fields[f"{end}_neg_index"] = torch.where(is_there, nodes, own[:, None]).squeeze(-1)
+            fields[f"{end}_neg_mask"] = is_there.squeeze(-1)
+    return fields
 
 
 class PyGFormat(BatchFormat):
