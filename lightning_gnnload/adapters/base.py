@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 import torch
 
+from lightning_gnnload.adapters.columns import UNTYPED
 from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
-from lightning_gnnload.data.typed_parts import columns_of
+from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -21,9 +24,11 @@ class BatchFormat:
 
     Attributes:
         library: the module that batches of this format are made with; None where none is needed.
+        words: attributes by which models know batches of this format, which others lack.
     """
 
     library: str | None = None
+    words: frozenset[str] = frozenset()
 
     def check_sampler(self, sampler: Any) -> None:
         """Raises LoaderConfigError: mini-batches of this sampler cannot be had in this format."""
@@ -55,6 +60,79 @@ class BatchFormat:
             return None
         return partial(TypedMiniBatch.of, graph=data.graph, columns=columns_of(data))
 
+    def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
+        """Reads a graph of the library, for formats whose library has graphs.
+
+        Args:
+            graph: the library's.
+            settings: of a data module and of the reader, which takes its own out.
+
+        Returns:
+            The graph, and the template of :meth:`adapter`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no reader")
+
+    def is_one_graph(self, arguments: Collection[str]) -> bool:
+        """Returns whether a model that needs these arguments takes one graph for all layers."""
+        return False
+
+    def argument(self, batch: Any, name: str, feature_name: str) -> Any:
+        """Returns what a model's argument of this name is in a batch; None where there is no such thing.
+
+        Args:
+            batch: of this format.
+            name: of the argument.
+            feature_name: of features, where a format names columns.
+        """
+        return getattr(batch, name, None)
+
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         """Returns the batch with ``convert`` applied to its tensors, where Lightning does not find them by itself."""
         return batch
+
+
+def cut_by_type(
+    batch: MiniBatch,
+    graph: Graph | None,
+    columns: ColumnOf | None = None,
+    node_type: Any = UNTYPED,
+    edge_type: Any = UNTYPED,
+) -> TypedMiniBatch:
+    """Returns a mini-batch by type, see :meth:`.TypedMiniBatch.of`; of a graph without types as one of a single type.
+
+    Args:
+        batch: of ``graph``.
+        graph: None for one without types.
+        columns: of tables that have rows of one type.
+        node_type: the single one.
+        edge_type: the single one.
+    """
+    if graph is not None and graph.types is not None:
+        return TypedMiniBatch.of(batch, graph, columns)
+    y, seed_columns = {} if batch.y is None else {node_type: batch.y}, batch.seed_columns
+    if "src" in seed_columns:  # labels are of links
+        y, seed_columns = {}, seed_columns if batch.y is None else {**seed_columns, "y": batch.y}
+    typed = TypedMiniBatch(
+        nodes={node_type: batch.nodes},
+        num_seeds={node_type: batch.num_seeds},
+        blocks=[],
+        num_src=[],
+        num_dst=[],
+        x={} if batch.x is None else {node_type: batch.x},
+        y=y,
+        epoch=batch.epoch,
+        step=batch.step,
+        tables={node_type: batch.tables},
+        rows={} if batch.rows is None else {node_type: batch.rows},
+        seed_columns=seed_columns,
+    )
+    for block in batch.blocks:
+        typed.blocks.append({edge_type: block})
+        typed.num_src.append({node_type: block.num_src})
+        typed.num_dst.append({node_type: block.num_dst})
+    return typed
+
+
+def taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """Takes the arguments of ``function`` out of ``settings``."""
+    return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}

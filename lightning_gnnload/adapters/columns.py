@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,14 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows, is_integer
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, warn
+
+UNTYPED: Any = None
+"""The one type of nodes, and of edges, of a graph without types."""
 
 
 def chosen(columns: Mapping[str, Any], names: Iterable[str] | None, argument: str, where: str) -> dict[str, Any]:
@@ -47,35 +51,86 @@ def times_of(columns: Mapping[str, Any], name: str | None) -> Any:
     return None if name is None else columns.get(name)
 
 
+def check_names(where: str, *settings: tuple[str, str | Iterable[str] | None, Iterable[Mapping[str, Any]]]) -> None:
+    """Raises GraphDataError: a setting names what is not ``where`` its columns are. Settings are a name, what it names,
+    and the columns of all types."""
+    for argument, names, of_types in settings:
+        chosen({name: None for columns in of_types for name in columns}, names or (), argument, where)
+
+
+def node_tables(
+    nodes: Mapping[Any, Mapping[str, Any]], names: str | Iterable[str] | None, others: Collection[str] = ()
+) -> dict[Any, dict[str, Any]]:
+    """Returns the columns of these ``names``, all if None, less ``others``, by type."""
+    names = as_names(names)
+    return {
+        kind: {name: rows for name, rows in columns.items() if name not in others and (names is None or name in names)}
+        for kind, columns in nodes.items()
+    }
+
+
 def edge_columns(
-    columns: Mapping[str, Any], names: Iterable[str] | None, features: str | None, usual: str, where: str
-) -> tuple[Any, dict[str, Any]]:
-    """Returns the features of edges, None where there are none, and the other columns of these ``names``.
+    edges: Mapping[Any, Mapping[str, Any]], names: Iterable[str] | None, features: str | None, usual: str
+) -> tuple[dict[Any, Any], dict[Any, dict[str, Any]]]:
+    """Returns the features of edges, of those types that have some, and the other columns of these ``names``, all if
+    None, by type. Features are the column of that name or, of types without it, the ``usual`` one if it is ``[E, F]``.
+    """
+    names = as_names(names)
+    x, tables = {}, {}
+    for kind, columns in edges.items():
+        tables[kind] = carried = {name: rows for name, rows in columns.items() if names is None or name in names}
+        if features is not None and features in columns:
+            carried.pop(features, None)
+            x[kind] = columns[features]
+        elif getattr(carried.get(usual), "ndim", 0) == 2:
+            x[kind] = carried.pop(usual)
+    return x, tables
+
+
+def build_graph(
+    num_nodes: Mapping[Any, int | None],
+    edges: Mapping[Any, tuple[Any, Any]],
+    *,
+    edge_type: Any = None,
+    **columns: Mapping[Any, Any],
+) -> Graph:
+    """Builds a graph, which keeps the order of its edges, of columns by type: of ``edge_weight``, ``edge_time`` and
+    ``node_time``; without types also of ``edge_type``, ``[E]``."""
+    if UNTYPED not in edges:
+        return Graph.from_hetero(num_nodes, edges, **columns, keep_order=True)  # type: ignore[arg-type]
+    only = {name: of_type.get(UNTYPED) for name, of_type in columns.items()}
+    return Graph.from_coo(*edges[UNTYPED], num_nodes[UNTYPED], edge_type=edge_type, **only, keep_order=True)
+
+
+def graph_data(
+    graph: Graph,
+    nodes: Mapping[Any, Mapping[str, Any]],
+    num_nodes: Mapping[Any, int],
+    splits: Mapping[str, Any],
+    names: tuple[str, str],
+    **columns: Any,
+) -> GraphData:
+    """Makes GraphData of columns by type.
 
     Args:
-        columns: of the graph's edges, by name.
-        names: as :func:`chosen` has them.
-        features: the column ``[E, F]`` that holds features; None for the ``usual`` one, if it is there.
-        usual: what libraries' own data sets call it.
-        where: the columns are.
-
-    Raises:
-        GraphDataError: a name that no column has.
+        graph: the topology.
+        nodes: the columns of nodes, by type and name, with masks where splits are None.
+        num_nodes: by type.
+        splits: the user's ``train``, ``val`` and ``test``.
+        names: of features and of labels.
+        **columns: ``tables``, ``edge_x``, ``edge_tables`` and ``user_ids``, by type.
     """
-    carried = chosen(columns, names, "edge_tables", where)
-    if features is None:
-        return (carried.pop(usual) if getattr(carried.get(usual), "ndim", 0) == 2 else None), carried
-    carried.pop(features, None)
-    return chosen(columns, [features], "edge_feature_name", where)[features], carried
+    columns["x"], labels = (of_name(nodes, name) for name in names)
+    if graph.types is not None:
+        seeds = split_types(splits, nodes, num_nodes)
+        return GraphData(graph, **columns | seeds, y=labels_of_seeds(labels, seeds, names[1]))
+    only = {name: of_type.get(UNTYPED) for name, of_type in (columns | {"y": labels}).items()}
+    return GraphData(graph, **only, **split_ids(splits, nodes[UNTYPED], num_nodes[UNTYPED]))
 
 
 def split_ids(given: Mapping[str, Any], columns: Mapping[str, Any], num_nodes: int) -> dict[str, Any]:
-    """Returns the ids of ``"train"``, ``"val"`` and ``"test"``: those that were given, else those of the graph's mask.
-
-    Args:
-        given: by split: node ids, a boolean mask ``[N]``, a SeedTable, which is returned as it is, or None.
-        columns: of the graph's nodes, by name; ``train_mask`` and so on are looked for.
-        num_nodes: N.
+    """Returns the ids of ``"train"``, ``"val"`` and ``"test"``: those given, as ids, a mask ``[N]`` or a SeedTable,
+    which stays; where None is, those of the mask among the nodes' columns.
 
     Raises:
         GraphDataError: a mask without one entry a node, as where a data set brings several splits side by side.
@@ -101,13 +156,7 @@ def split_types(
     columns: Mapping[str, Mapping[str, Any]],
     num_nodes: Mapping[str, int],
 ) -> dict[str, dict[str, Any] | SeedTable]:
-    """Returns the ids of ``"train"``, ``"val"`` and ``"test"`` by node type: those given, else those of masks.
-
-    Args:
-        given: by split: ids or masks by node type, a SeedTable, which is returned as it is, or None, where masks of the
-            graph say it.
-        columns: of the graph's nodes, by type and name.
-        num_nodes: of each type.
+    """Returns the ids of ``"train"``, ``"val"`` and ``"test"`` by node type, see :func:`split_ids`.
 
     Raises:
         GraphDataError: as :func:`split_ids`; ids not given by type, or of a type that is not there.
@@ -171,24 +220,29 @@ def drawable_types(types: Any) -> Any:
     return None if types is None or types.ndim != 1 or not is_integer(types) else types
 
 
-def seed_fields(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def seed_fields(batch: MiniBatch, types: GraphTypes | None, only: Any = UNTYPED) -> dict[Any, dict[str, Any]]:
+    """Returns the columns of a mini-batch's rows, of seeds that are nodes, by type: each has those of its own seeds, in
+    their order. Names are those of other libraries' batches, see :func:`named_as_elsewhere`.
+
+    Without types, the ``only`` one has all.
+    """
+    fields = named_as_elsewhere(batch.seed_columns)
+    if types is None:
+        return {only: fields}
+    number = types.number_of(batch.seeds.cpu().numpy())
+    found: dict[Any, dict[str, Any]] = {}
+    for kind in np.unique(number).tolist():
+        rows = torch.from_numpy(np.flatnonzero(number == kind)).to(batch.device)
+        found[types.node_types[kind]] = {name: column[rows] for name, column in fields.items()}
+    return found
+
+
+def named_as_elsewhere(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns the columns of a mini-batch's rows by the names that other libraries' batches have them by.
 
     Their times are ``seed_time``, as nodes may have times, too.
     """
-    return {{"time": "seed_time"}.get(name, name): rows for name, rows in columns.items()}
-
-
-def typed_seed_fields(batch: MiniBatch, types: GraphTypes) -> dict[str, dict[str, torch.Tensor]]:
-    """Returns the columns of :func:`seed_fields` by node type, of seeds that are nodes: each type has those of its own
-    seeds, in their order."""
-    number = types.number_of(batch.seeds.cpu().numpy())
-    found: dict[str, dict[str, torch.Tensor]] = {}
-    for kind in np.unique(number).tolist():
-        rows = torch.from_numpy(np.flatnonzero(number == kind)).to(batch.device)
-        fields = seed_fields(batch.seed_columns)
-        found[types.node_types[kind]] = {name: column[rows] for name, column in fields.items()}
-    return found
+    return {"seed_time" if name == "time" else name: rows for name, rows in columns.items()}
 
 
 def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:

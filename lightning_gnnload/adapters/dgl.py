@@ -1,48 +1,40 @@
-"""DGL: its graphs as GraphData, and mini-batches as its own DataLoader yields them."""
+"""DGL: mini-batches as its own DataLoader yields them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat
-from lightning_gnnload.adapters.columns import (
-    chosen,
-    drawable_types,
-    drawable_weights,
-    edge_columns,
-    seed_fields,
-    split_ids,
-    times_of,
-)
-from lightning_gnnload.adapters.dgl_frames import (
+from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
+from lightning_gnnload.adapters.columns import named_as_elsewhere, original_edge_ids, seed_fields
+from lightning_gnnload.adapters.dgl_read import from_dgl
+from lightning_gnnload.adapters.dgl_relations import (
     EDGE_FEATURE_NAME,
     FEATURE_NAME,
     LABEL_NAME,
-    add_columns,
-    check_blocks,
-    edge_frame,
-    frames_of,
+    block_of,
+    graph_of,
     import_dgl,
-    node_columns,
-    set_apart,
-    warn_of_rest,
 )
-from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL, read_typed_dgl
-from lightning_gnnload.adapters.dgl_relations import block_of
-from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, dgl_link_graphs
-from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, present
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_parts import columns_of
-from lightning_gnnload.errors import CudaUnavailableError, GraphDataError
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
+from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
-_UNTYPED = ("_N", "_E", "_N")  # what DGL calls the edges of a graph without types
+_ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
+_BLOCKS, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
+"""What models of DGL's users call features, blocks and a graph."""
+_NAMES = ("feature_name", "label_name", "edge_feature_name")
+EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
+_NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
 
 
 class ToDGL:
@@ -57,11 +49,16 @@ class ToDGL:
     as DGL's LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge
     features come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
 
+    Of a graph with types, nodes are dicts of ids by node type, and blocks have all types of the graph, in whose
+    ``srcnodes[type].data``, ``dstnodes[type].data`` and ``edges[type].data`` all this lies; ids count within the type.
+    As with DGL, ``input_nodes`` is a tensor where there is one node type.
+
     Args:
         feature_name: the name of the features in ``srcdata`` and ``dstdata``.
         label_name: the name of the labels in ``dstdata``.
-        edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into those of the user's DGL
-            graph; None leaves positions in ``Graph.indices``.
+        graph: says which types there are; its ``edge_order`` turns edge ids into those of the user's DGL graph. None:
+            no types, and ids are positions in ``Graph.indices``.
+        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
         edge_feature_name: the name of edge features in ``edata``.
         links: the form of seeds that are links.
 
@@ -69,27 +66,33 @@ class ToDGL:
         MissingExtraError: DGL cannot be imported.
 
     Example:
-        >>> import torch
+        >>> import dgl
         >>> from lightning_gnnload import Graph, NeighborSampler
         >>> batch = NeighborSampler([-1, -1]).sample(Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1]), [0])
-        >>> import dgl
         >>> input_nodes, output_nodes, blocks = ToDGL()(batch)
         >>> input_nodes.tolist(), output_nodes.tolist(), [block.num_edges() for block in blocks]
         ([0, 1, 2, 3], [0], [3, 2])
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+        >>> batch = NeighborSampler([-1], edge_ids=True).sample(graph, [4])
+        >>> input_nodes, output_nodes, blocks = ToDGL(graph=graph)(batch)
+        >>> input_nodes["user"].tolist(), output_nodes, blocks[0].num_edges("buys")
+        ([0, 1], {'item': tensor([2])}, 2)
     """
 
     def __init__(
         self,
         feature_name: str = FEATURE_NAME,
         label_name: str = LABEL_NAME,
-        edge_order: np.ndarray | None = None,
+        graph: Graph | None = None,
+        columns: ColumnOf | None = None,
         edge_feature_name: str = EDGE_FEATURE_NAME,
         links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
         self.label_name = label_name
-        self.edge_order = edge_order
+        self.graph = graph
+        self.columns = columns
         self.edge_feature_name = edge_feature_name
         self.links = links
 
@@ -99,42 +102,194 @@ class ToDGL:
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table that ``srcdata`` cannot carry: of one node type, or of a name that is taken; a
+            GraphDataError: a table that ``srcdata`` cannot carry: of some nodes alone, or of a name that is taken; a
                 column of seeds with the name of another one.
         """
-        check_blocks(batch)
-        dgl = import_dgl("batch_format='dgl'")
-        if batch.positions:
+        dgl, types = import_dgl("batch_format='dgl'"), None if self.graph is None else self.graph.types
+        if not batch.blocks and (batch.x is not None or batch.y is not None or batch.tables):
+            raise SamplerConfigError(
+                "batch_format='dgl' carries features and labels on blocks, but the sampler drew no hops. "
+                "Give the sampler a fanout for each layer of the model, or take batch_format='blocks'."
+            )
+        if types is None and batch.positions:
             raise GraphDataError(
                 f"batch_format='dgl' carries one row a node, but table {min(batch.positions)!r} has rows for one node "
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
-        columns = node_columns(batch.tables, self.feature_name, batch.x, batch.rows)
-        columns = {dgl.NID: batch.nodes} | columns
-        blocks = [self._block(dgl, block, columns) for block in batch.blocks]
+        typed = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE)
+        columns = {kind: {**self._columns(typed, kind), dgl.NID: nodes} for kind, nodes in typed.nodes.items()}
+        blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
         if "src" in batch.seed_columns:
-            pairs = dgl_link_graphs(batch.seed_columns, batch.y, batch.seeds, self.label_name, self.links)
-            return batch.nodes, *pairs, blocks
+            ends = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
+            of_links, kinds = typed.seed_columns, None if types is None else types.edge_types
+            pairs = dgl_link_graphs(of_links, of_links.get("y"), self.label_name, ends, self.links, kinds)
+            return batch.nodes if types is None else typed.nodes, *pairs, blocks
         if blocks:
-            labels = {} if batch.y is None else {self.label_name: batch.y}
-            add_columns(blocks[-1].dstdata, labels)
-            add_columns(blocks[-1].dstdata, seed_fields(batch.seed_columns))
-        return batch.nodes, batch.seeds, blocks
+            for kind, fields in seed_fields(batch, types, _NODE).items():
+                labels = {self.label_name: typed.y[kind]} if kind in typed.y else {}
+                _add_columns(blocks[-1].dstnodes[kind].data, labels, fields)
+        if len(typed.nodes) == 1:
+            return batch.nodes, batch.seeds, blocks
+        return typed.nodes, typed.seeds, blocks
 
-    def _block(self, dgl: ModuleType, block: Block, columns: dict[str, torch.Tensor]) -> Any:
-        made = block_of({_UNTYPED: block}, {"_N": block.num_src}, {"_N": block.num_dst})
-        # A block's nodes are a prefix of the mini-batch's.
-        made.srcdata.update({name: rows[: block.num_src] for name, rows in columns.items()})
-        made.dstdata.update({name: rows[: block.num_dst] for name, rows in columns.items()})
-        if frame := edge_frame(dgl, block, self.edge_order, self.edge_feature_name):
-            made.edata.update(frame)
+    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
+        """Returns the columns of nodes: tables, features, and as ``"row"``, int64, the rows that nodes belong to.
+
+        Raises:
+            GraphDataError: a table has the name of another column.
+        """
+        found, tables = {}, typed.tables[kind]
+        if kind in typed.x:
+            found[self.feature_name] = typed.x[kind]
+        if kind in typed.rows:
+            found["row"] = typed.rows[kind].long()
+        if twice := found.keys() & tables.keys():
+            of_rows = "the rows that nodes belong to; name the table anew"
+            whose = of_rows if min(twice) == "row" else "the features; give another feature_name"
+            raise GraphDataError(f"table {min(twice)!r} has the name of {whose}.")
+        return found | tables
+
+    def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int, columns: dict[Any, dict[str, Any]]) -> Any:
+        blocks, num_src, num_dst = typed.blocks[hop], typed.num_src[hop], typed.num_dst[hop]
+        made = block_of(blocks, num_src, num_dst)
+        for kind, rows in columns.items():
+            sources, targets = made.srcnodes[kind].data, made.dstnodes[kind].data
+            for name, column in rows.items():  # a block's nodes are a prefix of the mini-batch's
+                sources[name], targets[name] = column[: num_src[kind]], column[: num_dst[kind]]
+        for kind, block in blocks.items():
+            if frame := self._edge_columns(dgl, block):
+                made.edges[kind].data.update(frame)
         return made
+
+    def _edge_columns(self, dgl: ModuleType, block: Block) -> dict[str, torch.Tensor]:
+        frame = {}
+        if block.edge_ids is not None:
+            frame[dgl.EID] = original_edge_ids(block.edge_ids, None if self.graph is None else self.graph.edge_order)
+        if block.edge_type is not None:
+            frame[dgl.ETYPE] = block.edge_type.long()
+        # Later columns replace earlier ones of the same name: tables yield to weights, and either to features.
+        frame |= block.tables
+        if block.edge_weight is not None:
+            frame |= dict.fromkeys(EDGE_WEIGHT_NAMES, block.edge_weight)
+        if block.x is not None:
+            frame[self.edge_feature_name] = block.x
+        return frame
+
+
+def _add_columns(frame: Any, *columns: dict[str, torch.Tensor]) -> None:
+    """Adds columns of seeds to the frame of their nodes. Raises GraphDataError: a name is taken."""
+    for of_seeds in columns:
+        if twice := of_seeds.keys() & set(frame):
+            raise GraphDataError(
+                f"{min(twice)!r} names a column of nodes and one of seeds (labels are of seeds), which a DGLBlock "
+                "cannot tell apart. Name one of them anew."
+            )
+        frame.update(of_seeds)
+
+
+def dgl_link_graphs(
+    columns: Mapping[str, torch.Tensor],
+    labels: torch.Tensor | None,
+    label_name: str,
+    nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    form: LinkForm,
+    edge_types: Sequence[EdgeType] | None = None,
+) -> tuple[Any, ...]:
+    """Returns the pair graphs of a mini-batch's links, see :func:`dgl_pair_graphs`; positive pairs have the columns of
+    their rows, labels and times as ``label_name`` and ``"seed_time"``.
+
+    Args:
+        columns: ``MiniBatch.seed_columns``, of links.
+        labels: of the rows.
+        label_name: their name.
+        nodes: the seeds.
+        form: of the links.
+        edge_types: all types of the graph.
+    """
+    src, dst, num_rows = columns["src"], columns["dst"], len(columns["input_id"])
+    given = named_as_elsewhere({name: each for name, each in columns.items() if name not in OF_LINKS - {"time"}})
+    given |= present({label_name: labels})
+    pairs = partial(dgl_pair_graphs, nodes=nodes, edge_types=edge_types, edge_type=form.edge_type)
+    if "negatives" in columns:
+        negatives = columns["negatives"].where(columns["negative_mask"], -1)
+        return pairs(src, dst, negatives=negatives, num_dst=form.num_dst(negatives.shape[1]), columns=given)
+    positive = pairs(src[:num_rows], dst[:num_rows], columns=given)
+    return positive if "label" not in columns else (*positive, *pairs(src[num_rows:], dst[num_rows:]))
+
+
+def dgl_pair_graphs(
+    src: torch.Tensor,
+    dst: torch.Tensor,
+    nodes: torch.Tensor | Mapping[str, torch.Tensor],
+    negatives: torch.Tensor | None = None,
+    *,
+    num_dst: int | None = None,
+    edge_types: Sequence[EdgeType] | None = None,
+    edge_type: EdgeType | None = None,
+    edge_ids: torch.Tensor | None = None,
+    columns: Mapping[str, torch.Tensor] | None = None,
+) -> tuple[Any, ...]:
+    """Returns the pair graphs of DGL's ``as_edge_prediction_sampler``: of positive pairs and, with negatives, of those.
+
+    Both have the seeds of the mini-batch as nodes, in its order, and their ids as ``ndata[dgl.NID]``. Edges are pairs
+    in order; negative ones row by row, without those that are not there.
+
+    Args:
+        src: int64 ``[P]``, places of the sources among ``nodes``, of their type.
+        dst: int64 ``[P]``, likewise.
+        nodes: ids of the seeds, int64 ``[S]``, or by node type.
+        negatives: int64 ``[P, num]``, likewise; -1 for none.
+        num_dst: of the negatives, how many replace destinations; None: all.
+        edge_types: all types of the graph, which both graphs have, too; None for a homogeneous graph.
+        edge_type: the pairs' own.
+        edge_ids: int64 ``[P]``, ``edata[dgl.EID]`` of positive pairs.
+        columns: further ``edata`` of positive pairs by name, such as labels.
+
+    Raises:
+        MissingExtraError: DGL cannot be imported.
+    """
+    dgl = import_dgl("batch_format='dgl'")
+
+    of_types = nodes if isinstance(nodes, Mapping) else {_NODE: nodes}
+    kinds, own = edge_types or (_EDGE,), edge_type or _EDGE
+
+    def pairs(src: torch.Tensor, dst: torch.Tensor) -> Any:
+        none = src[:0]
+        ends = {kind: (src, dst) if kind == own else (none, none) for kind in kinds}
+        made = graph_of(ends, {kind: len(ids) for kind, ids in of_types.items()})
+        for kind, ids in of_types.items():
+            made.nodes[kind].data[dgl.NID] = ids
+        return made
+
+    positive = pairs(src, dst)
+    positive.edges[own].data.update({**({} if edge_ids is None else {dgl.EID: edge_ids}), **(columns or {})})
+    if negatives is None:
+        return (positive,)
+    false_src, false_dst = negative_pairs(src, dst, negatives, negatives.shape[1] if num_dst is None else num_dst)
+    is_there = (false_src >= 0) & (false_dst >= 0)
+    return positive, pairs(false_src[is_there], false_dst[is_there])
+
+
+def negative_pairs(
+    src: torch.Tensor, dst: torch.Tensor, negatives: torch.Tensor, num_dst: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the sources and destinations of all negative pairs, int64 ``[P, num]`` each; -1 in one of both where
+    there is none.
+
+    Example:
+        >>> src, dst = negative_pairs(torch.tensor([5]), torch.tensor([6]), torch.tensor([[7, 8]]), num_dst=1)
+        >>> src.tolist(), dst.tolist()
+        ([[5, 8]], [[7, 6]])
+    """
+    is_dst = torch.arange(negatives.shape[1], device=negatives.device) < num_dst
+    return torch.where(is_dst, src[:, None], negatives), torch.where(is_dst, negatives, dst[:, None])
 
 
 class DGLFormat(BatchFormat):
     """Implements ``batch_format="dgl"``: see :class:`ToDGL`."""
 
     library = "dgl"
+    words = frozenset(("srcdata", "dstdata", "ndata", "edata"))
 
     def check_device(self, device: torch.device) -> None:
         dgl = import_dgl("batch_format='dgl'")
@@ -149,101 +304,43 @@ class DGLFormat(BatchFormat):
                 f"or take another batch_format."
             ) from error
 
-    def adapter(
-        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
-    ) -> ToDGL | ToTypedDGL:
-        if data.graph.types is not None:
-            return ToTypedDGL(data.graph, columns_of(data), **names, links=links)
-        return ToDGL(edge_order=data.graph.edge_order, **names, links=links)
+    def adapter(self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str) -> ToDGL:
+        return ToDGL(graph=data.graph, columns=columns_of(data), **names, links=links)
+
+    def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, None]:
+        options = taken(settings, from_dgl)
+        settings |= {name: options[name] for name in _NAMES if name in options}  # by which its batches go, too
+        return from_dgl(graph, **options), None
+
+    def is_one_graph(self, arguments: Collection[str]) -> bool:
+        return any(name in _GRAPHS for name in arguments)
+
+    def argument(self, batch: Any, name: str, feature_name: str) -> Any:
+        blocks = batch[-1]
+        if name in _GRAPHS:
+            return _one_graph(blocks)
+        frame = blocks[0].srcdata
+        return blocks if name in _BLOCKS else frame.get(feature_name if name in _ROWS and name not in frame else name)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:
-            for frame in frames_of(block):
+            frames = [block.srcnodes[kind].data for kind in block.srctypes]
+            frames += [block.dstnodes[kind].data for kind in block.dsttypes]
+            frames += [block.edges[kind].data for kind in block.canonical_etypes]
+            for frame in frames:
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch
 
 
-def read_dgl(
-    graph: Any,
-    feature_name: str = FEATURE_NAME,
-    label_name: str = LABEL_NAME,
-    *,
-    tables: Iterable[str] | None = None,
-    edge_tables: Iterable[str] | None = None,
-    edge_feature_name: str | None = None,
-    edge_weight_name: str | None = None,
-    time_name: str | None = None,
-    train: Any = None,
-    val: Any = None,
-    test: Any = None,
-    user_ids: str | None = None,
-    without: Iterable[str] = (),
-) -> Any:
-    """Does what :meth:`.GraphData.from_dgl` says."""
-    dgl = import_dgl("Reading a DGL graph")
-    if not isinstance(graph, dgl.DGLGraph):
-        raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
-    if graph.is_block:
-        raise GraphDataError("a whole DGLGraph is needed, but a block of one was given.")
-    graph, ids = set_apart(graph, user_ids, without)
-    warn_of_rest(graph)
-    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        return read_typed_dgl(
-            graph,
-            feature_name,
-            label_name,
-            tables=tables,
-            edge_tables=edge_tables,
-            edge_feature_name=edge_feature_name,
-            edge_weight_name=edge_weight_name,
-            time_name=time_name,
-            splits={"train": train, "val": val, "test": test},
-            user_ids=ids,
-        )
-    of_nodes = {name: rows for name, rows in graph.ndata.items() if name != dgl.NID}
-    of_edges = {name: rows for name, rows in graph.edata.items() if name != dgl.EID}
-    ndata, edata = "the graph's ndata", "the graph's edata"
-    for argument, name, default in (
-        ("feature_name", feature_name, FEATURE_NAME),
-        ("label_name", label_name, LABEL_NAME),
-    ):
-        if name != default:
-            chosen(of_nodes, [name], argument, ndata)
-    edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, EDGE_FEATURE_NAME, edata)
-    draws_by = {"edge_weight": None, "edge_type": drawable_types(of_edges.get(dgl.ETYPE))}
-    if edge_weight_name is not None:
-        weight = chosen(of_edges, [edge_weight_name], "edge_weight_name", edata)[edge_weight_name]
-        draws_by["edge_weight"] = drawable_weights(repr(edge_weight_name), weight)
-    chosen(of_nodes | of_edges, [] if time_name is None else [time_name], "time_name", "the graph")
-    times = {"edge_time": times_of(of_edges, time_name), "node_time": times_of(of_nodes, time_name)}
-    made = _topology(graph, draws_by) if time_name is None else _timed_topology(graph, draws_by, times)
-    others = {name: rows for name, rows in of_nodes.items() if name not in (feature_name, label_name)}
-    return GraphData(
-        made,
-        x=of_nodes.get(feature_name),
-        y=of_nodes.get(label_name),
-        **split_ids({"train": train, "val": val, "test": test}, of_nodes, graph.num_nodes()),
-        tables=chosen(others, tables, "tables", ndata),
-        edge_x=edge_x,
-        edge_tables=carried_edges,
-        user_ids=ids.get(graph.ntypes[0]),
+def _one_graph(blocks: Any) -> Any:
+    """Returns the outermost block where all layers have it, and else a graph of all nodes, whose outermost ones have a
+    loop: DGL's convolutions refuse nodes without in-neighbours."""
+    outermost = blocks[0]
+    num_src, num_dst = outermost.num_src_nodes(), outermost.num_dst_nodes()
+    if num_dst == blocks[-1].num_dst_nodes():
+        return outermost
+    src, dst = outermost.edges(order="eid")
+    loops = torch.arange(num_dst, num_src, device=src.device)
+    return import_dgl("A model of a DGLGraph").graph(
+        (torch.cat([src, loops]), torch.cat([dst, loops])), num_nodes=num_src
     )
-
-
-def _topology(graph: Any, draws_by: dict[str, Any]) -> Graph:
-    """Returns the graph over DGL's own arrays, where these are int64."""
-    csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
-    indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
-    # DGL leaves edge ids out where they count up in this very order.
-    edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
-    for name, column in draws_by.items():
-        if column is not None:
-            draws_by[name] = as_array(column if edge_order is None else column[edge_order], what=name)
-    return Graph(indptr.astype(np.int64, copy=False), indices, edge_order=edge_order, **draws_by)
-
-
-def _timed_topology(graph: Any, draws_by: dict[str, Any], times: dict[str, Any]) -> Graph:
-    """Returns the graph with each list in the order of its times."""
-    src, dst = graph.edges(order="eid")
-    weight = draws_by["edge_weight"]  # lists are cut by time or by type
-    return Graph.from_coo(src, dst, graph.num_nodes(), edge_weight=weight, keep_order=True, **times)

@@ -1,4 +1,4 @@
-"""DGL's graphs with types, of structures that are known to fit.
+"""DGL, if it is there, and its graphs of structures that are known to fit.
 
 ``dgl.create_block`` and ``dgl.heterograph`` look through all ids, and make a graph of each edge type by itself before
 they make that of all: for the edge types of a mini-batch that takes longer than to sample it.
@@ -6,16 +6,19 @@ they make that of all: for the edge types of a mini-batch that takes longer than
 
 from __future__ import annotations
 
+import importlib.metadata
 from collections.abc import Mapping
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 import torch
 
-from lightning_gnnload.adapters.dgl_frames import csc_of, import_dgl
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import MissingExtraError
 
+FEATURE_NAME, LABEL_NAME, EDGE_FEATURE_NAME = "feat", "label", "feat"  # as DGL's data sets name them
 _FORMATS = ["coo", "csr", "csc"]  # what DGL may make of the one that is given
 Pairs = tuple[torch.Tensor, torch.Tensor]
 
@@ -29,7 +32,11 @@ def block_of(blocks: Mapping[EdgeType, Block], num_src: Mapping[str, int], num_d
     src_types, dst_types, kinds = sorted(num_src), sorted(num_dst), sorted(blocks)
     parts = []
     for src, relation, dst in kinds:
-        _, arrays = csc_of(blocks[src, relation, dst])
+        block = blocks[src, relation, dst]
+        # Edges are numbered as they lie, so that edata follows our order. DGL takes an empty array for the same, but
+        # its CPU kernels then refuse every message made of edata. Each block owns its numbers: DGL may sort them.
+        numbers = torch.arange(block.num_edges, device=block.indices.device)
+        arrays = block.indptr.long(), block.indices.long(), numbers
         parts.append(
             heterograph_index.create_unitgraph_from_csr(2, num_src[src], num_dst[dst], *arrays, _FORMATS, True)
         )
@@ -70,3 +77,20 @@ def graph_of(pairs: Mapping[EdgeType, Pairs], num_nodes: Mapping[str, int]) -> A
     counts = dgl.utils.toindex([num_nodes[name] for name in names], "int64")
     whole = heterograph_index.create_heterograph_from_relations(metagraph, parts, counts)
     return dgl.DGLGraph(whole, names, relations)
+
+
+def import_dgl(purpose: str) -> ModuleType:
+    """Raises MissingExtraError: DGL cannot be imported."""
+    try:
+        import dgl
+    except (ImportError, OSError) as error:  # OSError: DGL 2.x finds no library built for a newer torch
+        if isinstance(error, ModuleNotFoundError) and error.name == "dgl":
+            raise MissingExtraError("dgl", "dgl", purpose, error) from error
+        try:
+            found = f"dgl {importlib.metadata.version('dgl')}"
+        except importlib.metadata.PackageNotFoundError:
+            found = "dgl"
+        broken = ImportError(f"{found} with torch {torch.__version__}: {error}; dgl 2.x needs torch <= 2.2.1")
+        broken.__cause__ = error
+        raise MissingExtraError("dgl", "dgl", purpose, broken) from error
+    return dgl

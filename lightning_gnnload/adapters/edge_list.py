@@ -20,42 +20,72 @@ _MOST_NODES_AN_END = 1000  # beyond which ids are hardly the numbers of nodes
 _BY_NAME = "Give a dict: GraphData.from_edge_list({'src': sources, 'dst': destinations})."
 
 
-def read_edge_list(
+def from_edge_list(
     edges: Any,
     *,
-    nodes: Any,
-    num_nodes: int | None,
-    ends: tuple[str, str],
-    edge_weight_name: str | None,
-    time_name: str | None,
-    without: Iterable[str],
-    columns: Mapping[str, Any],
-) -> Any:
-    """Does what :meth:`.GraphData.from_edge_list` says; ``columns`` are further arguments of GraphData."""
+    nodes: Any = None,
+    num_nodes: int | None = None,
+    src: str = "src",
+    dst: str = "dst",
+    edge_weight_name: str | None = None,
+    time_name: str | None = None,
+    without: Iterable[str] = (),
+    **columns: Any,
+) -> GraphData:
+    """Converts a list of edges, each from a source to a destination.
+
+    Ends that are whole numbers are the numbers of nodes, from 0 on. Ends that are texts become ``user_ids``; their
+    nodes are numbered in the order of ``nodes`` or, without it, of the sorted texts.
+
+    Args:
+        edges: an array or tensor ``[2, E]`` or ``[E, 2]``; a list of pairs; a DataFrame, or a dict of columns, by
+            name; or the path of a file with two whole numbers a line, and lines of comment that begin with ``#`` or
+            ``%``, as SNAP's data sets are.
+        nodes: your ids of all nodes, ``[N]``, in the order of the rows of ``x``, ``y`` and tables; ends are then
+            such ids, texts or whole numbers of any size.
+        num_nodes: N, where ends are numbers; one more than the largest when None.
+        src: the column of sources in a DataFrame or dict.
+        dst: that of destinations.
+        edge_weight_name: the column that samplers draw by; mini-batches carry it, too.
+        time_name: the column that says since when an edge is there, for samplers by time; mini-batches carry it,
+            too.
+        without: names of columns that are left out. All others become edge tables.
+        **columns: ``x``, ``y``, ``train`` and all else that :class:`.GraphData` takes beside the graph.
+
+    Raises:
+        GraphDataError: two edges in a 2 by 2 array, which may lie either way; ends that are neither whole numbers
+            nor texts, or not among ``nodes``; a column that is not there, or that holds no numbers.
+
+    Example:
+        >>> from lightning_gnnload import GraphData
+        >>> data = GraphData.from_edge_list([("ann", "bob"), ("cleo", "bob"), ("bob", "ann")])
+        >>> data.num_nodes, data.user_ids[""].take(data.graph.in_neighbors(1)).tolist()
+        (3, ['ann', 'cleo'])
+    """
+    ends = src, dst
     named = dict(zip(ends, _ends(edges), strict=True))
     if isinstance(edges, Mapping) or hasattr(edges, "columns"):
         named = {name: edges[name] for name in (edges if isinstance(edges, Mapping) else edges.columns)}
     gone = left_out(without, named, "the edge list")
-    asked = {"src": ends[0], "dst": ends[1], "edge_weight_name": edge_weight_name, "time_name": time_name}
+    asked = {"src": src, "dst": dst, "edge_weight_name": edge_weight_name, "time_name": time_name}
     for argument, name in asked.items():
         chosen(named, name or [], argument, "the edge list")
     of_edges = {name: _column(rows, name) for name, rows in named.items() if name not in ends and name not in gone}
-    src, dst = (_end(named[name], name) for name in ends)
-    user_ids, (src, dst) = _numbered(src, dst, nodes, has_count=num_nodes is not None)
+    has_count = num_nodes is not None
+    user_ids, between = _numbered(_end(named[src], src), _end(named[dst], dst), nodes, has_count=has_count)
     if user_ids is not None and num_nodes is not None:
         raise GraphDataError(
             f"num_nodes={num_nodes} is for ends that are numbers of nodes. Give nodes=, a list of ids."
         )
     graph = Graph.from_coo(
-        src,
-        dst,
+        *between,
         num_nodes if user_ids is None else len(user_ids),
         edge_weight=drawable_weights(repr(edge_weight_name), of_edges.get(edge_weight_name)),  # type: ignore[arg-type]
         edge_time=times_of(of_edges, time_name),
         keep_order=True,
     )
-    given = {**columns, "edge_tables": of_edges | dict(columns.get("edge_tables") or {})}
-    return GraphData(graph, **(given if user_ids is None else {"user_ids": user_ids} | given))
+    columns["edge_tables"] = of_edges | dict(columns.get("edge_tables") or {})
+    return GraphData(graph, **(columns if user_ids is None else {"user_ids": user_ids} | columns))
 
 
 def _ends(edges: Any) -> tuple[Any, Any]:

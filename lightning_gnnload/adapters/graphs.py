@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.dgl_frames import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
+from lightning_gnnload.adapters.columns import UNTYPED
+from lightning_gnnload.adapters.dgl_relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
 from lightning_gnnload.adapters.pyg_stores import import_pyg
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
@@ -15,8 +16,6 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.tables import EDGE_PREFIX, GRAPH_COLUMNS, EdgeTable, NodeTable
 from lightning_gnnload.data.typed_parts import columns_of
-
-_UNTYPED: Any = None  # the one type of nodes, and of edges, of a graph without types
 
 
 class _Edges(NamedTuple):
@@ -47,10 +46,10 @@ def to_pyg_graph(data: GraphData) -> Any:
     pyg = import_pyg("Making a PyG graph")
     made = pyg.data.HeteroData() if data.graph.types is not None else pyg.data.Data()
     for kind, columns in _nodes(data).items():
-        store = made if kind is _UNTYPED else made[kind]
+        store = made if kind is UNTYPED else made[kind]
         _set(store, {"num_nodes": _count(data.graph, kind), **columns})
     for kind, edges in _edges(data).items():
-        store = made if kind is _UNTYPED else made[kind]
+        store = made if kind is UNTYPED else made[kind]
         columns = {("edge_attr" if name == "x" else name): rows for name, rows in edges.columns.items()}
         _set(store, {"edge_index": torch.stack([edges.src, edges.dst]), **columns})
     return made
@@ -83,16 +82,16 @@ def to_dgl_graph(
     dgl = import_dgl("Making a DGL graph")
     edges = _edges(data)
     if data.graph.types is None:
-        made = dgl.graph((edges[_UNTYPED].src, edges[_UNTYPED].dst), num_nodes=data.num_nodes)
+        made = dgl.graph((edges[UNTYPED].src, edges[UNTYPED].dst), num_nodes=data.num_nodes)
     else:
         ends = {kind: (each.src, each.dst) for kind, each in edges.items()}
         made = dgl.heterograph(ends, {kind: _count(data.graph, kind) for kind in data.graph.types.node_types})
     names = {"x": feature_name, "y": label_name}
     for kind, columns in _nodes(data).items():
-        frame = made.ndata if kind is _UNTYPED else made.nodes[kind].data
+        frame = made.ndata if kind is UNTYPED else made.nodes[kind].data
         frame.update({names.get(name, name): rows for name, rows in columns.items()})
     for kind, each in edges.items():
-        frame = made.edata if kind is _UNTYPED else made.edges[kind].data
+        frame = made.edata if kind is UNTYPED else made.edges[kind].data
         frame.update({edge_feature_name if name == "x" else name: rows for name, rows in each.columns.items()})
     return made
 
@@ -109,7 +108,7 @@ def _count(graph: Graph, kind: Any) -> int:
 def _nodes(data: GraphData) -> dict[Any, dict[str, torch.Tensor]]:
     """Returns all columns of nodes, by type and name."""
     types, of_type = data.graph.types, columns_of(data)
-    kinds = {_UNTYPED: range(data.num_nodes)} if types is None else {k: types.range_of(k) for k in types.node_types}
+    kinds = {UNTYPED: range(data.num_nodes)} if types is None else {k: types.range_of(k) for k in types.node_types}
     found: dict[Any, dict[str, torch.Tensor]] = {kind: {} for kind in kinds}
     whole = {} if data.x is None else {"x": _rows(data.x)}
     for name, table in data.tables.items():
@@ -147,10 +146,10 @@ def _edges(data: GraphData) -> dict[Any, _Edges]:
     graph, of_type = data.graph, columns_of(data)
     found = {kind: _edges_at(data, kind, positions) for kind, positions in _positions(graph).items()}
     for name, table in data.edge_tables.items():
-        kind, column = of_type.get(EDGE_PREFIX + name, (_UNTYPED, name))
+        kind, column = of_type.get(EDGE_PREFIX + name, (UNTYPED, name))
         found[kind].columns[column] = _rows(table)
     if data.edge_x is not None:
-        found[_UNTYPED].columns["x"] = _rows(data.edge_x)
+        found[UNTYPED].columns["x"] = _rows(data.edge_x)
     return found
 
 
@@ -172,7 +171,7 @@ def _positions(graph: Graph) -> dict[Any, np.ndarray]:
     """Returns by edge type where its edges are in ``Graph.indices``, in the order in which they were given."""
     every = np.arange(graph.num_edges)
     if graph.types is None:
-        own = {_UNTYPED: every}
+        own = {UNTYPED: every}
     else:
         numbers = graph.edge_types_of(every)
         own = {kind: np.flatnonzero(numbers == k) for k, kind in enumerate(graph.types.edge_types)}

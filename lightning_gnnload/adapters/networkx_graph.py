@@ -18,18 +18,48 @@ from lightning_gnnload.errors import GraphDataError, warn
 _KEY = "key"  # of an edge of a multigraph
 
 
-def read_networkx(
+def from_networkx(
     graph: Any,
-    feature_name: str,
-    label_name: str,
+    feature_name: str = "x",
+    label_name: str = "y",
     *,
-    edge_feature_name: str | None,
-    edge_weight_name: str,
-    time_name: str | None,
-    splits: Mapping[str, Any],
-    without: Iterable[str],
-) -> Any:
-    """Does what :meth:`.GraphData.from_networkx` says."""
+    edge_feature_name: str | None = None,
+    edge_weight_name: str = "weight",
+    time_name: str | None = None,
+    train: Any = None,
+    val: Any = None,
+    test: Any = None,
+    without: Iterable[str] = (),
+) -> GraphData:
+    """Converts a NetworkX graph. Its nodes get numbers in its own order, and their keys become ``user_ids``.
+
+    An edge ``u, v`` of a ``DiGraph`` makes ``u`` an in-neighbour of ``v``; one of an undirected graph goes both
+    ways, with its attributes. Keys that are neither all whole numbers nor all texts are kept as texts; those that
+    are just 0, 1, 2, ... are the nodes' numbers and not kept at all.
+
+    Args:
+        graph: a ``Graph``, ``DiGraph``, ``MultiGraph`` or ``MultiDiGraph`` of N nodes.
+        feature_name: the attribute of nodes that holds features, F numbers each; floats become float32.
+        label_name: that of labels, a number each.
+        edge_feature_name: the attribute of edges that holds features, likewise.
+        edge_weight_name: the attribute of edges that samplers draw by, if there is one; mini-batches carry it, too.
+        time_name: the attributes of nodes, edges, or both, that say since when one is there, for samplers by time.
+        train: node numbers, or a :class:`.SeedTable`; None for the nodes whose attribute ``train_mask`` is true.
+            Likewise ``val`` and ``test``.
+        without: names of attributes that are left out, of nodes, edges and the graph. The keys of a multigraph's
+            edges are ``"key"``.
+
+    Raises:
+        GraphDataError: no such graph; an attribute that some nodes or edges lack, or that is no number, or no list
+            of as many numbers everywhere; keys of nodes that are alike as texts.
+
+    Example:
+        >>> import networkx as nx
+        >>> from lightning_gnnload import GraphData
+        >>> data = GraphData.from_networkx(nx.DiGraph([("ann", "bob"), ("cleo", "bob")]))
+        >>> data.user_ids[""].take(data.graph.in_neighbors(1)).tolist()
+        ['ann', 'cleo']
+    """
     if not (hasattr(graph, "adj") and hasattr(graph, "is_directed") and hasattr(graph, "nodes")):
         raise GraphDataError(
             f"GraphData.from_networkx: a NetworkX graph is needed, but a {type(graph).__name__} was given."
@@ -75,7 +105,7 @@ def read_networkx(
         topology,
         x=as_features(nodes.get(feature_name), f"attribute {feature_name!r} of nodes"),
         y=single(nodes.get(label_name), f"attribute {label_name!r} of nodes"),
-        **split_ids(splits, nodes, len(keys)),
+        **split_ids({"train": train, "val": val, "test": test}, nodes, len(keys)),
         tables=tables,
         edge_x=as_features(edge_x, f"attribute {edge_feature_name!r} of edges"),
         edge_tables=columns,

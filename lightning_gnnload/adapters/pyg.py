@@ -1,80 +1,83 @@
-"""PyG: its Data objects as GraphData, and mini-batches as its own NeighborLoader yields them."""
+"""PyG: mini-batches as its own NeighborLoader yields them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat
-from lightning_gnnload.adapters.columns import (
-    chosen,
-    drawable_types,
-    drawable_weights,
-    edge_columns,
-    original_edge_ids,
-    seed_fields,
-    split_ids,
-    times_of,
-)
-from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm, pyg_link_fields
-from lightning_gnnload.adapters.pyg_hetero import read_hetero_data, to_hetero_data
+from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
+from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields
+from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, present
+from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, parted, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
-    attributes,
-    check_nested,
-    check_rows,
-    edge_list,
+    fill,
     import_pyg,
-    set_apart,
+    links_by_store,
     steps,
-    together,
-    warn_of_rest,
 )
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_parts import columns_of
-from lightning_gnnload.errors import GraphDataError, LoaderConfigError
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError
 
+_Part = tuple[dict[str, Any], list[dict[str, Any]]]
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 """Names that a Data has even where nothing is set under them."""
 
 
 def to_pyg(
-    batch: MiniBatch, edge_order: np.ndarray | None = None, template: Any = None, links: LinkForm = ANY_LINKS
+    batch: MiniBatch,
+    graph: Graph | None = None,
+    columns: ColumnOf | None = None,
+    template: Any = None,
+    links: LinkForm = ANY_LINKS,
 ) -> Any:
-    """Converts a mini-batch to the ``torch_geometric.data.Data`` that PyG's NeighborLoader yields.
+    """Converts a mini-batch to what PyG's NeighborLoader yields: a ``torch_geometric.data.Data`` or, of a graph with
+    types, a ``HeteroData`` with stores for all of them, which are empty where nothing was drawn.
+
+    A Data has all of this, a HeteroData in the stores of the types that it belongs to. Of nodes:
 
     - ``x``: ``[V, F]``, features of ``n_id``, or None.
-    - ``edge_index``: int64 ``[2, E]``, sources above destinations, nearest hop first.
     - ``y``: ``[S]`` or ``[S, C]``, labels of the seeds alone, or None.
-    - ``n_id``: int64 ``[V]``, node ids; the seeds come first.
-    - ``e_id``: int64 ``[E]``, edge ids, where the sampler gives them.
+    - ``n_id``: int64 ``[V]``, node ids, in a HeteroData within their type; the seeds come first.
+    - ``num_sampled_nodes``: by hop, from the seeds on, for ``torch_geometric.utils.trim_to_layer``.
+    - ``batch``: int64 ``[V]``, the seed that a node was drawn for, where every seed has nodes of its own.
+    - ``batch_size``: S; and ``input_id``: int64 ``[S]``, the seeds; of a :class:`.SeedTable`, the numbers of its rows,
+      beside ``seed_time`` and further columns under their names. In types with seeds.
+    - ``num_nodes``: V, in types without ``x``.
+
+    Of edges:
+
+    - ``edge_index``: int64 ``[2, E]``, sources above destinations, as places in ``n_id``, nearest hop first.
+    - ``e_id``: int64 ``[E]``, edge ids, where the sampler gives them: of a type's own list.
     - ``edge_attr``: ``[E, F]``, edge features, where the graph has them.
-    - ``batch_size``: S.
-    - ``num_sampled_nodes``, ``num_sampled_edges``: by hop, for ``torch_geometric.utils.trim_to_layer``.
-    - tables under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``, from a :class:`NodeTable`
-      ``[M, ...]`` and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's loader, attributes
-      of a Data that are named ``n_id`` or ``e_id`` come instead of the ids.
+    - ``num_sampled_edges``: by hop.
     - ``edge_weight``: float32 ``[E]``, instead of a table of that name, where the sampler says what each edge counts.
     - ``edge_type``: int64 ``[E]``, where there is such a table, or the sampler draws by type.
 
-    - ``batch``: int64 ``[V]``, the seed that a node was drawn for, where every seed has nodes of its own.
-    - ``input_id``: int64 ``[S]``, the seeds; of a :class:`.SeedTable`, the numbers of its rows, beside ``seed_time``
-      and further columns under their names. Of links, ``batch_size`` counts rows, and instead of ``y`` there is what
-      :func:`.pyg_link_fields` says.
+    Tables are there under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``; in a Data, from a
+    :class:`NodeTable` ``[M, ...]`` and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's
+    loader, attributes of a Data that are named ``n_id`` or ``e_id`` come instead of the ids. Of links, ``batch_size``
+    counts rows, and instead of ``y`` there is what :func:`.pyg_link_fields` says, in stores as :func:`.links_by_store`
+    says.
 
-    Features, labels, tables and node ids are views of the mini-batch.
+    Features, labels, tables and the ids of a Data are views of the mini-batch.
 
     Args:
         batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
-        edge_order: ``Graph.edge_order``, ``[E]``, which turns edge ids into columns of the user's
-            ``edge_index``; None leaves positions in ``Graph.indices``.
-        template: a Data with the attributes that every mini-batch repeats, as :func:`.template_of` makes it.
+        graph: says which types there are; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
+            None: no types, and ids are positions in ``Graph.indices``.
+        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
+        template: a Data or HeteroData with what every mini-batch repeats, as :func:`.parted` makes it.
         links: the form of seeds that are links.
 
     Raises:
@@ -83,57 +86,230 @@ def to_pyg(
         MissingExtraError: PyG cannot be imported.
 
     Example:
-        >>> from lightning_gnnload import Graph, NeighborSampler
-        >>> graph = Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1])
+        >>> from lightning_gnnload import NeighborSampler
         >>> import torch_geometric
+        >>> graph = Graph.from_coo(src=[1, 2, 3], dst=[0, 0, 1])
         >>> data = to_pyg(NeighborSampler([-1, -1], expand="new").sample(graph, [0]))
         >>> data.edge_index.tolist(), data.num_sampled_nodes, data.num_sampled_edges
         ([[1, 2, 3], [0, 0, 1]], [1, 2, 1], [2, 1])
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
+        >>> data = to_pyg(NeighborSampler([-1], expand="new", edge_ids=True).sample(graph, [4]), graph)
+        >>> data["user"].n_id.tolist(), data["item"].batch_size, data.edge_index_dict["user", "buys", "item"].tolist()
+        ([0, 1], 1, [[0, 1], [0, 0]])
     """
-    data = import_pyg("batch_format='pyg'").data.Data() if template is None else copy(template)
-    # By hop, nearest first; blocks come outermost first and count all nodes and edges so far.
-    hops, of_links = batch.blocks[::-1], "src" in batch.seed_columns
-    columns = batch.seed_columns
-    columns = pyg_link_fields(columns, batch.y, links) if of_links else seed_fields(columns)
-    fields: dict[str, Any] = {
-        "x": batch.x,
-        "edge_index": _edge_index(batch),
-        "y": None if of_links else batch.y,
-        "input_id": columns.pop("input_id", batch.seeds),
-        "num_sampled_nodes": steps([0, batch.num_seeds, *(block.num_src for block in hops)]),
-        "num_sampled_edges": steps([0, *(block.num_edges for block in hops)]),
-    }
-    fields["batch_size"] = len(fields["input_id"])
-    if batch.rows is not None:
-        fields["batch"] = batch.rows.long()
-    tables = batch.tables | {f"{name}_positions": found for name, found in batch.positions.items()}
-    if batch.blocks:
-        outermost = batch.blocks[0]
-        tables = together(tables, outermost.tables)
-        if outermost.edge_weight is not None:
-            tables["edge_weight"] = outermost.edge_weight
-        if outermost.edge_type is not None and "edge_type" not in tables:
-            tables["edge_type"] = outermost.edge_type.long()
-        if outermost.x is not None:
-            fields["edge_attr"] = outermost.x
-        if outermost.edge_ids is not None and "e_id" not in tables:
-            fields["e_id"] = original_edge_ids(outermost.edge_ids, edge_order)
-    if template is None or "n_id" not in tables:
-        fields["n_id"] = batch.nodes
-    tables = together(tables, columns)
-    for name in tables:
-        if name in fields or (template is None and hasattr(type(data), name) and name not in _OPTIONAL):
-            raise GraphDataError(f"{name!r} of the tables is another attribute of a PyG Data. Name it anew.")
-    for name, value in (fields | tables).items():
-        if value is not None or name not in data:
-            data[name] = value
+    _check_nested(batch.blocks)
+    types, order = (None, None) if graph is None else (graph.types, graph.edge_order)
+    typed = cut_by_type(batch, graph, columns)
+    # By store: the fields, and the tables of nodes, of edges and of seeds.
+    parts: dict[Any, _Part] = {kind: (_node_fields(typed, kind), [typed.tables[kind]]) for kind in typed.nodes}
+    for kind in (UNTYPED,) if types is None else types.edge_types:
+        fields, tables = parts.setdefault(kind, ({}, []))
+        tables.append(_add_edges(fields, batch, [hop[kind] for hop in typed.blocks], order))
+    _add_seeds(parts, batch, typed, types, links)
+    if types is None and batch.positions:
+        parts[UNTYPED][1].append({f"{name}_positions": places for name, places in batch.positions.items()})
+    pyg = import_pyg("batch_format='pyg'").data
+    data = copy(template) if template is not None else pyg.Data() if types is None else pyg.HeteroData()
+    for kind, (fields, tables) in parts.items():
+        _write(data, kind, present(fields), tables, template)
     return data
+
+
+def _write(data: Any, kind: Any, fields: dict[str, Any], tables: list[dict[str, Any]], template: Any) -> None:
+    """Sets what a store holds. Raises GraphDataError: a table has the name of another attribute."""
+    store, columns = data if kind is UNTYPED else data[kind], _together(*tables)
+    taken_names = fields.keys() - ({"e_id"} if template is None else {"e_id", "n_id"})
+    if template is None and kind is UNTYPED:
+        taken_names |= {name for name in columns if hasattr(type(data), name) and name not in _OPTIONAL}
+    if twice := taken_names & columns.keys():
+        whose = "" if kind is UNTYPED else f" of {kind}"
+        raise GraphDataError(
+            f"{min(twice)!r} of the tables{whose} is another attribute of PyG's mini-batches. Name the table anew."
+        )
+    fill(store, columns, fields)
+
+
+def _node_fields(typed: TypedMiniBatch, kind: Any) -> dict[str, Any]:
+    nodes, counts = typed.nodes[kind], [0, typed.num_seeds[kind]]
+    for hop in reversed(typed.num_src):  # nearest first
+        counts.append(hop[kind])
+    return {
+        "x": typed.x.get(kind),
+        "y": typed.y.get(kind),
+        "n_id": nodes,
+        "num_nodes": None if kind is UNTYPED or kind in typed.x else len(nodes),  # PyG cannot count them by n_id
+        "num_sampled_nodes": steps(counts),
+        "batch": typed.rows[kind].long() if typed.rows else None,
+    }
+
+
+def _add_edges(
+    fields: dict[str, Any], batch: MiniBatch, hops: list[Block], order: np.ndarray | None
+) -> dict[str, torch.Tensor]:
+    """Adds the fields of an edge type, of its blocks, outermost first, and returns its tables."""
+    if not hops:
+        fields |= {"edge_index": batch.nodes.new_empty((2, 0)), "num_sampled_edges": []}
+        return {}
+    outermost, counts = hops[0], [0]
+    for block in reversed(hops):
+        counts.append(block.num_edges)
+    edge_index = batch.nodes.new_empty((2, counts[-1]))
+    edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
+    fields |= {"edge_index": edge_index, "num_sampled_edges": steps(counts), "edge_attr": outermost.x}
+    if outermost.edge_ids is not None:
+        fields["e_id"] = original_edge_ids(outermost.edge_ids, order)
+    tables = dict(outermost.tables)
+    if outermost.edge_weight is not None:
+        tables["edge_weight"] = outermost.edge_weight
+    if outermost.edge_type is not None:
+        tables.setdefault("edge_type", outermost.edge_type.long())
+    return tables
+
+
+def _add_seeds(
+    parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None, links: LinkForm
+) -> None:
+    """Adds what belongs to seeds to the stores of their types."""
+    of_seeds: dict[Any, dict[str, Any]]
+    if "src" in batch.seed_columns:
+        columns = typed.seed_columns
+        of_links = pyg_link_fields(columns, columns.get("y"), links)
+        of_seeds = links_by_store({**of_links, "batch_size": len(columns["input_id"])}, links.edge_type)
+    else:
+        of_seeds = seed_fields(batch, types)
+        for kind, rows in of_seeds.items():
+            count = typed.num_seeds[kind]
+            rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
+    for kind, rows in of_seeds.items():
+        fields, tables = parts[kind]
+        for name in ("input_id", "batch_size"):
+            if name in rows:
+                fields[name] = rows.pop(name)
+        tables.append(rows)
+
+
+def _check_nested(blocks: Sequence[Block]) -> None:
+    """Raises SamplerConfigError: a hop is not the beginning of the one outside it."""
+    for hop, (outer, inner) in enumerate(pairwise(blocks)):
+        if not _begins_with(outer.indptr, inner.indptr) or not _begins_with(outer.indices, inner.indices):
+            raise SamplerConfigError(
+                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
+                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
+            )
+
+
+def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
+    # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
+    return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
+
+
+def _together(*columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns columns of nodes, of edges and of seeds as attributes of one store.
+
+    Raises:
+        GraphDataError: two have one name.
+    """
+    found: dict[str, Any] = {}
+    for each in columns:
+        if twice := found.keys() & each.keys():
+            raise GraphDataError(
+                f"{min(twice)!r} names two columns, of nodes, edges or seeds, which a mini-batch of PyG cannot tell "
+                "apart. Name one of them anew."
+            )
+        found |= each
+    return found
+
+
+def pyg_link_fields(
+    columns: Mapping[str, torch.Tensor], labels: torch.Tensor | None, form: LinkForm
+) -> dict[str, torch.Tensor]:
+    """Returns the columns of a mini-batch's links as PyG's LinkNeighborLoader names them.
+
+    - ``input_id``, and further columns under their names.
+    - Beside negatives that are no binary ones, what :func:`pyg_triplet_fields` says, and ``edge_label``, the labels.
+
+    Otherwise:
+
+    - ``edge_label_index``: int64 ``[2, R + M]``, pairs that are rows first, then negative ones, row by row.
+    - ``edge_label``: ``[R + M]`` or ``[R + M, C]``: the labels, with ``LinkForm.first_label`` more, and 0 for
+      negatives; of rows without labels, 1 in float32. Not there without labels and negatives.
+    - ``edge_label_time``: ``[R + M]``, a negative has its row's. Not there without times.
+
+    Args:
+        columns: ``MiniBatch.seed_columns``, of links.
+        labels: ``[R]`` or ``[R, C]``, of the rows.
+        form: of the links.
+
+    Shapes: R rows, M negatives of mode ``"binary"``.
+
+    Example:
+        >>> ends = {"src": torch.tensor([0, 1, 0]), "dst": torch.tensor([2, 3, 4]), "input_id": torch.tensor([7, 8])}
+        >>> columns = {**ends, "label": torch.tensor([1.0, 1.0, 0.0]), "row": torch.tensor([0, 1, 0])}
+        >>> fields = pyg_link_fields(columns, torch.tensor([0, 3]), LinkForm(first_label=1))
+        >>> fields["edge_label_index"].tolist(), fields["edge_label"].tolist()
+        ([[0, 1, 0], [2, 3, 4]], [1, 4, 0])
+    """
+    src, dst, times = columns["src"], columns["dst"], columns.get("time")
+    fields: dict[str, torch.Tensor | None] = {name: each for name, each in columns.items() if name not in OF_LINKS}
+    if "negatives" in columns:
+        negatives = columns["negatives"].where(columns["negative_mask"], -1)
+        triplets = pyg_triplet_fields(src, dst, negatives, num_dst=form.num_dst(negatives.shape[1]), times=times)
+        return present({**fields, **triplets, "edge_label": labels})
+    if "label" in columns:
+        times = None if times is None else times[columns["row"]]
+        if labels is None:
+            labels = columns["label"]
+        else:
+            none = labels.new_zeros(len(src) - len(labels), *labels.shape[1:])
+            labels = torch.cat([labels + form.first_label, none])
+    pairs = torch.stack([src, dst])
+    return present({**fields, "edge_label_index": pairs, "edge_label": labels, "edge_label_time": times})
+
+
+def pyg_triplet_fields(
+    src: torch.Tensor,
+    dst: torch.Tensor,
+    negatives: torch.Tensor,
+    *,
+    num_dst: int | None = None,
+    times: torch.Tensor | None = None,
+) -> dict[str, torch.Tensor]:
+    """Returns what PyG's LinkNeighborLoader calls pairs with ``"triplet"`` negatives.
+
+    - ``src_index``, ``dst_pos_index``: int64 ``[P]``.
+    - ``dst_neg_index``: int64 ``[P, num_dst]``, or ``[P]`` where that is 1. One that is not there is the positive
+      pair's own, so that whatever compares both learns nothing;
+    - ``dst_neg_mask``: bool, of the same shape, tells which are there. PyG has no such field.
+    - ``src_neg_index``, ``src_neg_mask``: likewise, where some negatives replace sources. Nor these.
+    - ``seed_time``: ``[P]``. Not there without times.
+
+    Args:
+        src: int64 ``[P]``, places of the sources in the mini-batch, or among its nodes of their type.
+        dst: int64 ``[P]``, likewise.
+        negatives: int64 ``[P, num]``, likewise; -1 for none.
+        num_dst: of the negatives, how many replace destinations; None: all.
+        times: ``[P]``.
+
+    Example:
+        >>> fields = pyg_triplet_fields(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([[4], [-1]]))
+        >>> fields["dst_neg_index"].tolist(), fields["dst_neg_mask"].tolist()
+        ([4, 3], [True, False])
+    """
+    first = negatives.shape[1] if num_dst is None else num_dst
+    fields = present({"src_index": src, "dst_pos_index": dst, "seed_time": times})
+    for end, own, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
+        if nodes.shape[1]:
+            is_there = nodes >= 0
+            fields[f"{end}_neg_index"] = torch.where(is_there, nodes, own[:, None]).squeeze(-1)
+            fields[f"{end}_neg_mask"] = is_there.squeeze(-1)
+    return fields
 
 
 class PyGFormat(BatchFormat):
     """Implements ``batch_format="pyg"``: see :func:`to_pyg`."""
 
     library = "torch_geometric"
+    words = frozenset(("edge_index", "batch_size", "input_id", "x_dict", "y_dict", "edge_index_dict", "n_id"))
 
     def check_sampler(self, sampler: Any) -> None:
         super().check_sampler(sampler)
@@ -146,90 +322,22 @@ class PyGFormat(BatchFormat):
     def adapter(
         self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
     ) -> Callable[[MiniBatch], Any]:
-        if data.graph.types is not None:
-            columns = columns_of(data)
-            return partial(to_hetero_data, graph=data.graph, columns=columns, template=template, links=links)
-        return partial(to_pyg, edge_order=data.graph.edge_order, template=template, links=links)
+        return partial(to_pyg, graph=data.graph, columns=columns_of(data), template=template, links=links)
+
+    def read(self, data: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
+        options = taken(settings, from_pyg)
+        check_graph(data)
+        less, _ = set_apart(data, None, options.pop("without", ()))
+        by_row, template = parted(less, options.get("user_ids"))
+        # Where mini-batches repeat what belongs to the graph as a whole, none of it is lost.
+        return from_pyg(by_row if settings["batch_format"] == "pyg" else less, **options), template
+
+    def is_one_graph(self, arguments: Collection[str]) -> bool:
+        return True
+
+    def argument(self, batch: Any, name: str, feature_name: str) -> Any:
+        found = super().argument(batch, name, feature_name)
+        return None if isinstance(found, dict) and not found else found  # a HeteroData has any ``<name>_dict``
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)
-
-
-def read_pyg(
-    data: Any,
-    *,
-    tables: Iterable[str] | None = None,
-    edge_tables: Iterable[str] | None = None,
-    edge_feature_name: str | None = None,
-    time_attr: str | None = None,
-    train: Any = None,
-    val: Any = None,
-    test: Any = None,
-    user_ids: str | None = None,
-    without: Iterable[str] = (),
-    repeats: bool = False,
-) -> Any:
-    """Does what :meth:`.GraphData.from_pyg` says.
-
-    Args:
-        repeats: whoever asks has mini-batches repeat what belongs to the graph as a whole, so that none of it is lost.
-    """
-    pyg = import_pyg("Reading a PyG graph")
-    if not isinstance(data, pyg.data.Data | pyg.data.HeteroData):
-        raise GraphDataError(
-            f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
-        )
-    splits = {"train": train, "val": val, "test": test}
-    data, ids = set_apart(data, user_ids, without)
-    warn_of_rest(data, splits, repeats=repeats)
-    if isinstance(data, pyg.data.HeteroData):
-        return read_hetero_data(
-            data,
-            tables=tables,
-            edge_tables=edge_tables,
-            edge_feature_name=edge_feature_name,
-            time_attr=time_attr,
-            splits=splits,
-            user_ids=ids,
-        )
-    of_nodes = {key: data[key] for key in attributes(data) if data.is_node_attr(key)}
-    of_edges = {key: data[key] for key in attributes(data) if key not in of_nodes and data.is_edge_attr(key)}
-    where = "the PyG graph"
-    chosen(of_nodes | of_edges, [] if time_attr is None else [time_attr], "time_attr", where)
-    carried = chosen({key: rows for key, rows in of_nodes.items() if key not in ("x", "y")}, tables, "tables", where)
-    edge_x, carried_edges = edge_columns(of_edges, edge_tables, edge_feature_name, "edge_attr", where)
-    for key in (*carried, *carried_edges):
-        check_rows(data, data, key)
-    src, dst, weight = edge_list(data, of_edges, edge_x, carried_edges, adds_weight=edge_tables is None)
-    types = None if data.get("edge_index") is None else of_edges.get("edge_type")
-    graph = Graph.from_coo(
-        src,
-        dst,
-        data.num_nodes,
-        edge_weight=drawable_weights("edge_weight", weight),
-        edge_type=None if time_attr is not None else drawable_types(types),  # lists are cut by time or by type
-        edge_time=times_of(of_edges, time_attr),
-        node_time=times_of(of_nodes, time_attr),
-        keep_order=True,
-    )
-    return GraphData(
-        graph,
-        x=data.get("x"),
-        y=of_nodes.get("y"),
-        **split_ids(splits, of_nodes, data.num_nodes),
-        tables=carried,
-        edge_x=edge_x,
-        edge_tables=carried_edges,
-        user_ids=ids.get(None),
-    )
-
-
-def _edge_index(batch: MiniBatch) -> torch.Tensor:
-    if not batch.blocks:
-        return batch.nodes.new_empty((2, 0))
-    check_nested(batch.blocks)
-    outermost = batch.blocks[0]
-    edge_index = batch.nodes.new_empty((2, outermost.num_edges))
-    edge_index[0] = outermost.indices
-    edge_index[1] = outermost.edge_dst()
-    return edge_index

@@ -1,9 +1,8 @@
-"""What PyG's Data and the stores of its HeteroData have in common: attributes by node and by edge, hops in one list."""
+"""The stores of PyG's Data and HeteroData: what is read of them, and how those of mini-batches are filled."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
+from collections.abc import Mapping
 from itertools import pairwise
 from types import ModuleType
 from typing import Any
@@ -11,29 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.columns import as_names, chosen
-from lightning_gnnload.data.block import Block
-from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError, warn
+from lightning_gnnload.adapters.columns import UNTYPED
+from lightning_gnnload.errors import GraphDataError, MissingExtraError
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes")
 """Of a Data, what says which graph it is."""
-_BY_ROW = ("x", "edge_attr", "edge_weight", "edge_type", "train_mask", "val_mask", "test_mask")
-"""What has a row for each node or edge wherever PyG speaks of it."""
-
-
-def template_of(data: Any) -> Any:
-    """Returns a copy of a PyG ``Data`` or ``HeteroData`` that keeps only the attributes of the graph as a whole, or of
-    a type as a whole."""
-    template = copy(data)
-    # What PyG takes for rows of nodes or edges is gathered for each mini-batch instead.
-    for store in template.stores:
-        by_row = [key for key in attributes(store) if _is_by_row(store, key)]
-        for key in [*_STRUCTURE, *numbers_of_nodes(store), *by_row]:
-            if key in store:
-                del store[key]
-    return template
 
 
 def attributes(store: Any) -> list[str]:
@@ -69,7 +50,7 @@ def _numbers_nodes(store: Any, name: str, value: Any) -> bool:
     if not ("index" in name or name.endswith("idx") or name in ("face", "ptr")) or not shape or not _are_whole(value):
         return False
     is_pairs = "edge" in name and len(shape) == 2 and shape[0] == 2
-    return is_pairs or not (_is_by_row(store, name) or _is_beyond_nodes(store, value))
+    return is_pairs or not (is_by_row(store, name) or _is_beyond_nodes(store, value))
 
 
 def _is_beyond_nodes(store: Any, value: Any) -> bool:
@@ -90,112 +71,34 @@ def _are_whole(value: Any) -> bool:
     return not (value.is_floating_point() or value.is_complex() or value.dtype is torch.bool)
 
 
-def set_apart(data: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[Any, UserIds]]:
-    """Returns the graph less the attributes ``without`` and that of the user's ids of nodes, and these by node type;
-    those of a Data under None.
+def stores_of(data: Any) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Returns the stores of nodes and those of edges, by type; a Data has one store, which is both."""
+    if isinstance(data, import_pyg("Reading a PyG graph").data.HeteroData):
+        return dict(data.node_items()), dict(data.edge_items())
+    return {UNTYPED: data._store}, {UNTYPED: data._store}
+
+
+def count_nodes(store: Any) -> int:
+    """Returns how many nodes there are of a type.
 
     Raises:
-        GraphDataError: there is no attribute of such a name.
+        GraphDataError: the store does not say.
     """
-    gone = [*(as_names(without) or ()), *([] if user_ids is None else [user_ids])]
-    if not gone:
-        return data, {}
-    less, ids = copy(data), {}  # the caller's own keeps its attributes
-    chosen({name: None for store in less.stores for name in store}, gone, "without", "the PyG graph")
-    for store in less.stores:
-        if hasattr(store, "is_node_attr") and not isinstance(store._key, tuple):
-            store.num_nodes = store.num_nodes  # which may be known by what goes
-            if user_ids in store:
-                ids[store._key] = UserIds.of(store[user_ids], column=str(user_ids))
-        for name in gone:
-            if name in store:
-                del store[name]
-    return less, ids
-
-
-def warn_of_rest(data: Any, splits: Mapping[str, Any], *, repeats: bool) -> None:
-    """Warns of what a PyG graph says that GraphData has no place for.
-
-    Args:
-        data: a Data or HeteroData.
-        splits: as they were given; tables are what became of links to be asked about.
-        repeats: mini-batches repeat what belongs to the graph as a whole.
-
-    Raises:
-        GraphDataError: an attribute that by its name has a row for each node or edge, but has not.
-    """
-    whole = []
-    for store in data.stores:
-        names = [name for name in attributes(store) if not _is_by_row(store, name)]
-        for name in names:
-            if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
-                raise GraphDataError(
-                    f"{name!r} of the PyG graph{_of(store)} has {len(store[name])} rows, but {_sizes(store)}: one row "
-                    f"each is needed. Correct it, or leave it out: without=[{name!r}]."
-                )
-        whole += [f"{name!r}{_of(store)}" for name in names]
-    if whole and not repeats:
-        warn(
-            f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
-            f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
-            f"format; without=[...] leaves it out."
+    if (count := store.num_nodes) is None and store._key is not None:
+        raise GraphDataError(
+            f"how many nodes of type {store._key!r} the PyG graph has is not known. Set data[{store._key!r}].num_nodes."
         )
-    numbers = {name for store in data.stores for name in numbers_of_nodes(store)}
-    if "edge_label_index" in numbers and not any(isinstance(split, SeedTable) for split in splits.values()):
-        warn(
-            "'edge_label_index' of the PyG graph: links to be asked about are not read. Give them as a table: "
-            "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label)."
-        )
-    told = {f"{name}_{kind}" for name, ids in splits.items() if ids is not None for kind in ("idx", "index")}
-    told |= {name.replace("val_", "valid_") for name in told}
-    if others := sorted(name for name in numbers - told if not name.startswith("edge_label")):
-        warn(
-            f"{', '.join(map(repr, others))} of the PyG graph: by their names, these number the nodes of the whole "
-            "graph, which have other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, "
-            "test=; rename what numbers no nodes."
-        )
-    if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):
-        warn("'adj_t' of the PyG graph is not read, as there is an edge_index.")
+    return count
 
 
-def _is_by_row(store: Any, name: str) -> bool:
+def is_by_row(store: Any, name: str) -> bool:
+    """Whether an attribute has a row for each node or edge."""
     return any(getattr(store, each)(name) for each in ("is_node_attr", "is_edge_attr") if hasattr(store, each))
 
 
-def _of(store: Any) -> str:
+def type_of(store: Any) -> str:
+    """Returns the words that say which type a store is of; none, of a Data."""
     return "" if store._key is None else f" of {store._key}"
-
-
-def _sizes(store: Any) -> str:
-    counts = {"nodes": getattr(store, "num_nodes", None), "edges": getattr(store, "num_edges", None)}
-    return "there are " + " and ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
-
-
-def edge_list(
-    store: Any, of_edges: Mapping[str, Any], edge_x: Any, carried: dict[str, Any], *, adds_weight: bool
-) -> tuple[Any, Any, Any]:
-    """Returns the sources, the targets and, where there are any, the weights of a store's edges.
-
-    Args:
-        store: with ``edge_index`` or, without it, ``adj_t``, whose values then are the weights.
-        of_edges: its attributes of edges.
-        edge_x: features of edges that mini-batches are to carry, or None.
-        carried: the others, to which weights that are values of ``adj_t`` are added, if ``adds_weight``.
-
-    Raises:
-        GraphDataError: neither is there, or attributes of edges beside ``adj_t``.
-    """
-    src, dst, values = edge_ends(store)
-    if store.get("edge_index") is not None:
-        return src, dst, of_edges.get("edge_weight")
-    if carried or edge_x is not None:
-        raise GraphDataError(
-            f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
-            f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
-        )
-    if adds_weight:
-        carried["edge_weight"] = values
-    return src, dst, values
 
 
 def edge_ends(store: Any) -> tuple[Any, Any, Any]:
@@ -215,50 +118,30 @@ def edge_ends(store: Any) -> tuple[Any, Any, Any]:
     return src, dst, values
 
 
-def check_rows(data: Any, store: Any, key: str) -> None:
-    """Raises GraphDataError: what PyG takes for rows of nodes or edges is no table of them."""
-    rows = store[key]
-    if not isinstance(rows, torch.Tensor | np.ndarray):
-        what = f"a {type(rows).__name__}, but a tensor or an array is needed"
-    elif data.__cat_dim__(key, rows, store) != 0:
-        what = f"{list(rows.shape)} with its entries in another dimension than the first"
-    else:
-        return
-    raise GraphDataError(
-        f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; or, if it "
-        f"is what you call the nodes: user_ids={key!r}."
-    )
+def fill(store: Any, columns: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+    """Sets the attributes of a mini-batch's store: columns of rows under their names and PyG's own fields, of which
+    ``n_id`` and ``e_id`` give way to what has their names."""
+    for name, value in columns.items():
+        store[name] = value
+    for name, value in fields.items():
+        if name not in ("n_id", "e_id") or name not in store:
+            store[name] = value
 
 
-def check_nested(blocks: Sequence[Block]) -> None:
-    """Raises SamplerConfigError: a hop is not the beginning of the one outside it."""
-    for hop, (outer, inner) in enumerate(pairwise(blocks)):
-        if not _begins_with(outer.indptr, inner.indptr) or not _begins_with(outer.indices, inner.indices):
-            raise SamplerConfigError(
-                f"batch_format='pyg' needs hops that draw for new nodes only, but blocks[{hop}] draws afresh "
-                f"for the nodes of blocks[{hop + 1}]. Give NeighborSampler(..., expand='new')."
-            )
-
-
-def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
-    # Samplers let such hops share memory; to compare what a GPU holds, the host would have to wait for it.
-    return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
-
-
-def together(*columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns columns of nodes, of edges and of seeds as attributes of one store.
-
-    Raises:
-        GraphDataError: two have one name.
-    """
-    found: dict[str, Any] = {}
-    for each in columns:
-        if twice := found.keys() & each.keys():
-            raise GraphDataError(
-                f"{min(twice)!r} names two columns, of nodes, edges or seeds, which a mini-batch of PyG cannot tell "
-                "apart. Name one of them anew."
-            )
-        found |= each
+def links_by_store(fields: Mapping[str, Any], edge_type: Any) -> dict[Any, dict[str, Any]]:
+    """Returns the fields of links by store: indices of triplets and their masks in those of their ends, ``seed_time``
+    in both, all else in that of their type; in a Data, all in its one store."""
+    if edge_type is UNTYPED:
+        return {UNTYPED: dict(fields)}
+    src, _, dst = edge_type
+    found: dict[Any, dict[str, Any]] = {kind: {} for kind in (src, dst, edge_type)}
+    for name, value in fields.items():
+        end, _, rest = name.partition("_")
+        if name == "seed_time":  # of triplets, as PyG has it
+            found[src][name] = found[dst][name] = value
+        else:
+            of_end = {"src": src, "dst": dst}.get(end) if rest.endswith(("index", "mask")) else None
+            found[of_end or edge_type][name] = value
     return found
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,8 +12,28 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import GraphDataError, warn
 
 
-def read_scipy(matrix: Any, orientation: str, columns: Mapping[str, Any]) -> Any:
-    """Does what :meth:`.GraphData.from_scipy` says; ``columns`` are further arguments of GraphData."""
+def from_scipy(matrix: Any, *, orientation: Literal["src_dst", "dst_src"] = "src_dst", **columns: Any) -> GraphData:
+    """Converts a SciPy sparse matrix or array, in whatever format: an edge for each stored entry.
+
+    Entries other than 1 are weights, which samplers can draw by and mini-batches carry as ``edge_weight``.
+
+    Args:
+        matrix: ``[N, N]``, of numbers.
+        orientation: what the axes mean. ``"src_dst"``: ``A[i, j]`` is an edge from ``i`` to ``j``, as in NetworkX
+            and ``scipy.sparse.csgraph``. ``"dst_src"``: an edge from ``j`` to ``i``, as of ``A @ x``, which sums
+            over in-neighbours.
+        **columns: ``x``, ``y``, ``train`` and all else that :class:`.GraphData` takes beside the graph.
+
+    Raises:
+        GraphDataError: no sparse matrix, or one that is not square; an orientation that is none.
+
+    Example:
+        >>> from scipy.sparse import csr_array
+        >>> from lightning_gnnload import GraphData
+        >>> matrix = csr_array(([1, 1], ([0, 1], [2, 2])), shape=(3, 3))
+        >>> GraphData.from_scipy(matrix, train=[2]).graph.in_neighbors(2).tolist()
+        [0, 1]
+    """
     if not hasattr(matrix, "tocoo"):
         raise GraphDataError(
             f"GraphData.from_scipy: a sparse matrix or array of SciPy is needed, but a {type(matrix).__name__} was "

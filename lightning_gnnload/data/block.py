@@ -6,6 +6,7 @@ Neither is frozen, since Lightning refuses to convert frozen dataclasses to the 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -79,13 +80,6 @@ class Block:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"
 
 
-_OF_FORMATS = {
-    **dict.fromkeys(("edge_index", "batch_size", "input_id", "x_dict", "y_dict", "edge_index_dict", "n_id"), "pyg"),
-    **dict.fromkeys(("srcdata", "dstdata", "ndata", "edata"), "dgl"),
-}
-"""What batches of other formats have, and which."""
-
-
 class NotOfALibrary:
     """Tells a model that expects another library's mini-batches how to get them."""
 
@@ -94,7 +88,8 @@ class NotOfALibrary:
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):  # asked for by pickle and copy
                 raise AttributeError(name)
-            other = _OF_FORMATS.get(name)
+            formats = import_module("lightning_gnnload.adapters.formats").FORMATS  # which are above this file
+            other = next((other for other, form in formats.items() if name in form.words), None)
             advice = f" GraphDataModule(batch_format={other!r}) gives batches that do." if other else ""
             held = ", ".join(each.name for each in fields(self))
             raise AttributeError(f"a {type(self).__name__} has no {name!r}; it has {held}.{advice}")

@@ -22,7 +22,6 @@ from lightning_gnnload.data.by_type import (
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable, refuse_tables
-from lightning_gnnload.data.sources import GraphSources
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
     EdgeTable,
@@ -36,12 +35,13 @@ from lightning_gnnload.data.tables import (
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.userids import UserIds, named_ids
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.lazy import Imported
 from lightning_gnnload.ops import as_integer
 
 SPLITS = ("train", "val", "test")
 
 
-class GraphData(GraphSources):
+class GraphData:
     """Holds the data that a model trains on: a graph, its features, labels and splits.
 
     Args:
@@ -88,6 +88,14 @@ class GraphData(GraphSources):
         >>> data.num_classes, data.train.tolist(), data.test.tolist()
         (2, [0, 1], [])
     """
+
+    # No attribute is lost without a word: each is carried under its name, or is an error or a warning that names it.
+    from_pyg = Imported["GraphData"]("lightning_gnnload.adapters.pyg_read")
+    from_dgl = Imported["GraphData"]("lightning_gnnload.adapters.dgl_read")
+    from_networkx = Imported["GraphData"]("lightning_gnnload.adapters.networkx_graph")
+    from_scipy = Imported["GraphData"]("lightning_gnnload.adapters.scipy_matrix")
+    from_edge_list = Imported["GraphData"]("lightning_gnnload.adapters.edge_list")
+    from_tables = Imported["GraphData"]("lightning_gnnload.ingest.memory")
 
     def __init__(
         self,

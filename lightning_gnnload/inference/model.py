@@ -6,16 +6,12 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
 
-from lightning_gnnload.adapters.dgl_frames import import_dgl
+from lightning_gnnload.adapters.formats import FORMATS
 from lightning_gnnload.errors import InferenceError
 
 _LIGHTNING = ("pytorch_lightning.", "lightning.")
-_DGL_ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
-_DGL_BLOCKS = ("blocks", "mfgs")
-_DGL_GRAPH = ("g", "graph", "block")
 
 
 class Layers(nn.Module):
@@ -63,6 +59,7 @@ def call_of(
     Raises:
         InferenceError: there is no such method, or no such thing in batches as it needs.
     """
+    form = FORMATS[batch_format]
     if method is None:
         own = getattr(type(model), "predict_step", None)
         method = "predict_step" if own is not None and not own.__module__.startswith(_LIGHTNING) else "forward"
@@ -74,15 +71,14 @@ def call_of(
     named = [each for each in parameters if each.kind in kinds]
     needed = [each.name for each in named if each.default is inspect.Parameter.empty]
     if needed[1:2] == ["batch_idx"]:
-        return lambda batch: function(batch, 0), batch_format == "pyg"
+        return lambda batch: function(batch, 0), form.is_one_graph(())
     if len(needed) <= 1:
-        return function, batch_format == "pyg"
-    one_graph = batch_format == "pyg" or any(name in _DGL_GRAPH for name in needed)
+        return function, form.is_one_graph(())
 
     def run(batch: Any) -> Any:
         given = {}
         for each in named:
-            found = _found(batch, each.name, batch_format, feature_name)
+            found = form.argument(batch, each.name, feature_name)
             if found is None and each.name in needed:
                 raise InferenceError(
                     f"{type(model).__name__}.{method} needs {each.name!r}, which batches of batch_format="
@@ -93,37 +89,4 @@ def call_of(
                 given[each.name] = found
         return function(**given)
 
-    return run, one_graph
-
-
-def _found(batch: Any, name: str, batch_format: str, feature_name: str) -> Any:
-    if batch_format == "blocks":
-        return getattr(batch, name, None)
-    if batch_format == "pyg":
-        try:
-            found = getattr(batch, name)
-        except AttributeError:
-            return None
-        return None if isinstance(found, dict) and not found else found
-    blocks = batch[-1]
-    if name in _DGL_BLOCKS:
-        return blocks
-    if name in _DGL_GRAPH:
-        return _one_graph(blocks)
-    frame = blocks[0].srcdata
-    key = name if name in frame else feature_name if name in _DGL_ROWS else None
-    return frame.get(key) if key is not None else None
-
-
-def _one_graph(blocks: Any) -> Any:
-    """Returns the outermost block where all layers have it, and else a graph of all nodes, whose outermost ones have a
-    loop: DGL's convolutions refuse nodes without in-neighbours."""
-    outermost = blocks[0]
-    num_src, num_dst = outermost.num_src_nodes(), outermost.num_dst_nodes()
-    if num_dst == blocks[-1].num_dst_nodes():
-        return outermost
-    src, dst = outermost.edges(order="eid")
-    loops = torch.arange(num_dst, num_src, device=src.device)
-    return import_dgl("A model of a DGLGraph").graph(
-        (torch.cat([src, loops]), torch.cat([dst, loops])), num_nodes=num_src
-    )
+    return run, form.is_one_graph(needed)

@@ -8,17 +8,16 @@ that are learned) PyG itself indexes, in the thread that makes the mini-batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch_geometric.data import Data
 from torch_geometric.loader.utils import index_select
 from torch_geometric.typing import TensorFrame
 
-from lightning_gnnload.adapters.pyg_stores import numbers_of_nodes
+from lightning_gnnload.adapters.pyg_stores import numbers_of_nodes, stores_of, type_of
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
@@ -74,6 +73,14 @@ class Attribute(NamedTuple):
     tables: tuple[str, ...]
     rebuild: Rebuild | None
 
+    def of(self, rows: Mapping[str, torch.Tensor], ids: torch.Tensor | None) -> Any:
+        """Returns what a mini-batch gets of its nodes or edges ``ids``, whose rows lie in the tables; None for none."""
+        if ids is None:
+            return None
+        if self.rebuild is None:
+            return rows[self.tables[0]]
+        return self.rebuild([rows[name] for name in self.tables], ids)
+
 
 class Attributes:
     """The attributes of a graph as they are when it is made, and the tables that kernels gather from.
@@ -97,7 +104,8 @@ class Attributes:
         self.by_type: dict[Any, list[Attribute]] = {}
         of_nodes: dict[str, Any] = {}
         of_edges: dict[str, Any] = {}
-        for kind, store in _stores(data):
+        nodes, edges_of = stores_of(data)
+        for kind, store in {**nodes, **edges_of}.items():
             held = self.by_type[kind] = []
             for name, value in store.items():
                 if name in _STRUCTURE:
@@ -171,7 +179,7 @@ def left_out(data: Any, input_type: Any, *, links: bool) -> str | None:
         links: whether it begins at links.
     """
     names = [
-        f"{name!r}{'' if store._key is None else f' of {store._key}'}"
+        f"{name!r}{type_of(store)}"
         for store in data.stores
         for name in numbers_of_nodes(store)
         if name not in _OF_SEEDS and not (links and store._key == input_type and name in _OF_LINKS)
@@ -199,14 +207,6 @@ def repeated(data: Any) -> Any:
 
 def _no_rows(store: FeatureStore) -> torch.Tensor:
     return torch.empty((0, *store.row_shape), dtype=store.dtype)
-
-
-def _stores(data: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(data, Data):
-        yield None, data._store
-        return
-    yield from data.node_items()
-    yield from data.edge_items()
 
 
 def _check_kind(name: str, value: Any, dim: int) -> None:

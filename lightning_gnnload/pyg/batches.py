@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, SamplerOutput
 
+from lightning_gnnload.adapters.pyg_stores import fill, links_by_store
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.outputs import joined
 
@@ -33,63 +34,46 @@ def as_data(
     """
     data = copy(attributes.data)
     is_hetero = isinstance(output, HeteroSamplerOutput)
+    of_seeds = _seed_fields(output.metadata, input_type, neg_sampling)
     for kind, held in attributes.by_type.items():
-        store = data[kind] if is_hetero else data._store
-        has_nodes, has_edges = not isinstance(kind, tuple), not isinstance(kind, str)
+        store, columns, fields = data[kind] if is_hetero else data._store, {}, {}
         node = edge = None
-        if has_nodes:
-            node = output.node.get(kind, _NONE) if is_hetero else output.node
+        if not isinstance(kind, tuple):
+            fields["n_id"] = node = output.node.get(kind, _NONE) if is_hetero else output.node
             if "num_nodes" in store:
-                store.num_nodes = len(node)
-        if has_edges:
-            row, col, edge = (
-                of.get(kind, _NONE) if is_hetero and of is not None else of
-                for of in (output.row, output.col, output.edge)
-            )
+                fields["num_nodes"] = len(node)
+        if not isinstance(kind, str):
+            ends = output.row, output.col, output.edge
+            row, col, edge = [of.get(kind, _NONE) if is_hetero and of is not None else of for of in ends]
+            fields["e_id"] = edge
             if "edge_index" in store:
-                store.edge_index = joined(row, col).to(store.edge_index.device)
+                fields["edge_index"] = joined(row, col).to(store.edge_index.device)
+            if output.orig_row is not None:
+                drawn = output.orig_row, output.orig_col
+                fields["_orig_edge_index"] = torch.stack([of[kind] for of in drawn] if is_hetero else drawn)
+        for name in ("batch", "num_sampled_nodes", "num_sampled_edges"):
+            of_output = getattr(output, name)
+            if not is_hetero:
+                fields[name] = of_output
+            elif of_output is not None and kind in of_output:
+                fields[name] = of_output[kind]
         for attribute in held:
-            parts = [rows[name] for name in attribute.tables]
-            ids = edge if attribute.of_edges else node
-            if ids is None:  # a user's own output
-                store[attribute.name] = None
-            else:
-                store[attribute.name] = parts[0] if attribute.rebuild is None else attribute.rebuild(parts, ids)
-        for name, value in (("n_id", node), ("e_id", edge)):
-            if value is not None and name not in store:
-                store[name] = value
-        if has_edges and output.orig_row is not None:
-            ends = output.orig_row, output.orig_col
-            store._orig_edge_index = torch.stack([of[kind] for of in ends] if is_hetero else ends)
-    of_output = {
-        "batch": output.batch,
-        "num_sampled_nodes": output.num_sampled_nodes,
-        "num_sampled_edges": output.num_sampled_edges,
-    }
-    for name, value in of_output.items():
-        if not is_hetero:
-            setattr(data, name, value)
-        else:
-            data.set_value_dict(name, value)
-    of_seeds = data[input_type] if is_hetero else data
-    if isinstance(input_type, tuple) or len(output.metadata) > 2:
-        _set_links(data, of_seeds, output.metadata, input_type, neg_sampling)
-    else:
-        of_seeds.input_id, of_seeds.seed_time = output.metadata
-        of_seeds.batch_size = len(output.metadata[0])
+            columns[attribute.name] = attribute.of(rows, edge if attribute.of_edges else node)
+        fill(store, columns, fields | of_seeds.pop(kind, {}))
+    for kind, fields in of_seeds.items():  # of links of a type that the data have no edges of
+        fill(data[kind], {}, fields)
     return data
 
 
-def _set_links(
-    data: Any, of_links: Any, metadata: tuple[Any, ...], input_type: Any, neg_sampling: NegativeSampling | None
-) -> None:
-    of_links.input_id = metadata[0]
+def _seed_fields(
+    metadata: tuple[Any, ...], input_type: Any, neg_sampling: NegativeSampling | None
+) -> dict[Any, dict[str, Any]]:
+    """Returns what belongs to the seeds, by store; None takes away what is of the whole graph."""
+    if not isinstance(input_type, tuple) and len(metadata) <= 2:
+        return {input_type: {"input_id": metadata[0], "seed_time": metadata[1], "batch_size": len(metadata[0])}}
+    labels = ("edge_label_index", "edge_label", "edge_label_time")
     if neg_sampling is None or neg_sampling.is_binary():
-        _, of_links.edge_label_index, of_links.edge_label, of_links.edge_label_time = metadata
-        return
-    src, dst = (data, data) if input_type is None else (data[input_type[0]], data[input_type[2]])
-    _, src.src_index, dst.dst_pos_index, dst.dst_neg_index, src.seed_time = metadata
-    dst.seed_time = src.seed_time if "seed_time" in src else None
-    for name in ("edge_label_index", "edge_label_time"):  # those of the whole graph
-        if name in of_links:
-            del of_links[name]
+        return links_by_store(dict(zip(("input_id", *labels), metadata, strict=True)), input_type)
+    names = ("input_id", "src_index", "dst_pos_index", "dst_neg_index", "seed_time")
+    triplets = dict(zip(names, metadata, strict=True))
+    return links_by_store({**triplets, "edge_label_index": None, "edge_label_time": None}, input_type)

@@ -7,7 +7,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
 
-from lightning_gnnload.adapters.pyg_stores import edge_ends
+from lightning_gnnload.adapters.columns import UNTYPED, build_graph
+from lightning_gnnload.adapters.pyg_stores import count_nodes, edge_ends, stores_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
 
@@ -47,10 +48,8 @@ def topology_of(
         GraphDataError: no such data; an attribute that is not there, is no numbers, or is of nodes and of edges.
         GraphFormatError: ids that are no nodes, weights that are negative, times that are none.
     """
-    if isinstance(data, Data):
+    if isinstance(data, Data | HeteroData):
         return _of_data(data, time_attr, weight_attr, direction)
-    if isinstance(data, HeteroData):
-        return _of_hetero_data(data, time_attr, weight_attr, direction)
     if isinstance(data, list | tuple) and len(data) == 2:
         features, graph = data
         if isinstance(features, FeatureStore) and isinstance(graph, GraphStore):
@@ -63,57 +62,56 @@ def topology_of(
 
 def turned(edge_type: EdgeType, direction: Direction) -> EdgeType:
     """Returns the type by which edges are sampled in this direction, of the user's; or the user's, of that one."""
-    return edge_type if direction == "forward" else edge_type[::-1]
+    return edge_type if direction == "forward" or edge_type is UNTYPED else edge_type[::-1]
 
 
-def _directed(ends: tuple[Any, Any], direction: Direction) -> tuple[Any, Any]:
-    return ends if direction == "forward" else ends[::-1]
-
-
-def _of_data(data: Data, time_attr: str | None, weight_attr: str | None, direction: Direction) -> Topology:
-    node_time = edge_time = None
-    if time_attr is not None:
-        if time_attr in data and data.is_node_attr(time_attr):
-            node_time = data[time_attr]
-        elif time_attr in data and data.is_edge_attr(time_attr):
-            edge_time = data[time_attr]
-        else:
-            raise _no_time(time_attr, "is neither a node-level nor an edge-level attribute", [data])
-    src, dst, _ = edge_ends(data) if "edge_index" in data or "adj_t" in data else (_NO_IDS, _NO_IDS, None)
-    weight = None if weight_attr is None else _attribute(data, weight_attr, "weight_attr")
-    graph = Graph.from_coo(
-        *_directed((_cpu(src), _cpu(dst)), direction),
-        data.num_nodes,
-        edge_weight=_weights(weight),
-        edge_time=_cpu(edge_time),
-        node_time=_cpu(node_time),
-        keep_order=True,
+def _topology(
+    num_nodes: dict[Any, int],
+    ends: dict[Any, tuple[Any, Any]],
+    direction: Direction,
+    node_time: dict[Any, Any],
+    edge_time: dict[Any, Any],
+    edge_weight: dict[Any, Any],
+) -> Topology:
+    """Returns the topology of columns by type; of a graph without types, these are under UNTYPED."""
+    graph = build_graph(
+        num_nodes,
+        {turned(kind, direction): pair if direction == "forward" else pair[::-1] for kind, pair in ends.items()},
+        edge_weight={turned(kind, direction): rows for kind, rows in edge_weight.items()},
+        edge_time=edge_time,
+        node_time=node_time,
     )
-    return Topology(graph, _cpu(node_time), graph.num_nodes)
+    if graph.types is None:
+        return Topology(graph, node_time.get(UNTYPED), graph.num_nodes)
+    return Topology(graph, node_time or None, num_nodes)
 
 
-def _of_hetero_data(data: HeteroData, time_attr: str | None, weight_attr: str | None, direction: Direction) -> Topology:
-    node_time, edge_time = _held(data.node_items(), time_attr), _held(data.edge_items(), time_attr)
+def _of_data(data: Data | HeteroData, time_attr: str | None, weight_attr: str | None, direction: Direction) -> Topology:
+    nodes, edges = stores_of(data)
+    node_time, edge_time = _held(nodes, time_attr), _held(edges, time_attr)
+    if isinstance(data, Data):  # whose one store has both
+        node_time = node_time if node_time and data.is_node_attr(time_attr) else {}
+        edge_time = edge_time if edge_time and data.is_edge_attr(time_attr) else {}
     if time_attr is not None and not (node_time or edge_time):
         raise _no_time(time_attr, "is neither a node-level nor an edge-level attribute", data.stores)
     if node_time and edge_time:
         raise _no_time(time_attr, "is both a node-level and an edge-level attribute", data.stores)
-    weights = _held(data.edge_items(), weight_attr)
+    weights = _held(edges, weight_attr)
     if weight_attr is not None and not weights:
-        raise _missing(weight_attr, "weight_attr", data.edge_stores)
-    num_nodes = {kind: _count(kind, store.num_nodes) for kind, store in data.node_items()}
-    graph = Graph.from_hetero(
-        num_nodes,
+        held = ", ".join(_names(edges.values()))
+        raise GraphDataError(f"weight_attr={weight_attr!r}: no edges have such an attribute. The graph holds {held}.")
+    has_edges = isinstance(data, HeteroData) or "edge_index" in data or "adj_t" in data
+    return _topology(
+        {kind: count_nodes(store) for kind, store in nodes.items()},
         {
-            turned(kind, direction): _directed(tuple(map(_cpu, edge_ends(store)[:2])), direction)
-            for kind, store in data.edge_items()
+            kind: tuple(map(_cpu, edge_ends(store)[:2] if has_edges else (_NO_IDS, _NO_IDS)))
+            for kind, store in edges.items()
         },
-        edge_weight={turned(kind, direction): _weights(weight) for kind, weight in weights.items()} or None,
-        edge_time=edge_time or None,
-        node_time=node_time or None,
-        keep_order=True,
+        direction,
+        node_time,
+        edge_time,
+        {kind: _weights(weight) for kind, weight in weights.items()},
     )
-    return Topology(graph, node_time or None, num_nodes)
 
 
 def _of_stores(
@@ -134,41 +132,25 @@ def _of_stores(
     src, dst, _ = store.coo()
     if all(attr.edge_type is None for attr in attrs):
         # A FeatureStore does not say what its rows are of; PyG, too, goes by this name.
-        time = next(iter(of_group.values()), None)
-        node_time, edge_time = (time, None) if time_attr == "time" else (None, time)
-        num_nodes = max(attrs[0].size)
-        ends = _directed((src, dst), direction)
-        graph = Graph.from_coo(*ends, num_nodes, edge_time=edge_time, node_time=node_time, keep_order=True)
-        return Topology(graph, node_time, num_nodes)
+        time = {UNTYPED: next(iter(of_group.values()))} if of_group else {}
+        of_both: tuple[Any, Any] = (time, {}) if time_attr == "time" else ({}, time)
+        return _topology({UNTYPED: max(attrs[0].size)}, {UNTYPED: (src, dst)}, direction, *of_both, {})
     kinds = sorted({kind for edge_type in src for kind in edge_type[::2]} | {*_named_types(features)})
     sizes = {kind: int(remote_backend_utils.num_nodes(features, store, kind)) for kind in kinds}
-    node_times = {kind: time for kind, time in of_group.items() if isinstance(kind, str)}
-    edge_times = {kind: time for kind, time in of_group.items() if isinstance(kind, tuple)}
-    if node_times and edge_times:
+    node_time = {kind: time for kind, time in of_group.items() if isinstance(kind, str)}
+    edge_time = {kind: time for kind, time in of_group.items() if isinstance(kind, tuple)}
+    if node_time and edge_time:
         raise _no_time(time_attr, "is both a node-level and an edge-level attribute", [])
-    graph = Graph.from_hetero(
-        sizes,
-        {turned(kind, direction): _directed((src[kind], dst[kind]), direction) for kind in src},
-        edge_time=edge_times or None,
-        node_time=node_times or None,
-        keep_order=True,
-    )
-    return Topology(graph, node_times or None, sizes)
+    return _topology(sizes, {kind: (src[kind], dst[kind]) for kind in src}, direction, node_time, edge_time, {})
 
 
 def _named_types(features: FeatureStore) -> list[str]:
     return [attr.group_name for attr in features.get_all_tensor_attrs() if isinstance(attr.group_name, str)]
 
 
-def _held(items: Any, name: str | None) -> dict[Any, Any]:
+def _held(stores: dict[Any, Any], name: str | None) -> dict[Any, Any]:
     """Returns the attribute of those stores that have it, by type."""
-    return {kind: _cpu(store[name]) for kind, store in items if name is not None and name in store}
-
-
-def _attribute(store: Any, name: str, argument: str) -> Any:
-    if name not in store:
-        raise _missing(name, argument, [store])
-    return store[name]
+    return {kind: _cpu(store[name]) for kind, store in stores.items() if name is not None and name in store}
 
 
 def _weights(weight: Any) -> torch.Tensor | None:
@@ -182,22 +164,14 @@ def _weights(weight: Any) -> torch.Tensor | None:
     return weight if weight.dtype in (torch.float32, torch.float64) else weight.double()
 
 
-def _count(kind: str, count: Any) -> int:
-    if count is None:
-        raise GraphDataError(f"how many nodes of type {kind!r} there are is not known. Set data[{kind!r}].num_nodes.")
-    return int(count)
-
-
 def _cpu(rows: Any) -> Any:
     return rows.cpu() if isinstance(rows, torch.Tensor) else rows
 
 
-def _missing(name: str, argument: str, stores: Any) -> GraphDataError:
-    held = sorted({str(key) for store in stores for key in store.keys()})  # noqa: SIM118
-    return GraphDataError(f"{argument}={name!r}: no edges have such an attribute. The graph holds {', '.join(held)}.")
+def _names(stores: Any) -> list[str]:
+    return sorted({str(key) for store in stores for key in store.keys()})  # noqa: SIM118
 
 
 def _no_time(name: str | None, problem: str, stores: Any) -> GraphDataError:
-    held = sorted({str(key) for store in stores for key in store.keys()})  # noqa: SIM118
-    there = f" The graph holds {', '.join(held)}." if held else ""
+    there = f" The graph holds {', '.join(_names(stores))}." if stores else ""
     return GraphDataError(f"time_attr: the time attribute {name!r} {problem}.{there}")

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection
 from typing import Any
 
+from lightning_gnnload.adapters.formats import FORMATS
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.graph import Graph
@@ -32,16 +33,15 @@ def named_data(data: Any) -> GraphData | Dataset:
         )
     given = "None" if data is None else f"a {type(data).__name__}"
     library = type(data).__module__.split(".")[0]
-    if library in _TAKERS:
-        raise LoaderConfigError(f"data is {given} of {library}; take {_TAKERS[library]}(data, sampler=...).")
+    for name, form in FORMATS.items():
+        if form.library == library:
+            raise LoaderConfigError(
+                f"data is {given} of {library}; take GraphDataModule.from_{name}(data, sampler=...)."
+            )
     raise LoaderConfigError(
         f"data is {given}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of "
         "other libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
     )
-
-
-_TAKERS = {"torch_geometric": "GraphDataModule.from_pyg", "dgl": "GraphDataModule.from_dgl"}
-"""What takes the graphs of other libraries."""
 
 
 ELSEWHERE = {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.adapters.formats import FORMATS
 
 Made = TypeVar("Made")
 
@@ -28,13 +27,9 @@ class ModuleSources:
 
         Args:
             graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
-            **settings: this class's, and those of :meth:`.GraphData.from_dgl`: ``tables``, ``edge_tables``,
-                ``edge_weight_name``, ``time_name``, ``train``, ``val``, ``test``, ``user_ids``, ``without``.
+            **settings: this class's, and those of :meth:`.GraphData.from_dgl`.
         """
-        names = ("feature_name", "label_name", "edge_feature_name")  # which both need
-        both = {name: settings[name] for name in names if name in settings}
-        graph_data = GraphData.from_dgl(graph, **_taken(settings, GraphData.from_dgl))
-        return cls(graph_data, **({"batch_format": "dgl"} | settings | both))
+        return _over(cls, "dgl", graph, settings)
 
     @classmethod
     def from_pyg(cls: Callable[..., Made], data: Any, **settings: Any) -> Made:
@@ -43,19 +38,14 @@ class ModuleSources:
 
         Args:
             data: splits are its masks ``train_mask`` and so on, unless ids are given.
-            **settings: this class's, and those of :meth:`.GraphData.from_pyg`: ``tables``, ``edge_tables``,
-                ``edge_feature_name``, ``time_attr``, ``train``, ``val``, ``test``, ``user_ids``, ``without``.
+            **settings: this class's, and those of :meth:`.GraphData.from_pyg`.
         """
-        from lightning_gnnload.adapters.pyg import read_pyg
-        from lightning_gnnload.adapters.pyg_stores import set_apart, template_of
-
-        given = _taken(settings, GraphData.from_pyg)
-        settings = {"batch_format": "pyg", **settings}
-        module: Any = cls(read_pyg(data, **given, repeats=settings["batch_format"] == "pyg"), **settings)
-        module.template = template_of(set_apart(data, given.get("user_ids"), given.get("without", ()))[0])
-        return module
+        return _over(cls, "pyg", data, settings)
 
 
-def _taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Takes the arguments of ``function`` out of ``settings``."""
-    return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}
+def _over(make: Callable[..., Made], batch_format: str, graph: Any, settings: dict[str, Any]) -> Made:
+    settings = {"batch_format": batch_format, **settings}
+    data, template = FORMATS[batch_format].read(graph, settings)  # takes the reader's settings out
+    module: Any = make(data, **settings)
+    module.template = template
+    return module

@@ -234,7 +234,7 @@ def graph() -> Any:
 
 def _ours(sampler: Sampler, seeds: list[int]) -> list[Any]:
     data = GraphData.from_dgl(graph())
-    return ToDGL(edge_order=data.graph.edge_order)(sampler.sample(data.graph, seeds, seed=1))[2]
+    return ToDGL(graph=data.graph)(sampler.sample(data.graph, seeds, seed=1))[2]
 
 
 def batches(row: Row) -> Iterator[tuple[str, list[Any], list[Any]]]:

@@ -182,7 +182,7 @@ def graph(both_ways: bool) -> Data:
 def sampled(whole: Data, fanouts: list[int], seeds: list[int], replace: bool = False) -> Data:
     data = GraphData.from_pyg(whole).graph
     sampler = NeighborSampler(fanouts, replace=replace, expand="new", edge_ids=True)
-    return to_pyg(sampler.sample(data, seeds, seed=1), data.edge_order)
+    return to_pyg(sampler.sample(data, seeds, seed=1), data)
 
 
 def same_edges(whole: Data, ours: Data) -> Data:

@@ -1,4 +1,4 @@
-"""ToTypedDGL and GraphData.from_dgl with types: what DGL's own sampler and DataLoader give on a heterograph."""
+"""ToDGL and GraphData.from_dgl with types: what DGL's own sampler and DataLoader give on a heterograph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, SeedTable
-from lightning_gnnload.adapters.dgl_hetero import ToTypedDGL
+from lightning_gnnload.adapters.dgl import ToDGL
 from lightning_gnnload.adapters.dgl_relations import block_of, graph_of
 from lightning_gnnload.adapters.graphs import to_dgl_graph
 from lightning_gnnload.data.block import Block
@@ -84,7 +84,7 @@ def test_blocks_are_those_that_dgls_own_sampler_makes() -> None:
         )
     )
     graph = typed_graph()
-    mine = ToTypedDGL(graph)(replace(typed_flat(graph, expand="all"), y=None))
+    mine = ToDGL(graph=graph)(replace(typed_flat(graph, expand="all"), y=None))
     for own, wanted in zip(mine[:2], theirs[:2], strict=True):
         assert own.keys() == wanted.keys()
         assert {ids.dtype for ids in own.values()} == {ids.dtype for ids in wanted.values()} == {torch.int64}
@@ -107,7 +107,7 @@ def test_ids_columns_and_labels_are_those_of_the_users_graph(expand: Any) -> Non
 
     graph, flat, columns = flat_with_columns(expand=expand)
     typed, whole = TypedMiniBatch.of(flat, graph, columns), heterograph()
-    input_nodes, output_nodes, blocks = ToTypedDGL(graph, columns, "h", "target")(flat)
+    input_nodes, output_nodes, blocks = ToDGL("h", "target", graph, columns)(flat)
     assert all(torch.equal(input_nodes[kind], blocks[0].srcdata[dgl.NID][kind]) for kind in NODES)
     assert output_nodes["paper"].tolist() == [3, 0, 29]
     for hop, block in enumerate(blocks):
@@ -129,7 +129,7 @@ def test_frames_of_all_types_are_converted() -> None:
     from lightning_gnnload.adapters.formats import FORMATS
 
     graph, flat, columns = flat_with_columns()
-    batch = FORMATS["dgl"].converted(ToTypedDGL(graph, columns)(flat), torch.Tensor.double)
+    batch = FORMATS["dgl"].converted(ToDGL(graph=graph, columns=columns)(flat), torch.Tensor.double)
     assert batch[2][0].srcnodes["paper"].data["feat"].dtype == torch.float64
     assert batch[2][0].edges[KINDS[1]].data["row"].dtype == torch.float64
 
@@ -137,15 +137,15 @@ def test_frames_of_all_types_are_converted() -> None:
 def test_features_without_a_block_to_carry_them_are_refused() -> None:
     graph = typed_graph()
     with pytest.raises(SamplerConfigError, match="drew no hops"):
-        ToTypedDGL(graph)(typed_flat(graph, fanouts=()))
-    assert ToTypedDGL(graph)(NeighborSampler([]).sample(graph, [3]))[2] == []
+        ToDGL(graph=graph)(typed_flat(graph, fanouts=()))
+    assert ToDGL(graph=graph)(NeighborSampler([]).sample(graph, [3]))[2] == []
 
 
 def test_a_table_hides_no_features() -> None:
     graph, flat, columns = flat_with_columns()
     flat = replace(flat, tables={**flat.tables, "q": flat.tables["p"]})
     with pytest.raises(GraphDataError, match="'feat' has the name of the features"):
-        ToTypedDGL(graph, {**columns, "q": ("paper", "feat")})(flat)
+        ToDGL(graph=graph, columns={**columns, "q": ("paper", "feat")})(flat)
 
 
 def test_an_r_gcn_runs_and_trains() -> None:
@@ -163,7 +163,7 @@ def test_an_r_gcn_runs_and_trains() -> None:
         for step in range(6):
             graph = typed_graph()
             flat = typed_flat(graph, [step, 20 - step, 29], expand="all", fanouts=(4, 3), seed=step)
-            input_nodes, _, blocks = ToTypedDGL(graph)(flat)
+            input_nodes, _, blocks = ToDGL(graph=graph)(flat)
             h = {kind: embed[kind](ids) for kind, ids in input_nodes.items()}
             for layer, block in zip(layers, blocks, strict=True):
                 h = layer(block, h)

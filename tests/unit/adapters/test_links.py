@@ -8,14 +8,9 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, SeedTable
-from lightning_gnnload.adapters.links import (
-    ANY_LINKS,
-    LinkForm,
-    dgl_pair_graphs,
-    negative_pairs,
-    pyg_link_fields,
-    pyg_triplet_fields,
-)
+from lightning_gnnload.adapters.dgl import dgl_pair_graphs, negative_pairs
+from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
+from lightning_gnnload.adapters.pyg import pyg_link_fields, pyg_triplet_fields
 from tests.runif import RunIf
 
 SRC, DST = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4])

@@ -133,7 +133,7 @@ def test_edge_ids_are_columns_of_the_users_edge_index() -> None:
     edge_index = torch.stack(edge_list())
     graph = GraphData.from_pyg(Data(edge_index=edge_index, num_nodes=N)).graph
     batch = NeighborSampler([3, 2], expand="new", edge_ids=True).sample(graph, SEEDS)
-    data = to_pyg(batch, edge_order=graph.edge_order)
+    data = to_pyg(batch, graph)
     assert torch.equal(edge_index[:, data.e_id], data.n_id[data.edge_index])
     assert torch.equal(to_pyg(batch).e_id, batch.blocks[0].edge_ids)
 

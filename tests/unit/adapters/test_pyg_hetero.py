@@ -1,4 +1,4 @@
-"""to_hetero_data and GraphData.from_pyg with types: what PyG's own NeighborLoader would give for the same draws."""
+"""to_pyg and GraphData.from_pyg with types: what PyG's own NeighborLoader would give for the same draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
 from lightning_gnnload.adapters.graphs import to_pyg_graph
-from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
+from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import edge_types
@@ -98,11 +98,11 @@ def own_loader(data: Any, batch: Any) -> Any:
 
 
 def test_a_batch_is_what_pygs_own_loader_makes_of_the_sample() -> None:
-    from lightning_gnnload.adapters.pyg_stores import template_of
+    from lightning_gnnload.adapters.pyg_read import parted
 
     data, graph = whole(), typed_graph()
     flat, columns = flat_of(data, graph)
-    mine = to_hetero_data(flat, graph, columns, template_of(data))
+    mine = to_pyg(flat, graph, columns, parted(data)[1])
     theirs = own_loader(data, mine)
     assert (mine.node_types, mine.edge_types) == (theirs.node_types, theirs.edge_types)
     assert mine.name == theirs.name
@@ -126,7 +126,7 @@ def test_a_batch_is_what_pygs_own_loader_makes_of_the_sample() -> None:
 
 def test_edges_are_those_of_the_users_lists() -> None:
     data, graph = whole(), typed_graph()
-    mine = to_hetero_data(typed_flat(graph), graph)
+    mine = to_pyg(typed_flat(graph), graph)
     for kind in KINDS:
         src, dst = mine[kind].edge_index
         ends = torch.stack([mine[kind[0]].n_id[src], mine[kind[2]].n_id[dst]])
@@ -138,7 +138,7 @@ def test_trimming_leaves_what_each_layer_needs() -> None:
 
     data, graph = whole(), typed_graph()
     flat, columns = flat_of(data, graph)
-    mine, typed = to_hetero_data(flat, graph, columns), TypedMiniBatch.of(flat, graph, columns)
+    mine, typed = to_pyg(flat, graph, columns), TypedMiniBatch.of(flat, graph, columns)
     x = {kind: mine[kind].n_id for kind in NODES}
     ends = mine.edge_index_dict
     for layer, blocks in enumerate(typed.blocks):
@@ -151,13 +151,13 @@ def test_trimming_leaves_what_each_layer_needs() -> None:
 def test_hops_that_draw_a_node_twice_are_refused() -> None:
     graph = typed_graph()
     with pytest.raises(SamplerConfigError, match="expand='new'"):
-        to_hetero_data(typed_flat(graph, expand="all"), graph)
+        to_pyg(typed_flat(graph, expand="all"), graph)
 
 
 def test_rows_of_disjoint_seeds_are_pygs_batch() -> None:
     graph = typed_graph()
     flat = typed_flat(graph)
-    mine = to_hetero_data(replace(flat, rows=(flat.nodes % 3).int()), graph)
+    mine = to_pyg(replace(flat, rows=(flat.nodes % 3).int()), graph)
     types = graph.types
     assert types is not None
     for kind in NODES:
@@ -167,19 +167,19 @@ def test_rows_of_disjoint_seeds_are_pygs_batch() -> None:
 
 def test_a_batch_without_hops_or_features() -> None:
     graph = typed_graph()
-    mine = to_hetero_data(NeighborSampler([]).sample(graph, [3, 1]), graph)
+    mine = to_pyg(NeighborSampler([]).sample(graph, [3, 1]), graph)
     assert mine["paper"].n_id.tolist() == [3, 1]
     assert {kind: mine[kind].num_nodes for kind in NODES} == {"paper": 2, "author": 0, "venue": 0, "field": 0}
     assert all(mine[kind].edge_index.shape == (2, 0) for kind in KINDS)
     assert mine.num_sampled_nodes_dict["paper"] == [2]
 
 
-@pytest.mark.parametrize("name", ["num_sampled_nodes", "batch_size", "y"])
+@pytest.mark.parametrize("name", ["num_sampled_nodes", "batch_size", "y", "n_id"])
 def test_a_table_hides_no_attribute(name: str) -> None:
     graph = typed_graph()
     flat = typed_flat(graph)
     with pytest.raises(GraphDataError, match=f"'{name}' (of the tables of paper|names two columns)"):
-        to_hetero_data(replace(flat, tables={"t": flat.nodes[flat.nodes < 30]}), graph, {"t": ("paper", name)})
+        to_pyg(replace(flat, tables={"t": flat.nodes[flat.nodes < 30]}), graph, {"t": ("paper", name)})
 
 
 def batches(num: int = 8) -> list[Any]:
@@ -187,7 +187,7 @@ def batches(num: int = 8) -> list[Any]:
     made = []
     for step in range(num):
         flat, columns = flat_of(data, graph, seeds=[step, 20 - step, 29], seed=step)
-        made.append(to_hetero_data(flat, graph, columns))
+        made.append(to_pyg(flat, graph, columns))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,19 @@ def edges_of(data: GraphData) -> set[tuple[int, int]]:
 
 def given_rows(data: GraphData, name: str) -> list[Any]:
     return data.edge_tables[name].rows[:, 0].tolist()  # type: ignore[union-attr]
+
+
+READERS = ["from_pyg", "from_dgl", "from_networkx", "from_scipy", "from_edge_list", "from_tables"]
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_help_on_a_reader_is_that_of_the_function_beside_its_format(name: str) -> None:
+    reader = getattr(GraphData, name)
+    assert (reader.__name__, reader.__module__.split(".")[1] in ("adapters", "ingest")) == (name, True)
+    assert inspect.signature(reader).return_annotation == "GraphData"
+    assert len(inspect.signature(reader).parameters) > 1
+    assert f"GraphData.{name}(" in reader.__doc__
+    assert "Raises:" in reader.__doc__
 
 
 # PyG

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, HGTSampler
-from lightning_gnnload.adapters.pyg_hetero import to_hetero_data
+from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.conform.contract import check_sampler
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
@@ -99,7 +99,7 @@ def test_threads_make_the_mini_batches_of_the_sampler(num_threads: int) -> None:
 @RunIf(extras="pyg")
 def test_pyg_gets_one_subgraph() -> None:
     batch = HGTSampler(BY_TYPE, edge_ids=True).sample(GRAPH, [3, 0, 29])
-    data = to_hetero_data(batch, GRAPH)
+    data = to_pyg(batch, GRAPH)
     edges = typed_edges()
     total = 0
     for src, relation, dst in KINDS:

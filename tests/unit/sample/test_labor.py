@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from lightning_gnnload import LaborSampler, NeighborSampler
-from lightning_gnnload.adapters.dgl import ToDGL
-from lightning_gnnload.adapters.dgl_frames import EDGE_WEIGHT_NAMES
+from lightning_gnnload.adapters.dgl import EDGE_WEIGHT_NAMES, ToDGL
 from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SamplerConfigError, SeedError
