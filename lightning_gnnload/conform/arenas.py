@@ -31,7 +31,7 @@ def arenas_of_any_size(sampler: Sampler, cases: Sequence[Case]) -> None:
             for num_bytes in range(0, enough + 2 * step, step):
                 whole, arena = _guarded(num_bytes)
                 try:
-                    layout = case.sample_into(sampler, arena)
+                    layout = case.draw_into(sampler, arena)
                 except ArenaTooSmall as small:
                     needed = small.needed_bytes
                     expect(needed > num_bytes, f"needed_bytes above the arena's {num_bytes}", str(needed))
@@ -55,7 +55,7 @@ def layout_is_sound(sampler: Sampler, cases: Sequence[Case]) -> None:
         with on(case):
             # With some room to spare, so that there is a free part to look at.
             _, arena = _guarded(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
-            layout = case.sample_into(sampler, arena)
+            layout = case.draw_into(sampler, arena)
             parts = sorted(_parts(layout))
             for (begin, end, name), (after, _, other) in pairwise(parts):
                 expect(end <= after, f"{name} to end before {other} begins", f"bytes {begin} to {end}, and {after} on")
@@ -84,7 +84,7 @@ def _grown(sampler: Sampler, case: Case) -> int:
     num_bytes = 0
     for _ in range(64):
         try:
-            case.sample_into(sampler, _guarded(num_bytes)[1])
+            case.draw_into(sampler, _guarded(num_bytes)[1])
         except ArenaTooSmall as small:
             # Grows even where needed_bytes does not, which arenas_of_any_size tells of.
             num_bytes = max(small.needed_bytes, num_bytes + ARENA_ALIGNMENT)

@@ -74,14 +74,14 @@ class Case:
             asked = {name: rows for name, rows in (("times", self.times), ("rows", self.names)) if rows is not None}
             return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step, **asked)
 
-    def sample_into(self, sampler: Sampler, arena: np.ndarray) -> SampleLayout:
+    def draw_into(self, sampler: Sampler, arena: np.ndarray) -> SampleLayout:
         """Samples the same batch into an arena."""
         rows = self.seeds if self.times is None else np.arange(len(self.seeds))
         names = self.seeds if self.names is None else self.names
-        queries = self.asked_by(sampler).ask(rows, self.key, names=names).queries
-        return sampler.sample_asked_into(self.graph, self.seeds.copy(), queries, self.key, arena)
+        draw = self.rows_for(sampler).ask(rows, self.key, names=names).draw
+        return sampler.draw(self.graph, draw._replace(seeds=self.seeds.copy()), arena)
 
-    def asked_by(self, sampler: Sampler) -> SeedRows:
+    def rows_for(self, sampler: Sampler) -> SeedRows:
         """Returns how these seeds are asked for by the sampler's settings."""
         return SeedRows(self.graph, sampler, None if self.times is None else SeedTable(self.seeds, time=self.times))
 

@@ -95,7 +95,7 @@ def key_matters(sampler: Sampler, cases: Sequence[Case]) -> None:
     }
     if not cases[-1].promise.random:
         return
-    if cases[-1].asked_by(sampler).sharing == "disjoint":
+    if cases[-1].rows_for(sampler).sharing == "disjoint":
         del changes["step"]
     for name, change in changes.items():
         # In any case: where a graph leaves no choice, all keys draw alike.
@@ -131,7 +131,7 @@ def a_row_alone(sampler: Sampler, cases: Sequence[Case]) -> None:
     """
     for case in cases:
         last = len(case.seeds) - 1
-        if last >= 0 and case.asked_by(sampler).sharing == "disjoint":
+        if last >= 0 and case.rows_for(sampler).sharing == "disjoint":
             with on(case):
                 batch, reverse = case.sample(sampler), case.at(range(last, -1, -1)).sample(sampler)
                 later = replace(case.key, step=case.key.step + 1)
@@ -168,7 +168,7 @@ def bad_seeds_are_refused(sampler: Sampler, cases: Sequence[Case]) -> None:
         with on(case):
             num_nodes, twice = case.graph.num_nodes, [0, 0]
             # Rows of their own may be of one node.
-            repeated = [] if case.asked_by(sampler).sharing == "disjoint" else [twice]
+            repeated = [] if case.rows_for(sampler).sharing == "disjoint" else [twice]
             for seeds in ([num_nodes], [-1], [2**62], *repeated):
                 _expect_seed_error(sampler, case, np.array(seeds))
             expect_same(case.sample(sampler), case.sample(sampler), "after bad seeds")

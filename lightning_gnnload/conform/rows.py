@@ -24,7 +24,7 @@ def rows_do_not_mix(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
 
     Seed i is of row i; with sharing="time", of the query of its time. A node that two rows find is there twice.
     """
-    sharing, rows = case.asked_by(sampler).sharing, batch.rows
+    sharing, rows = case.rows_for(sampler).sharing, batch.rows
     if sharing == "plain":
         return
     is_sound = rows is not None and rows.dtype == torch.int32 and rows.shape == batch.nodes.shape

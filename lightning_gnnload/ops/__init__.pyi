@@ -78,6 +78,7 @@ from .orders import breadth_first as breadth_first
 from .parts import MAX_CLOSED_PARTS as MAX_CLOSED_PARTS
 from .parts import spread_parts as spread_parts
 from .quantized import gather_quantized as gather_quantized
+from .queries import Draw as Draw
 from .queries import Queries as Queries
 from .queries import TypedLists as TypedLists
 from .runs import EdgeList as EdgeList

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .checks import as_flag, as_integer, check_apart, check_array, check_kind
-from .dispatch import kernels
+from .dispatch import DrawKey, kernels
 from .edge_types import EdgeTypeIndex
 from .inputs import SamplerInput
 
@@ -147,6 +147,20 @@ class Queries:
     def are_one(self) -> bool:
         """Whether a node is in the mini-batch once at most: there is one query, and no paths make more of it."""
         return self.num_queries == 1 and not self.along_path
+
+
+class Draw(NamedTuple):
+    """What a sampler is asked for: one mini-batch, beside the graph.
+
+    Attributes:
+        seeds: node ids, int64 ``[S]``, distinct within each query.
+        key: decides every draw.
+        queries: of the seeds, for a sampler that heeds them; None where all edges count for all.
+    """
+
+    seeds: np.ndarray
+    key: DrawKey
+    queries: Queries | None = None
 
 
 def arrays_of(name: str, described: Any) -> list[tuple[str, np.ndarray]]:

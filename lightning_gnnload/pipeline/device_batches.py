@@ -21,12 +21,11 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.features import Reads, bytes_of, summed_reads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import Making
-from lightning_gnnload.sample.rows import Asked
+from lightning_gnnload.sample.rows import SeedBatch
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
@@ -150,15 +149,14 @@ class DeviceBatches(FeatureFetcher):
             SeedError: a seed is not a node of the graph.
             DeviceMemoryError: the device has no room for it.
         """
-        workload = self.source.workload
-        asked, key = workload.asked_by(request), workload.key_of(request)
+        seeds = self.source.workload.seed_batch(request)
         with self.device.side_stream():
             # A copy made by one call, as the consumer's thread appends meanwhile. The device waits, the host goes on.
             if len(handed := tuple(self._handed)) == 2:
                 handed[0].wait()
             sample, batch, timing = timed(
-                lambda: self.draws.sample(asked.seeds, key, asked.queries),
-                lambda sample: self._complete(self._batch_of(sample, asked, key)),
+                lambda: self.draws.sample(seeds.draw),
+                lambda sample: self._complete(self._batch_of(sample, seeds)),
                 request.rank,
             )
             began = time.monotonic()
@@ -166,7 +164,7 @@ class DeviceBatches(FeatureFetcher):
             ready = self.device.record()
             # After the batch's event: who uses the batch does not wait for what is counted.
             reads = self._reads() if self._counts(request) else ()
-        making = Making(len(asked.seeds), batch.num_nodes, _num_edges(sample), timing, reads)
+        making = Making(batch.num_seeds, batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
@@ -177,21 +175,21 @@ class DeviceBatches(FeatureFetcher):
     def _reads(self) -> Reads:
         return summed_reads([table.reads() for table in self.tables.values()])
 
-    def _batch_of(self, sample: DeviceSample, asked: Asked, key: DrawKey) -> MiniBatch:
+    def _batch_of(self, sample: DeviceSample, seeds: SeedBatch) -> MiniBatch:
         blocks = [
             Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights, hop.edge_types)
             for hop in reversed(sample.hops)
         ]
-        labels = self.source.labels_of(asked)
+        labels, key = self.source.labels_of(seeds), seeds.draw.key
         return MiniBatch(
             sample.nodes,
-            len(asked.seeds),
+            len(seeds.draw.seeds),
             blocks,
             y=None if labels is None else self._put(labels),
             epoch=key.epoch,
             step=key.step,
             rows=sample.queries,
-            seed_columns={name: self._put(rows) for name, rows in asked.columns.items()},
+            seed_columns={name: self._put(rows) for name, rows in seeds.columns.items()},
         )
 
     def _put(self, rows: torch.Tensor) -> torch.Tensor:

@@ -15,8 +15,8 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header, spans_of
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout, gather_rows
-from lightning_gnnload.sample.rows import Asked
+from lightning_gnnload.ops import SampleLayout, gather_rows
+from lightning_gnnload.sample.rows import SeedBatch
 
 
 class Filling(NamedTuple):
@@ -84,13 +84,12 @@ class Filler:
             else:
                 self._of_edges.append((name, Column.of(EDGES, "tables", store, key)))
 
-    def place(self, layout: SampleLayout, asked: Asked, key: DrawKey, memory: np.ndarray) -> Filling:
+    def place(self, layout: SampleLayout, seeds: SeedBatch, memory: np.ndarray) -> Filling:
         """Places the columns of one mini-batch in the middle of its memory; there may be too little of it.
 
         Args:
             layout: what was drawn.
-            asked: what the mini-batch's rows asked for.
-            key: that it was drawn by.
+            seeds: the mini-batch's, with what belongs to its rows.
             memory: where it lies, uint8.
 
         Raises:
@@ -126,11 +125,11 @@ class Filler:
                 rows, places, counts = edges.of_type(part)
                 lengths |= counts
                 add_part(these, places, rows)
-        num_seeds = len(asked.seeds)
-        if asked.y is None and data.y is not None and asked.takes_labels_of_nodes:
+        num_seeds, key = len(seeds.draw.seeds), seeds.draw.key
+        if data.y is not None and seeds.takes_labels_of_nodes:
             columns.append(Column.of(SEEDS, "y", data.y))
             contents.append((data.y, ids[:num_seeds]))
-        for column, values in of_rows(asked, asked.y):
+        for column, values in of_rows(seeds, seeds.y):
             columns.append(column)
             contents.append((values, None))
             lengths[column.axis] = len(values)
@@ -138,10 +137,10 @@ class Filler:
         return Filling(header, end, contents)
 
 
-def of_rows(asked: Asked, labels: torch.Tensor | None) -> list[tuple[Column, torch.Tensor]]:
+def of_rows(seeds: SeedBatch, labels: torch.Tensor | None) -> list[tuple[Column, torch.Tensor]]:
     """Lists what belongs to a mini-batch's rows, and their labels."""
     values = [] if labels is None else [(Column.of(ROWS, "y", labels), labels)]
-    for number, (name, rows) in enumerate(asked.columns.items()):
+    for number, (name, rows) in enumerate(seeds.columns.items()):
         values.append((Column.of(Axis("row", part=number), "seed_columns", rows, name), rows))
     return values
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, bytes_of, gather
@@ -16,13 +15,13 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.slab import Header
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout
+from lightning_gnnload.ops import ArenaTooSmall, Draw, SampleLayout
 from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
 from lightning_gnnload.pipeline.fill import Filler, Filling, of_rows
 from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.rows import Asked
+from lightning_gnnload.sample.rows import SeedBatch
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
@@ -112,9 +111,9 @@ class BatchSource:
             SlotMemoryError: the slot cannot grow.
         """
         self.open()
-        asked, key = self.workload.asked_by(request), self.workload.key_of(request)
+        seeds = self.workload.seed_batch(request)
         filling, reads, timing = timed(
-            lambda: self._draw(asked, key, slot),
+            lambda: self._draw(seeds, slot),
             lambda filling: filling.gather(self.features, request if self.announces else None, slot.array),
             request.rank,
         )
@@ -137,23 +136,24 @@ class BatchSource:
         """
         return Slot.shared(num_bytes)
 
-    def labels_of(self, asked: Asked) -> torch.Tensor | None:
+    def labels_of(self, seeds: SeedBatch) -> torch.Tensor | None:
         """Gathers the labels of seeds in memory of the host, for a mini-batch that is made on a device.
 
         They are few rows, and the device need not hold the labels of all nodes.
         """
-        if self.data.y is None or not asked.takes_labels_of_nodes:
-            return asked.y
-        labels = torch.empty((len(asked.seeds), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
-        gather(self.data.y, torch.from_numpy(asked.seeds), labels)
+        if self.data.y is None or not seeds.takes_labels_of_nodes:
+            return seeds.y
+        nodes = torch.from_numpy(seeds.draw.seeds)
+        labels = torch.empty((len(nodes), *self.data.y.shape[1:]), dtype=self.data.y.dtype)
+        gather(self.data.y, nodes, labels)
         return labels
 
-    def _draw(self, asked: Asked, key: DrawKey, slot: AnySlot) -> Filling:
+    def _draw(self, seeds: SeedBatch, slot: AnySlot) -> Filling:
         # A batch is a pure function of its key: drawn anew into a larger slot, it is the same.
         while True:
             try:
-                layout = self._sample_into(asked, key, slot)
-                filling = self._filler.place(layout, asked, key, slot.array)
+                layout = self._sample_into(seeds.draw, slot)
+                filling = self._filler.place(layout, seeds, slot.array)
                 if filling.end <= layout.free_end:
                     return filling
                 # A quarter more than this batch needs, so that the next ones fit as well.
@@ -163,16 +163,15 @@ class BatchSource:
                 needed = max(small.needed_bytes, 2 * slot.num_bytes)
             slot.grow(needed)
 
-    def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
+    def _sample_into(self, draw: Draw, slot: AnySlot) -> SampleLayout:
         """Samples into the slot. Raises ArenaTooSmall: it has to be done again, into a larger one."""
-        graph, sampler = self.data.graph, self.workload.sampler
-        return sampler.sample_asked_into(graph, asked.seeds, asked.queries, key, slot.array)
+        return self.workload.sampler.draw(self.data.graph, draw, slot.array)
 
 
 class Draws(Protocol):
     """The interface of what draws for a device: :class:`.DeviceSampler` or :class:`.UploadingSampler`."""
 
-    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
+    def sample(self, draw: Draw) -> DeviceSample:
         """Draws a mini-batch. Raises SeedError: a seed is not a node, or repeats."""
 
 
@@ -213,22 +212,21 @@ class DeviceSource(BatchSource):
         with self._device.side_stream():  # where slots grow, too
             if isinstance(slot, Slot):
                 return super().make(request, slot)
-            asked, key = self.workload.asked_by(request), self.workload.key_of(request)
+            seeds = self.workload.seed_batch(request)
             _, header, timing = timed(
-                lambda: self._draws.sample(asked.seeds, key, asked.queries),
-                lambda sample: self._write(sample, asked, key, slot),
+                lambda: self._draws.sample(seeds.draw),
+                lambda sample: self._write(sample, seeds, slot),
                 request.rank,
             )
         return Payload(header, timing)
 
-    def _write(self, sample: DeviceSample, asked: Asked, key: DrawKey, slot: DeviceSlot) -> Header:
+    def _write(self, sample: DeviceSample, seeds: SeedBatch, slot: DeviceSlot) -> Header:
         """Copies a sample to a slot of the device, with its labels and what else belongs to its rows."""
-        labels = self.labels_of(asked)
-        contents = of_rows(asked, labels)
+        contents, draw = of_rows(seeds, self.labels_of(seeds)), seeds.draw
         layout, pieces = pack(sample, room_bytes=sum(aligned(rows.nbytes) for _, rows in contents))
         lengths = {column.axis: len(rows) for column, rows in contents}
         columns = tuple(column for column, _ in contents)
-        header, _ = Header.place(layout, len(asked.seeds), key.epoch, key.step, columns, lengths)
+        header, _ = Header.place(layout, len(draw.seeds), draw.key.epoch, draw.key.step, columns, lengths)
         for offset, (_, rows) in zip(header.offsets[-len(contents) or len(header.offsets) :], contents, strict=True):
             pieces.append((offset, self._device.put(bytes_of(rows))))
         needed = max(offset + tensor.nbytes for offset, tensor in pieces)
@@ -237,8 +235,8 @@ class DeviceSource(BatchSource):
         self._put(pieces, slot)
         return header
 
-    def _sample_into(self, asked: Asked, key: DrawKey, slot: AnySlot) -> SampleLayout:
-        layout, pieces = pack(self._draws.sample(asked.seeds, key, asked.queries), slot.num_bytes)
+    def _sample_into(self, draw: Draw, slot: AnySlot) -> SampleLayout:
+        layout, pieces = pack(self._draws.sample(draw), slot.num_bytes)
         self._put(pieces, slot)
         return layout
 

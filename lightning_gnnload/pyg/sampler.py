@@ -26,7 +26,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
 from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError, warn
-from lightning_gnnload.ops import DrawKey, Queries
+from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.pyg.bidirectional import reverse_types
@@ -34,9 +34,9 @@ from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
 from lightning_gnnload.pyg.negatives import NamedNegatives, NodesByTime, digest
 from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output, seeds_an_end
 from lightning_gnnload.pyg.topology import Direction, EdgeType, topology_of, turned
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.rows import Asked
+from lightning_gnnload.sample.rows import SeedBatch
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 _TURN = "swap them, data.edge_index.flip(0), or have them both ways, as torch_geometric.transforms.ToUndirected()"
@@ -231,10 +231,10 @@ class GnnloadSampler(BaseSampler):
         return self._sampled(inputs, self._next_key(inputs.row), neg_sampling)
 
     def _sampled(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None) -> Any:
-        asked = self.asked(inputs, key, neg_sampling)
-        arena, layout = self.inner().sample_here(self.graph, asked.seeds, key, asked.queries)
-        batch = MiniBatch.view(arena, layout, len(asked.seeds)).clone()
-        batch.seed_columns = asked.columns
+        seeds = self.seed_batch(inputs, key, neg_sampling)
+        arena, layout = draw_here(self.inner(), self.graph, seeds.draw)
+        batch = MiniBatch.view(arena, layout, len(seeds.draw.seeds)).clone()
+        batch.seed_columns = seeds.columns
         rows = inputs.node if isinstance(inputs, NodeSamplerInput) else inputs.row
         return sampler_output(batch, self, len(rows))
 
@@ -253,8 +253,8 @@ class GnnloadSampler(BaseSampler):
 
     # As the loaders of this package call it.
 
-    def asked(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None = None) -> Asked:
-        """Returns what a mini-batch of these inputs asks for: PyG's own rules say which seeds and which negatives.
+    def seed_batch(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None = None) -> SeedBatch:
+        """Returns the seeds of these inputs: PyG's own rules say which seeds and which negatives.
 
         Args:
             inputs: a ``NodeSamplerInput``, or an ``EdgeSamplerInput``.
@@ -290,7 +290,7 @@ class GnnloadSampler(BaseSampler):
         columns = metadata_columns(output.metadata)
         if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:
             columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
-        return Asked(nodes, queries, None, columns)
+        return SeedBatch(Draw(nodes, key, queries), None, columns)
 
     def ends_of(self, inputs: Any) -> np.ndarray:
         """Returns the nodes of these inputs by their ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``."""

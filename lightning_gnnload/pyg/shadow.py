@@ -23,10 +23,10 @@ from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedErr
 from lightning_gnnload.ops import (
     ARENA_ALIGNMENT,
     ArenaTooSmall,
+    Draw,
     DrawKey,
     HopLayout,
     InducedEdges,
-    Queries,
     SampleLayout,
 )
 from lightning_gnnload.pipeline.packing import aligned
@@ -36,7 +36,7 @@ from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.outputs import metadata_of
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader
-from lightning_gnnload.sample.base import Sampler, thread_workspace
+from lightning_gnnload.sample.base import Sampler, draw_here, thread_workspace
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes", "batch", "ptr")
 
@@ -126,10 +126,10 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         """Returns the mini-batch of these roots, as the epoch draws it."""
         graph, key = self._graph_sampler.graph, DrawKey(self.seed, self.epoch, 0)
         roots = torch.as_tensor(n_id).view(-1)
-        asked = self._graph_sampler.asked(NodeSamplerInput(roots, roots), key)
-        arena, layout = self._scopes().sample_here(graph, asked.seeds, key, asked.queries)
+        seeds = self._graph_sampler.seed_batch(NodeSamplerInput(roots, roots), key)
+        arena, layout = draw_here(self._scopes(), graph, seeds.draw)
         batch = MiniBatch.view(arena, layout, len(roots)).clone()
-        batch.seed_columns = asked.columns
+        batch.seed_columns = seeds.columns
         return self._batch_of(_Columns(self.data, graph, edges=True), batch)
 
     @property
@@ -219,22 +219,17 @@ class _Scopes(Sampler):
     def __init__(self, scope: Sampler, *, by_source: bool) -> None:
         self._scope, self._by_source, self.edge_ids = scope, by_source, True
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        raise NotImplementedError("seeds always have queries, as none share their nodes")
-
-    def sample_queries_into(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
-        held, layout = self._scope.sample_here(graph, seeds, key, queries, aside=True)
-        scope = MiniBatch.view(held, layout, len(seeds))
-        assert scope.rows is not None
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        arena, layout = draw_here(self._scope, graph, draw, aside=True)
+        scope = MiniBatch.view(arena, layout, len(draw.seeds))
+        assert scope.rows is not None, "seeds always have queries, as none share their nodes"
         nodes, rows = scope.nodes.numpy(), scope.rows.numpy()
         order = np.lexsort((nodes, rows))
         nodes, rows = nodes[order], rows[order]
-        ptr = np.searchsorted(rows, np.arange(len(seeds) + 1))
+        ptr = np.searchsorted(rows, np.arange(len(draw.seeds) + 1))
         workspace = thread_workspace(graph.num_nodes)
         edges = ops.induced_edges(graph.indptr, graph.indices, nodes, ptr, workspace=workspace)
-        return _laid(arena, nodes, rows, _by_source(edges) if self._by_source else edges)
+        return _laid(memory, nodes, rows, _by_source(edges) if self._by_source else edges)
 
 
 def _by_source(edges: InducedEdges) -> InducedEdges:

@@ -38,7 +38,7 @@ from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.rows import Asked, Sharing
+from lightning_gnnload.sample.rows import SeedBatch, Sharing
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -64,10 +64,10 @@ class AskedRows:
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
         return self._sampler.ends_of(self._inputs[torch.from_numpy(rows)])
 
-    def ask(self, rows: Any, key: DrawKey) -> Asked:
+    def ask(self, rows: Any, key: DrawKey) -> SeedBatch:
         listed = torch.as_tensor(rows)
         check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
-        return self._sampler.asked(self._inputs[listed], key, self._neg_sampling)
+        return self._sampler.seed_batch(self._inputs[listed], key, self._neg_sampling)
 
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
         return self._sampler.seen(self._inputs[torch.from_numpy(rows)])
@@ -76,7 +76,7 @@ class AskedRows:
 class _ListedWorkload(Workload):
     """Mini-batches of rows that torch's samplers list."""
 
-    def asked_by(self, request: BatchRequest) -> Asked:
+    def seed_batch(self, request: BatchRequest) -> SeedBatch:
         assert isinstance(request, _Listed)
         return self.rows.ask(request.rows, self.key_of(request))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,7 +18,7 @@ from lightning_gnnload.data.keywords import keywords_of, refuse_unknown, takes_a
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries, SampleLayout, SamplerInput, Workspace
+from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.rows import SeedRows
 
@@ -32,7 +33,7 @@ Paradigm = Literal["push", "pull"]
 LayBatch = Callable[[np.ndarray, DrawKey, np.ndarray], SampleLayout]
 """Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids."""
 
-# Batches need not fit at first: sample_here at least doubles what is too small, and the thread keeps it.
+# Batches need not fit at first: draw_here at least doubles what is too small, and the thread keeps it.
 _FIRST_ARENA_BYTES = 1 << 20
 # Scratch memory is a thread's, not a sampler's: any threads may share a sampler without a lock.
 _threads = threading.local()
@@ -54,8 +55,8 @@ _ELSEWHERE = {
 class Sampler(ABC):
     """A sampler is an algorithm and its settings. It holds no state: a mini-batch is a pure function of the arguments.
 
-    ``num_layers`` and ``sample_into`` are all that a sampler must have. The rest of what others ask of it, it may
-    declare: parts ask for ``reach``, devices for ``sample_on_device``, caches for ``presence``, ranks that sample
+    ``num_layers`` and ``draw`` are all that a sampler must have. The rest of what others ask of it, it may
+    declare: parts ask for ``reach``, devices for ``draw_on``, caches for ``presence``, ranks that sample
     together for ``collective``. Who needs what a sampler does not declare refuses it, and says so.
     """
 
@@ -64,6 +65,18 @@ class Sampler(ABC):
         if not takes_any(cls.__init__):
             refuse_unknown(cls.__name__, settings, keywords_of(cls.__init__), _ELSEWHERE)
         return super().__new__(cls)
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        old = vars(cls).get("sample_into")
+        if old is not None and "draw" not in vars(cls):
+            warnings.warn(
+                f"{cls.__name__}.sample_into(graph, seeds, key, arena) still works. Define draw(graph, draw, memory): "
+                "draw.seeds and draw.key are what seeds and key were.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            cls.draw = lambda self, graph, draw, memory: old(self, graph, draw.seeds, draw.key, memory)  # type: ignore[method-assign]
 
     expand: Literal["all", "new"] = "all"
     """Which nodes draw at a hop: every node seen so far, or only those that the last hop found."""
@@ -100,42 +113,26 @@ class Sampler(ABC):
         """Returns the fingerprint of the graph that it draws from, where it is given ``graph``: the whole one's."""
         return graph.fingerprint
 
+    @property
+    def heeds(self) -> frozenset[str]:
+        """Returns what it heeds of the queries of seeds: ``"times"``; ``"rows"``, which have nodes of their own; and
+        ``"exclusion"`` of edges."""
+        return frozenset()
+
     @abstractmethod
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        """Samples the neighbourhood of ``seeds`` straight into ``arena``.
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        """Samples one mini-batch straight into ``memory``.
 
         Args:
             graph: N nodes. A part of another graph is one like any other: ids are its own, but for draws, which are
                 made in the name of :meth:`.Graph.names_of`.
-            seeds: int64 ``[S]``, distinct.
-            key: decides every draw.
-            arena: writable uint8 ``[bytes]``, aligned to 64 bytes.
+            draw: what is asked for. There are queries only of a kind that it :attr:`heeds`.
+            memory: writable uint8 ``[bytes]``, aligned to 64 bytes.
 
         Raises:
-            ArenaTooSmall: sample again into a larger arena; the batch will be the same.
+            ArenaTooSmall: sample again into a larger memory; the batch will be the same.
             SeedError: a seed is not a node, or repeats.
         """
-
-    def sample_queries_into(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
-        """Samples as :meth:`sample_into` does, for seeds that ask for edges by time, for nodes of their own, or for the
-        graph without some edges.
-
-        Args:
-            graph: N nodes, with :attr:`.Graph.typed_lists`.
-            seeds: int64 ``[S]``, distinct within each query.
-            queries: of the seeds.
-            key: decides every draw.
-            arena: as for :meth:`sample_into`.
-
-        Raises:
-            SamplerConfigError: this sampler cannot.
-        """
-        raise SamplerConfigError(
-            f"{type(self).__name__} cannot draw by time, give each seed nodes of its own, or leave edges out. Take "
-            "NeighborSampler, which can."
-        )
 
     def sample(
         self,
@@ -185,26 +182,11 @@ class Sampler(ABC):
         table = None if times is None else SeedTable(local, time=times)
         asking = SeedRows(graph, self, table)
         names = ids if rows is None else as_ids(rows, what="rows")
-        queries = asking.ask(local if table is None else np.arange(len(ids)), key, names=names).queries
-        arena, layout = self.sample_here(graph, local, key, queries)
+        asked = asking.ask(local if table is None else np.arange(len(ids)), key, names=names)
+        arena, layout = draw_here(self, graph, asked.draw)
         name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
-
-    def sample_nodes(self, graph: Graph, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> np.ndarray:
-        """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers.
-
-        Args:
-            graph: N nodes, whose own ids these are.
-            seeds: int64 ``[S]``, distinct.
-            key: decides every draw.
-            queries: of the seeds, as for :meth:`sample_queries_into`; None where they have none.
-
-        Raises:
-            SeedError: a seed is not a node, or repeats.
-        """
-        arena, layout = self.sample_here(graph, seeds, key, queries)
-        return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
     def check_graph(self, graph: Graph) -> None:  # noqa: B027  most have nothing to say
         """Warns of a graph, or refuses it, as the settings say. A device that draws for the sampler calls it first.
@@ -225,21 +207,19 @@ class Sampler(ABC):
         """
         return None
 
-    def sample_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-    ) -> DeviceSample:
-        """Draws exactly what :meth:`sample_into` draws, by a device's kernels; see :class:`.DeviceSampler`."""
+    def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
+        """Draws exactly what :meth:`draw` draws, by a device's kernels; see :class:`.DeviceSampler`.
+
+        Args:
+            workspace: has a hash table where there are several queries.
+            topology: the graph on the device.
+            draw: as for :meth:`draw`.
+
+        Raises:
+            CudaUnavailableError: no kernels draw so.
+        """
         raise CudaUnavailableError(
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
-        )
-
-    def sample_queries_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
-    ) -> DeviceSample:
-        """Likewise, what :meth:`sample_queries_into` draws. The workspace has a hash table if there are several."""
-        raise CudaUnavailableError(
-            f"{type(self).__name__} has no kernels on a device for times, or for rows with nodes of their own. Give "
-            "sampling_device='cpu'."
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
@@ -266,37 +246,6 @@ class Sampler(ABC):
     def declares(cls, name: str) -> bool:
         """Returns whether the class itself defines this method: an inherited one need not draw as the class does."""
         return name in vars(cls)
-
-    def sample_asked_into(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
-        """Samples with queries where there are any."""
-        if queries is None:
-            return self.sample_into(graph, seeds, key, arena)
-        return self.sample_queries_into(graph, seeds, queries, key, arena)
-
-    def sample_here(
-        self,
-        graph: Graph,
-        seeds: np.ndarray,
-        key: DrawKey,
-        queries: Queries | None = None,
-        *,
-        aside: bool = False,
-    ) -> tuple[np.ndarray, SampleLayout]:
-        """Samples one mini-batch into this thread's arena, where it stays until the thread samples the next.
-
-        Args:
-            queries: of the seeds, as for :meth:`sample_queries_into`; None where they have none.
-            aside: use a second arena, as the first one is being filled with a mini-batch that needs this one.
-        """
-        arena = _thread_arena(0, aside)
-        while True:
-            try:
-                return arena, self.sample_asked_into(graph, seeds, queries, key, arena)
-            except ArenaTooSmall as small:
-                # needed_bytes tells of the part that failed alone; doubling bounds how often later parts fail in turn.
-                arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
 
 
 class Relayed(Sampler):
@@ -326,6 +275,10 @@ class Relayed(Sampler):
     def weighting(self) -> Literal["never", "optional", "always"]:
         return self.sampler.weighting
 
+    @property
+    def heeds(self) -> frozenset[str]:
+        return frozenset()  # the whole graph's settings, but not its queries
+
     def __getattr__(self, name: str) -> Any:
         """Looks a setting up on the sampler that is relayed."""
         if name == "sampler":  # not there yet, while a copy is made
@@ -343,6 +296,30 @@ def columns_that(**held: Any) -> tuple[str, ...]:
     return tuple(name for name, is_held in held.items() if is_held)
 
 
+def draw_here(sampler: Sampler, graph: Graph, draw: Draw, *, aside: bool = False) -> tuple[np.ndarray, SampleLayout]:
+    """Samples one mini-batch into this thread's arena, where it stays until the thread samples the next.
+
+    Args:
+        sampler: any.
+        graph: as for :meth:`Sampler.draw`.
+        draw: likewise.
+        aside: use a second arena, as the first one is being filled with a mini-batch that needs this one.
+    """
+    arena = _thread_arena(0, aside)
+    while True:
+        try:
+            return arena, sampler.draw(graph, draw, arena)
+        except ArenaTooSmall as small:
+            # needed_bytes tells of the part that failed alone; doubling bounds how often later parts fail in turn.
+            arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
+
+
+def nodes_of(sampler: Sampler, graph: Graph, draw: Draw) -> np.ndarray:
+    """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers."""
+    arena, layout = draw_here(sampler, graph, draw)
+    return arena[: 8 * layout.num_nodes].view(np.int64).copy()
+
+
 def thread_workspace(num_nodes: int) -> Workspace:
     """Returns this thread's scratch memory for graphs of up to this size; it is kept for the largest so far."""
     held: Workspace | None = getattr(_threads, "held", None)
@@ -352,9 +329,9 @@ def thread_workspace(num_nodes: int) -> Workspace:
     return held
 
 
-def sampler_input(graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SamplerInput:
+def sampler_input(graph: Graph, draw: Draw, memory: np.ndarray) -> SamplerInput:
     """Puts together what the sampling ops take, with this thread's scratch memory."""
-    return SamplerInput.of(thread_workspace(graph.num_nodes), graph.adjacency, seeds, key, arena)
+    return SamplerInput.of(thread_workspace(graph.num_nodes), graph.adjacency, draw.seeds, draw.key, memory)
 
 
 def _thread_arena(num_bytes: int, aside: bool) -> np.ndarray:

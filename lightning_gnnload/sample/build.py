@@ -23,7 +23,7 @@ class ArenaBuilder:
     Args:
         graph: N nodes; or a partition of it, whose new ids the batch is to be in.
         seeds: int64 ``[S]``, distinct.
-        arena: writable uint8 ``[bytes]``, aligned to 64 bytes, as ``Sampler.sample_into`` gets it.
+        arena: writable uint8 ``[bytes]``, aligned to 64 bytes, as ``Sampler.draw`` gets it.
 
     Shapes: D nodes known before a hop, which are its destinations; E edges of the hop.
 
@@ -105,7 +105,7 @@ class ArenaBuilder:
         self._num_nodes, self._nodes_end, self._hops_begin = added.num_nodes, added.free_begin, added.free_end
 
     def layout(self) -> SampleLayout:
-        """Finishes the layout, which ``Sampler.sample_into`` returns."""
+        """Finishes the layout, which ``Sampler.draw`` returns."""
         return SampleLayout(self._num_nodes, tuple(self._hops), self._nodes_end, self._hops_begin)
 
     def _check_hop(self, counts: np.ndarray, neighbors: np.ndarray, columns: dict[str, np.ndarray]) -> None:
@@ -131,7 +131,7 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
     :class:`NeighborSampler` are made of the same words.
 
     Args:
-        key: the key that ``Sampler.sample_into`` got.
+        key: the key that ``Sampler.draw`` got.
         hop: 0 for the seeds' neighbours; each hop draws afresh.
         nodes: int64 ``[D]``, below 2**48: the nodes' names, ``graph.names_of(build.nodes)``, which are their ids but
             in a part of a graph.

@@ -11,9 +11,9 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
 from lightning_gnnload.sample import lists  # noqa: F401  what ranks do for each other
-from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler
+from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler, draw_here
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.group import SamplingGroup
@@ -82,16 +82,16 @@ class CollectiveSampler(Relayed):
         if times is not None:
             raise SamplerConfigError(f"{self!r} asks the owners of lists for edges of any time. Give no times=.")
         ids = as_ids(seeds, what="seeds")
-        arena, layout = self.sample_here(graph, ids, DrawKey(seed, epoch, step))  # type: ignore[arg-type]
+        arena, layout = draw_here(self, graph, Draw(ids, DrawKey(seed, epoch, step)))  # type: ignore[arg-type]
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 
-    def sample_into(self, graph: Graph | None, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        """Samples as :meth:`.Sampler.sample_into` does; ``graph`` is not read, since the ranks hold its parts."""
+    def draw(self, graph: Graph | None, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        """Samples as :meth:`.Sampler.draw` does; ``graph`` is not read, since the ranks hold its parts."""
         partition = self.colleagues.partition
         # Before new_ids is indexed, where NumPy takes a negative seed for a node counted from the end.
-        check_seeds(seeds, partition.num_nodes)
-        layout = self._lay(np.asarray(partition.new_ids)[seeds], key, arena)
-        nodes = arena[: 8 * layout.num_nodes].view(np.int64)
+        check_seeds(draw.seeds, partition.num_nodes)
+        layout = self._lay(np.asarray(partition.new_ids)[draw.seeds], draw.key, memory)
+        nodes = memory[: 8 * layout.num_nodes].view(np.int64)
         nodes[:] = np.asarray(partition.node_ids)[nodes]
         return layout
 

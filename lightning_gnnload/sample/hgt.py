@@ -11,7 +11,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import Draw, SampleLayout
 from lightning_gnnload.ops.hgt import MAX_NEIGHBORS, check_max_neighbors
 from lightning_gnnload.ops.shadow import check_num_layers
 from lightning_gnnload.sample.base import Sampler, columns_that, sampler_input
@@ -95,10 +95,10 @@ class HGTSampler(Sampler):
     def check_graph(self, graph: Graph) -> None:
         self._table(graph.types)
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         table = self._table(graph.types)
         return ops.sample_hgt(
-            sampler_input(graph, seeds, key, arena),
+            sampler_input(graph, draw, memory),
             graph.typed_lists,
             table,
             num_layers=self.num_layers,

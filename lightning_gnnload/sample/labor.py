@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import Draw, SampleLayout
 from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanout_table, plain_fanouts, typed_fanouts
@@ -112,9 +112,9 @@ class LaborSampler(Sampler):
     def _is_typed(self) -> bool:
         return any(isinstance(fanout, dict) for fanout in self.fanouts)
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         return ops.sample_labor(
-            sampler_input(graph, seeds, key, arena),
+            sampler_input(graph, draw, memory),
             plain_fanouts(self.fanouts) if graph.types is None else fanout_table(self.fanouts, graph.types),
             lists=None if graph.types is None else graph.typed_lists,
             importance=self.importance,

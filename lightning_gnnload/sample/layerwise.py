@@ -18,7 +18,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
@@ -134,9 +134,9 @@ class LayerSampler(Sampler):
     def weighting(self) -> Literal["never", "optional"]:
         return "optional" if self.weighted else "never"
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         return ops.sample_layers(
-            sampler_input(graph, seeds, key, arena),
+            sampler_input(graph, draw, memory),
             self.budgets,
             self.method,
             importance_tree=graph.importance_tree(self.weighted) if self.method == "fastgcn" else None,
@@ -149,14 +149,12 @@ class LayerSampler(Sampler):
             weights=graph.weight_drawn_by if self.weighted else None,
         )
 
-    def sample_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-    ) -> DeviceSample:
+    def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.layers import sample_layers
 
         names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
         options = {name: getattr(self, name) for name in names}
-        return sample_layers(workspace, topology, seeds, self.budgets, self.method, key, **options)
+        return sample_layers(workspace, topology, draw.seeds, self.budgets, self.method, draw.key, **options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does.

@@ -20,8 +20,8 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import DrawKey, Walks
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.ops import Draw, DrawKey, Walks
+from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.group.group import OwnedLists, operation
 from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.naming import edge_names
@@ -76,7 +76,7 @@ def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> 
         ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
     """
     # Aside: the batch that needs this hop is being laid, perhaps in this thread's first arena.
-    arena, layout = sampler.sample_here(graph, rows, key, aside=True)
+    arena, layout = draw_here(sampler, graph, Draw(rows, key), aside=True)
     batch = MiniBatch.view(arena, layout, len(rows))
     [block] = batch.blocks
     counts = np.diff(block.indptr.numpy())

@@ -12,7 +12,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.clock import Before, length_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
+from lightning_gnnload.ops import Draw, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
 from lightning_gnnload.sample.rows import Sharing
@@ -126,59 +126,55 @@ class NeighborSampler(Sampler):
         """Whether settings are set that go by times or rows."""
         return self.sharing in ("disjoint", "time") or self.window is not None or self.pick == "last"
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        self._refuse_all_times(graph.edge_time is not None)
-        if graph.types is not None or self.pick == "last":
-            return self._sample_lists(graph, seeds, None, key, arena)
-        inputs, fanouts, options = sampler_input(graph, seeds, key, arena), self.fanouts, self._options
+    @property
+    def heeds(self) -> frozenset[str]:
+        return frozenset({"times", "rows", "exclusion"})
+
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        inputs, queries = sampler_input(graph, draw, memory), draw.queries
+        has_times = graph.edge_time is not None
+        if self._by_lists(graph.types, has_times, queries):
+            layout = ops.sample_typed_neighbors(
+                inputs,
+                graph.typed_lists,
+                fanout_table(self.fanouts, graph.types),
+                pick=self.pick,
+                queries=queries,
+                **self._options,
+            )
+            # Of one query that all share, to leave edges out, no node need say that it is its.
+            is_shared = queries is not None and queries.name is None
+            return replace(layout, queries_offset=-1) if is_shared else layout
+        fanouts = self.fanouts
         if self._is_typed:
             types = graph.edge_type_index
             # In a whole graph an unknown type is a mistake; a part may hold no edge of it by chance.
             if graph.origin is not None:
                 fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
             table = ops.fanout_table(fanouts, types.num_types)
-            return ops.sample_typed_neighbors(inputs, types, table, **options)
-        return ops.sample_neighbors(inputs, fanouts, **options)  # type: ignore[arg-type]
+            return ops.sample_typed_neighbors(inputs, types, table, **self._options)
+        return ops.sample_neighbors(inputs, fanouts, **self._options)  # type: ignore[arg-type]
 
-    def sample_queries_into(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
-        return self._sample_lists(graph, seeds, queries, key, arena)
+    def _by_lists(self, types: Any, has_times: bool, queries: Queries | None) -> bool:
+        """Whether to draw from lists that are cut by type and sorted by time.
 
-    def _sample_lists(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
-        """Samples from lists that are cut by type and sorted by time."""
-        self._refuse_last(graph.edge_time is not None)
-        layout = ops.sample_typed_neighbors(
-            sampler_input(graph, seeds, key, arena),
-            graph.typed_lists,
-            fanout_table(self.fanouts, graph.types),
-            pick=self.pick,
-            queries=queries,
-            **self._options,
-        )
-        # Of one query that all share, to leave edges out, no node need say that it is its.
-        is_shared = queries is not None and queries.name is None
-        return replace(layout, queries_offset=-1) if is_shared else layout
+        Raises:
+            SeedError: the graph has times that count, and nobody says of the seeds which.
+            SamplerConfigError: the newest are to be taken of edges without times.
+        """
+        if queries is None and has_times and self.before is not None:
+            raise SeedError(
+                "the graph has times, but the seeds have none: edges of any time would count. Give "
+                "sample(..., times=times), or NeighborSampler(..., before=None)."
+            )
+        if self.pick == "last" and not has_times:
+            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
+        return types is not None or self.pick == "last" or queries is not None
 
     @property
     def _options(self) -> dict[str, Any]:
         """What all forms of sampling take."""
         return {"replace": self.replace, "expand": self.expand, "edge_ids": self.edge_ids}
-
-    def _refuse_all_times(self, has_times: bool) -> None:
-        """Raises SeedError: the graph has times that count, and nobody says of the seeds which."""
-        if has_times and self.before is not None:
-            raise SeedError(
-                "the graph has times, but the seeds have none: edges of any time would count. Give "
-                "sample(..., times=times), or NeighborSampler(..., before=None)."
-            )
-
-    def _refuse_last(self, has_times: bool) -> None:
-        """Raises SamplerConfigError: the newest are to be taken of edges without times."""
-        if self.pick == "last" and not has_times:
-            raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
 
     def presence(self, graph: Graph, seeds: np.ndarray) -> np.ndarray | None:
         from lightning_gnnload.sample.presence import presence_by_fanouts
@@ -189,40 +185,21 @@ class NeighborSampler(Sampler):
         weighted, again = self.weighting == "always", self.expand == "all"
         return presence_by_fanouts(graph, seeds, fanouts, weighted=weighted, replace=self.replace, again=again)
 
-    def sample_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-    ) -> DeviceSample:
+    def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+        from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
 
-        self._refuse_all_times(topology.edge_time is not None)
-        if topology.types is not None or self.pick == "last":
-            return self._sample_lists_on_device(workspace, topology, seeds, None, key)
+        if self._by_lists(topology.types, topology.edge_time is not None, draw.queries):
+            table = fanout_table(self.fanouts, topology.types)
+            options = {"pick": self.pick, "queries": draw.queries, **self._options}
+            return sample_typed_neighbors(workspace, topology, draw.seeds, table, draw.key, **options)
         if self._is_typed:
             raise CudaUnavailableError(
                 f"{self!r} draws by the edge_type of Graph.from_coo, for which there are no kernels on a device. Build "
                 "the graph with Graph.from_hetero, or give sampling_device='cpu'."
             )
-        return sample_neighbors(workspace, topology, seeds, self.fanouts, key, **self._options)  # type: ignore[arg-type]
-
-    def sample_queries_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
-    ) -> DeviceSample:
-        return self._sample_lists_on_device(workspace, topology, seeds, queries, key)
-
-    def _sample_lists_on_device(
-        self,
-        workspace: DeviceWorkspace,
-        topology: Topology,
-        seeds: np.ndarray,
-        queries: Queries | None,
-        key: DrawKey,
-    ) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
-
-        self._refuse_last(topology.edge_time is not None)
-        table = fanout_table(self.fanouts, topology.types)
-        options = {"pick": self.pick, "queries": queries, **self._options}
-        return sample_typed_neighbors(workspace, topology, seeds, table, key, **options)
+        fanouts: list[int] = self.fanouts  # type: ignore[assignment]
+        return sample_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, **self._options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does.

@@ -22,8 +22,8 @@ from lightning_gnnload.errors import (
     GnnLoadError,
     KernelCompileError,
 )
-from lightning_gnnload.ops import DrawKey, Queries
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.ops import Draw
+from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.parts import PartSampler, place_seeds
 from lightning_gnnload.sample.workload import Workload
 
@@ -39,7 +39,7 @@ NUM_SEEDS = 64
 
 def can_sample(sampler: Sampler) -> str | None:
     """Says why no device can draw as ``sampler`` does; None where one can."""
-    if not sampler.declares("sample_on_device"):
+    if not sampler.declares("draw_on"):
         return f"{type(sampler).__name__} has no kernels for a device"
     return None
 
@@ -48,8 +48,7 @@ def why_on_host(workload: Workload) -> str | None:
     """Says why mini-batches of this workload are drawn on the host, by a sampler that has kernels for a device; None
     where they need not."""
     graph, sampler = workload.graph, workload.sampler
-    by_row = sampler.declares("sample_queries_on_device") and sampler.weighting != "always"
-    if workload.rows.has_queries and not by_row:
+    if workload.rows.has_queries and sampler.weighting == "always":
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
     if graph.types is None and "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"
@@ -79,13 +78,8 @@ class DeviceSampler:
         self.device = device
         self._idle: list[DeviceWorkspace] = []
 
-    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
+    def sample(self, draw: Draw) -> DeviceSample:
         """Samples one mini-batch by work in the current stream, which the host waits for; its driver says how often.
-
-        Args:
-            seeds: node ids, distinct within each query, int64 ``[S]``, on the host.
-            key: decides every draw.
-            queries: of the seeds; None where they have none.
 
         Raises:
             SeedError: a seed is not a node, or repeats.
@@ -96,7 +90,7 @@ class DeviceSampler:
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
-        several = queries is not None and not queries.are_one
+        several = draw.queries is not None and not draw.queries.are_one
         try:
             workspace = self._idle.pop()
         except IndexError:
@@ -104,10 +98,7 @@ class DeviceSampler:
         # A hash table serves both; who has several queries once mostly has them always.
         if workspace is None or (several and workspace.table != "hash"):
             workspace = DeviceWorkspace(self.device, self.topology.num_nodes, "hash" if several else "auto")
-        if queries is None:
-            sample = self.sampler.sample_on_device(workspace, self.topology, seeds, key)
-        else:
-            sample = self.sampler.sample_queries_on_device(workspace, self.topology, seeds, queries, key)
+        sample = self.sampler.draw_on(workspace, self.topology, draw)
         self._idle.append(workspace)
         return sample
 
@@ -144,23 +135,19 @@ class DevicePartSampler:
         """
         self._of(index)
 
-    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
+    def sample(self, draw: Draw) -> DeviceSample:
         """Samples one mini-batch, by ids of the whole graph; see :meth:`.DeviceSampler.sample`.
 
-        Args:
-            seeds: distinct node ids, int64 ``[S]``, on the host.
-            key: decides every draw.
-
         Raises:
-            SeedError, PartitionError, PartReachError: as :meth:`.PartSampler.sample_into`.
+            SeedError, PartitionError, PartReachError: as :meth:`.PartSampler.draw`.
             DeviceMemoryError: there is no memory for it.
         """
         from lightning_gnnload.ops.cuda.gather import gather_rows
 
-        assert queries is None, "parts hold neither types nor times, and sample node ids"
-        part, local = place_seeds(self.sampler.partition, seeds, self.sampler.reach or 0)
+        assert draw.queries is None, "parts hold neither types nor times, and sample node ids"
+        part, local = place_seeds(self.sampler.partition, draw.seeds, self.sampler.reach or 0)
         drawn = self._of(part.index)
-        sample = drawn.sample(local, key)
+        sample = drawn.sample(draw._replace(seeds=local))
         assert drawn.topology.names is not None, "a part has names"
         nodes = self.device.empty(len(sample.nodes), torch.int64)
         unheard = self.device.zeros(1, torch.int64)  # these ids were drawn here
@@ -191,22 +178,17 @@ class UploadingSampler:
         self.graph = graph
         self.device = device
 
-    def sample(self, seeds: np.ndarray, key: DrawKey, queries: Queries | None = None) -> DeviceSample:
+    def sample(self, draw: Draw) -> DeviceSample:
         """Samples one mini-batch, copied by the current stream, for which the host does not wait.
-
-        Args:
-            seeds: node ids, distinct within each query, int64 ``[S]``, on the host.
-            key: decides every draw.
-            queries: of the seeds; None where they have none.
 
         Raises:
             SeedError: a seed is not a node, or repeats.
         """
         from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
-        arena, layout = self.sampler.sample_here(self.graph, seeds, key, queries)
+        arena, layout = draw_here(self.sampler, self.graph, draw)
         memory = self.device.put(np.concatenate([arena[: layout.free_begin], arena[layout.free_end :]]))
-        batch = MiniBatch.view(memory, layout.compact(), len(seeds))
+        batch = MiniBatch.view(memory, layout.compact(), len(draw.seeds))
         hops = tuple(
             DeviceHop(hop.num_dst, hop.num_src, hop.indptr, hop.indices, hop.edge_ids, hop.edge_weight, hop.edge_type)
             for hop in reversed(batch.blocks)
@@ -227,18 +209,17 @@ def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, r
         CudaUnavailableError: they differ, and where; or the device's raises an error.
         KernelCompileError, DeviceMemoryError: likewise.
     """
-    key = workload.key_of(request)
     try:
-        asked = workload.asked_by(request)
-        seeds, queries = asked.seeds[:NUM_SEEDS], asked.queries
+        seeds, key, queries = workload.seed_batch(request).draw
         if queries is not None:
             queries = replace(queries, of_seed=queries.of_seed[:NUM_SEEDS])
-        arena, layout = draws.sampler.sample_here(workload.graph, seeds, key, queries)
+        draw = Draw(seeds[:NUM_SEEDS], key, queries)
+        arena, layout = draw_here(draws.sampler, workload.graph, draw)
     except GnnLoadError:
         return  # whoever makes that mini-batch says so, and how
-    expected = MiniBatch.view(arena, layout, len(seeds))
+    expected = MiniBatch.view(arena, layout, len(draw.seeds))
     try:
-        sample = draws.sample(seeds, key, queries)
+        sample = draws.sample(draw)
         differing = differences(draws.device, sample, expected)
     except (CudaUnavailableError, KernelCompileError, DeviceMemoryError):
         raise

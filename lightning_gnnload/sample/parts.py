@@ -11,7 +11,7 @@ from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.partition import Part, Partition
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import Draw, SampleLayout
 from lightning_gnnload.sample.base import Relayed, Sampler
 from lightning_gnnload.sample.naming import name_batch
 from lightning_gnnload.sample.workload import Workload
@@ -38,8 +38,8 @@ class PartSampler(Relayed):
         super().__init__(sampler)
         self.partition = partition
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        """Samples as :meth:`.Sampler.sample_into` does, with ``graph`` the whole one, whose lists are not read.
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        """Samples as :meth:`.Sampler.draw` does, with ``graph`` the whole one, whose lists are not read.
 
         Raises:
             PartitionMismatchError: the parts are of a graph of another size.
@@ -51,9 +51,9 @@ class PartSampler(Relayed):
                 f"the partition is of a graph of {self.partition.num_nodes} nodes, but this one has "
                 f"{graph.num_nodes}. Give the graph that was partitioned, or partition this one: gnnload partition."
             )
-        part, local = place_seeds(self.partition, seeds, self.sampler.reach or 0)
-        layout = self.sampler.sample_into(part.graph, local, key, arena)
-        name_batch(part.graph, layout, arena)
+        part, local = place_seeds(self.partition, draw.seeds, self.sampler.reach or 0)
+        layout = self.sampler.draw(part.graph, draw._replace(seeds=local), memory)
+        name_batch(part.graph, layout, memory)
         return layout
 
     @property

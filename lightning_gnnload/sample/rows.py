@@ -15,7 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Queries
+from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.sample.links import LinkRows, LinkSettings, distinct_ends
 
@@ -23,18 +23,17 @@ Sharing = Literal["plain", "disjoint", "time"]
 """Which rows of a mini-batch share the nodes that they find: all, none, or those of the same time."""
 
 
-class Asked(NamedTuple):
-    """What a mini-batch's rows ask for.
+class SeedBatch(NamedTuple):
+    """The seeds of one mini-batch, and what belongs to its rows.
 
     Attributes:
-        seeds: node ids, int64 ``[S]``, distinct within each query.
-        queries: of the seeds; None where all share one that asks for every edge.
+        draw: what a sampler is asked for. Seeds are distinct within each query; without queries, all share one that
+            asks for every edge.
         y: labels of the rows; None where they have none of their own.
         columns: what else belongs to each row, tensors ``[R, ...]`` by name.
     """
 
-    seeds: np.ndarray
-    queries: Queries | None
+    draw: Draw
     y: torch.Tensor | None
     columns: dict[str, torch.Tensor]
 
@@ -62,7 +61,7 @@ class AsksRows(Protocol):
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns the nodes of rows, int64 ``[R, 1]``, of links ``[R, 2]``."""
 
-    def ask(self, rows: np.ndarray, key: DrawKey) -> Asked:
+    def ask(self, rows: np.ndarray, key: DrawKey) -> SeedBatch:
         """Returns what these rows ask for."""
 
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
@@ -112,6 +111,16 @@ class SeedRows:
             )
         if table is not None:
             self._check_rows(table)
+        if self.sharing != "plain" and "rows" not in sampler.heeds:
+            raise SamplerConfigError(
+                f"{sampler!r} cannot draw by time, or give each row nodes of its own. Take NeighborSampler, which can."
+            )
+        excludes = self._links is not None and self._links.settings.exclude is not None
+        if excludes and "exclusion" not in sampler.heeds:
+            raise SamplerConfigError(
+                f"{sampler!r} cannot leave edges out, as exclude= of links asks. Give exclude=None, or take "
+                f"NeighborSampler, which can."
+            )
 
     @property
     def has_queries(self) -> bool:
@@ -122,7 +131,7 @@ class SeedRows:
         """Returns the nodes of rows, int64 ``[R, 1]``, of links ``[R, 2]``, with the first target of each."""
         return rows[:, None] if self._ends is None else self._ends[rows]
 
-    def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> Asked:
+    def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> SeedBatch:
         """Returns what these rows ask for.
 
         Args:
@@ -138,12 +147,12 @@ class SeedRows:
         of_row, queries = self._queries(rows if names is None else names, times, key)
         columns = {} if times is None else {"time": torch.from_numpy(times)}
         if self.table is None:
-            return Asked(ends[:, 0], _queries(of_row, queries), None, columns)
+            return SeedBatch(Draw(ends[:, 0], key, _queries(of_row, queries)), None, columns)
         at = torch.from_numpy(rows)
         columns |= {"input_id": at} | {name: column[at] for name, column in self.table.columns.items()}
         y = None if self.table.y is None else self.table.y[at]
         if self._links is None:
-            return Asked(ends[:, 0], _queries(of_row, queries), y, columns)
+            return SeedBatch(Draw(ends[:, 0], key, _queries(of_row, queries)), y, columns)
         assert self._targets is not None
         until = None if times is None or queries is None else queries["until"][of_row]
         taken = self.table.taken(rows, key.seed, key.epoch)
@@ -154,7 +163,7 @@ class SeedRows:
         excluded = self._links.excluded(link, taken, of_row)
         if excluded is not None:
             queries = {**(queries or {}), "excluded": excluded[0], "excluded_query": excluded[1]}
-        return Asked(seeds, _queries(of_seed, queries), y, columns)
+        return SeedBatch(Draw(seeds, key, _queries(of_seed, queries)), y, columns)
 
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not.
@@ -226,7 +235,7 @@ class SeedRows:
         return f"node {node - types.range_of(node_type).start} of type {node_type!r}"
 
     def _check_timed(self) -> None:
-        if not hasattr(self.sampler, "before"):
+        if "times" not in self.sampler.heeds:
             raise SamplerConfigError(
                 f"the graph has times, but {type(self.sampler).__name__} draws whatever their time, also from the "
                 "future of a seed. NeighborSampler heeds times, and ignores them with before=None."

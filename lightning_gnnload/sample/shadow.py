@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops import DrawKey, SampleLayout
+from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
 from lightning_gnnload.ops.shadow import check_num_layers
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.build import ArenaBuilder
@@ -78,9 +78,9 @@ class ShadowSampler(Sampler):
     def columns(self) -> tuple[str, ...]:
         return columns_that(edge_ids=self.edge_ids)
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         return ops.sample_shadow(
-            sampler_input(graph, seeds, key, arena),
+            sampler_input(graph, draw, memory),
             self.fanouts,
             num_layers=self.num_layers,
             edge_ids=self.edge_ids,

@@ -13,7 +13,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
-from lightning_gnnload.ops import DrawKey, SampleLayout, Walks
+from lightning_gnnload.ops import Draw, DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.collective_walks import walk_together
 from lightning_gnnload.sample.fanouts import check_expand
@@ -210,10 +210,10 @@ class RandomWalkSampler(Sampler):
     def weighting(self) -> Literal["never", "optional"]:
         return "optional" if self.weighted else "never"
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         runs = None if self.metapath is None else metapath_runs(graph, self.metapath, returns=True)
         return ops.sample_walks(
-            sampler_input(graph, seeds, key, arena),
+            sampler_input(graph, draw, memory),
             self.walks,
             num_hops=self.num_layers,
             num_neighbors=self.num_neighbors,
@@ -237,9 +237,7 @@ class RandomWalkSampler(Sampler):
             again=self.expand == "all",
         )
 
-    def sample_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-    ) -> DeviceSample:
+    def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.walks import sample_walks
 
         if self.metapath is not None:
@@ -250,9 +248,9 @@ class RandomWalkSampler(Sampler):
         return sample_walks(
             workspace,
             topology,
-            seeds,
+            draw.seeds,
             self.walks,
-            key,
+            draw.key,
             num_hops=self.num_layers,
             num_neighbors=self.num_neighbors,
             include_self=self.include_self,

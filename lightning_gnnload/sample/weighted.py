@@ -10,7 +10,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, warn
-from lightning_gnnload.ops import DrawKey, Queries, SampleLayout
+from lightning_gnnload.ops import Draw, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
 from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -88,33 +88,18 @@ class WeightedNeighborSampler(NeighborSampler):
     def weighting(self) -> Literal["always"]:
         return "always"
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        return self._sample(graph, seeds, None, key, arena)
+    @property
+    def heeds(self) -> frozenset[str]:
+        return frozenset({"rows"})
 
-    def sample_queries_into(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
-        """Raises SamplerConfigError: edges are to be left out, but the tables by which it draws are of all edges."""
-        if queries.excluded is not None:
-            raise self._no_exclusion()
-        return self._sample(graph, seeds, queries, key, arena)
-
-    def _sample(
-        self, graph: Graph, seeds: np.ndarray, queries: Queries | None, key: DrawKey, arena: np.ndarray
-    ) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         self._refuse_times(graph.edge_time is not None)
         self.check_graph(graph)
-        inputs, options = sampler_input(graph, seeds, key, arena), {**self._options, "queries": queries}
+        inputs, options = sampler_input(graph, draw, memory), {**self._options, "queries": draw.queries}
         if graph.types is not None:
             fanouts = fanout_table(self.fanouts, graph.types)
             return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **options)
         return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
-
-    def _no_exclusion(self) -> SamplerConfigError:
-        return SamplerConfigError(
-            f"{self!r} draws by weight from all edges: it leaves none out, as exclude= of links asks. Give "
-            "exclude=None, or NeighborSampler, each edge equally likely."
-        )
 
     def _refuse_times(self, has_times: bool) -> None:
         if has_times:
@@ -131,23 +116,17 @@ class WeightedNeighborSampler(NeighborSampler):
         else:
             self._tell_zero(np.unique(graph.types.nodes_of_runs(graph.run_alias_table.zero_nodes)))
 
-    def sample_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, key: DrawKey
-    ) -> DeviceSample:
+    def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
 
         self._refuse_times(topology.edge_time is not None)
+        if draw.queries is not None:  # kernels of a device draw by weight for all seeds together
+            raise CudaUnavailableError(
+                f"{self!r} has no kernels on a device for rows with nodes of their own. Give sampling_device='cpu'."
+            )
         types = topology.types
         fanouts = plain_fanouts(self.fanouts) if types is None else fanout_table(self.fanouts, types)
-        return sample_weighted_neighbors(workspace, topology, seeds, fanouts, key, **self._options)
-
-    def sample_queries_on_device(
-        self, workspace: DeviceWorkspace, topology: Topology, seeds: np.ndarray, queries: Queries, key: DrawKey
-    ) -> DeviceSample:
-        """Raises CudaUnavailableError: kernels of a device draw by weight for all seeds together."""
-        raise CudaUnavailableError(
-            f"{self!r} has no kernels on a device for rows with nodes of their own. Give sampling_device='cpu'."
-        )
+        return sample_weighted_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, **self._options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         if self._is_typed:

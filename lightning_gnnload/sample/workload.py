@@ -17,9 +17,9 @@ from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.seen import SeenEdges, looked_at
 from lightning_gnnload.ops import DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.base import Sampler, nodes_of
 from lightning_gnnload.sample.links import LinkSettings
-from lightning_gnnload.sample.rows import Asked, AsksRows, SeedRows
+from lightning_gnnload.sample.rows import AsksRows, SeedBatch, SeedRows
 
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""
@@ -156,15 +156,15 @@ class Workload:
             return DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
         return DrawKey(self.seed, request.epoch, request.step)
 
-    def asked_by(self, request: BatchRequest) -> Asked:
-        """Returns what the rows of one mini-batch ask the sampler for.
+    def seed_batch(self, request: BatchRequest) -> SeedBatch:
+        """Returns the seeds of one mini-batch, as a sampler is asked for them, and what belongs to its rows.
 
         Raises:
             SeedError: a seed is not a node of the graph, or has no time.
         """
         return self.rows.ask(self.seeds_of(request), self.key_of(request))
 
-    def sample_into(self, request: BatchRequest, arena: np.ndarray) -> SampleLayout:
+    def draw_into(self, request: BatchRequest, arena: np.ndarray) -> SampleLayout:
         """Samples one mini-batch.
 
         Args:
@@ -175,8 +175,7 @@ class Workload:
             ArenaTooSmall: sample again into a larger arena; the batch will be the same.
             SeedError: a seed is not a node of the graph.
         """
-        asked = self.asked_by(request)
-        return self.sampler.sample_asked_into(self.graph, asked.seeds, asked.queries, self.key_of(request), arena)
+        return self.sampler.draw(self.graph, self.seed_batch(request).draw, arena)
 
     def seen(self) -> SeenEdges | None:
         """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not.
@@ -192,8 +191,7 @@ class Workload:
         Raises:
             SeedError: a seed is not a node of the graph.
         """
-        asked = self.asked_by(request)
-        return self.sampler.sample_nodes(self.graph, asked.seeds, self.key_of(request), asked.queries)
+        return nodes_of(self.sampler, self.graph, self.seed_batch(request).draw)
 
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
         # Held while an epoch is ordered: threads that need the same order wait for it rather than make it again.

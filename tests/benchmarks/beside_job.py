@@ -18,6 +18,7 @@ import torch
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.ops import Draw
 from lightning_gnnload.plugin.module import partition
 from lightning_gnnload.sample.collective import CollectiveSampler
 from tests.benchmarks.cross_parts import GRAPHS
@@ -42,11 +43,11 @@ class Nothing(pl.LightningModule):
 def count() -> dict[str, Any]:
     """Counts what this rank samples together with others."""
     done: dict[str, Any] = dict.fromkeys(("batches", "seeds", "foreign", "rows", "seconds"), 0)
-    sample_into = CollectiveSampler.sample_into
+    draw_one = CollectiveSampler.draw
 
-    def counted(self: CollectiveSampler, graph: Any, seeds: np.ndarray, *arguments: Any) -> Any:
-        began = time.monotonic()
-        layout = sample_into(self, graph, seeds, *arguments)
+    def counted(self: CollectiveSampler, graph: Any, draw: Draw, memory: np.ndarray) -> Any:
+        began, seeds = time.monotonic(), draw.seeds
+        layout = draw_one(self, graph, draw, memory)
         done["seconds"] += time.monotonic() - began
         done["batches"] += 1
         done["seeds"] += len(seeds)
@@ -57,7 +58,7 @@ def count() -> dict[str, Any]:
             done[name] = sum(getattr(each, name) for each in traffic)
         return layout
 
-    CollectiveSampler.sample_into = counted  # type: ignore[method-assign]
+    CollectiveSampler.draw = counted  # type: ignore[method-assign]
     return done
 
 

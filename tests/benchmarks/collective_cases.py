@@ -21,9 +21,9 @@ from lightning_gnnload import (
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import MissingExtraError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.partition.build import partition_graph
-from lightning_gnnload.sample.base import Paradigm
+from lightning_gnnload.sample.base import Paradigm, nodes_of
 from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.group.group import SamplingGroup
 from tests.benchmarks.graphs import edge_weights
@@ -94,9 +94,9 @@ class Measured:
 def measure(sampler: Sampler, colleagues: SamplingGroup, paradigm: Paradigm, seeds: list[np.ndarray]) -> Measured:
     """The first batch is not counted: tables are made, and memory is touched."""
     collective = CollectiveSampler(sampler, colleagues, paradigm)
-    collective.sample_nodes(None, seeds[0], KEY)  # type: ignore[arg-type]
+    nodes_of(collective, None, Draw(seeds[0], KEY))  # type: ignore[arg-type]
     before = _traffic(colleagues)
-    took_ms = _mean_ms(lambda ids: collective.sample_nodes(None, ids, KEY), seeds[1:])  # type: ignore[arg-type]
+    took_ms = _mean_ms(lambda ids: nodes_of(collective, None, Draw(ids, KEY)), seeds[1:])  # type: ignore[arg-type]
     num_batches = len(seeds) - 1
     num_nodes, num_remote, num_bytes = _traffic(colleagues) - before
     batch = collective.sample(None, seeds[-1], KEY.seed, KEY.epoch, KEY.step)
@@ -106,8 +106,8 @@ def measure(sampler: Sampler, colleagues: SamplingGroup, paradigm: Paradigm, see
 
 def alone_ms(sampler: Sampler, graph: Graph, seeds: list[np.ndarray]) -> float:
     """The same batches by one process that holds the whole graph."""
-    sampler.sample_nodes(graph, seeds[0], KEY)
-    return _mean_ms(lambda ids: sampler.sample_nodes(graph, ids, KEY), seeds[1:])
+    nodes_of(sampler, graph, Draw(seeds[0], KEY))
+    return _mean_ms(lambda ids: nodes_of(sampler, graph, Draw(ids, KEY)), seeds[1:])
 
 
 def _traffic(colleagues: SamplingGroup) -> np.ndarray:

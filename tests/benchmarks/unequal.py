@@ -84,9 +84,9 @@ class Slow(NeighborSampler):
         self.law = law
         self._random = random.Random(seed)
 
-    def sample_into(self, *arguments: Any) -> Any:
+    def draw(self, *arguments: Any) -> Any:
         until = time.monotonic() + self._random.uniform(*self.law) / 1e3
-        made = super().sample_into(*arguments)
+        made = super().draw(*arguments)
         time.sleep(max(until - time.monotonic(), 0))
         return made
 

@@ -11,7 +11,7 @@ import pytest
 
 from lightning_gnnload.conform.graphs import example_graphs
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.on_device import DeviceSampler, can_sample
@@ -54,8 +54,8 @@ def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler, graphs: 
         nodes = np.random.default_rng(number).permutation(graph.num_nodes)[:MOST_SEEDS]
         for step, seeds in enumerate((nodes[:0], nodes[:1], nodes)):
             key = DrawKey(seed=2**63 + number, epoch=2**32 - 1, step=17 * step)
-            cpus = sampled(lambda arena: sampler.sample_into(graph, seeds, key, arena))  # noqa: B023  called at once
-            assert_equal(on_device.sample(seeds, key), cpus)
+            cpus = sampled(lambda arena: sampler.draw(graph, Draw(seeds, key), arena))  # noqa: B023  called at once
+            assert_equal(on_device.sample(Draw(seeds, key)), cpus)
 
 
 def test_who_samples_on_a_device() -> None:

@@ -8,10 +8,11 @@ import torch
 
 from lightning_gnnload import Graph, MiniBatch, NeighborSampler
 from lightning_gnnload.data.slab import view_of
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, Queries
+from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, Queries
 from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.on_device import UploadingSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.unit.toy import content, toy_graph
@@ -22,7 +23,7 @@ SEEDS, KEY = np.array([7, 3, 250]), DrawKey(1, 2, 3)
 def drawn(sampler) -> tuple[DeviceSample, MiniBatch]:
     """Of one mini-batch, what a device would leave, and what the CPU lays into an arena."""
     graph = toy_graph()
-    arena, layout = sampler.sample_here(graph, SEEDS, KEY)
+    arena, layout = draw_here(sampler, graph, Draw(SEEDS, KEY))
     sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY)
     return sample, MiniBatch.view(arena, layout, len(SEEDS))
 
@@ -52,7 +53,7 @@ def test_edge_types_and_queries_come_along(expand) -> None:
     ends = np.repeat(np.arange(300), toys.in_degrees), toys.indices
     graph = Graph.from_hetero({"a": 300}, {("a", "to", "a"): ends, ("a", "from", "a"): ends[::-1]})
     queries = Queries(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.uint32), by_row=True)
-    arena, layout = sampler.sample_here(graph, SEEDS, KEY, queries)
+    arena, layout = draw_here(sampler, graph, Draw(SEEDS, KEY, queries))
     wanted = MiniBatch.view(arena, layout, len(SEEDS)).clone()
     sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY, queries)
     packed, pieces = pack(sample)

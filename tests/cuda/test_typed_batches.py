@@ -12,11 +12,12 @@ import torch
 
 from lightning_gnnload import Graph, LaborSampler, LayerSampler, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda import opening
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import DeviceSource
+from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.on_device import DeviceSampler, UploadingSampler
 from lightning_gnnload.sample.placement import place
 from lightning_gnnload.sample.rows import SeedRows
@@ -102,11 +103,11 @@ def test_what_the_host_draws_is_uploaded_with_types_and_queries(opened: Emulated
     rows = module("types, times, links", NeighborSampler([3, 2], expand=expand)).source("train").workload.rows
     sampler, key = rows.sampler, DrawKey(1, 2, 3)
     asked = rows.ask(np.arange(10), key)
-    arena, layout = sampler.sample_here(data.graph, asked.seeds, key, asked.queries)
+    arena, layout = draw_here(sampler, data.graph, asked.draw)
     expected = read_batch(layout, arena)
     on_device = DeviceSampler(sampler, place(data.graph, opened), opened)
     for draws in (UploadingSampler(sampler, data.graph, opened), on_device):
-        assert_equal(draws.sample(asked.seeds, key, asked.queries), expected)
+        assert_equal(draws.sample(asked.draw), expected)
 
 
 @pytest.mark.parametrize("expand", ["all", "new"])
@@ -150,8 +151,8 @@ def test_the_batch_is_the_same_wherever_lists_lie(device: Device, timed: bool, s
     draws, key = DeviceSampler(sampler, topology, device), DrawKey(1, 0, 5)
     seeds = np.random.default_rng(1).permutation(110)[:20] if not timed else np.arange(20)
     asked = SeedRows(graph, sampler).ask(seeds, key)
-    arena, layout = sampler.sample_here(graph, asked.seeds, key, asked.queries)
-    assert_equal(draws.sample(asked.seeds, key, asked.queries), read_batch(layout, arena))
+    arena, layout = draw_here(sampler, graph, asked.draw)
+    assert_equal(draws.sample(asked.draw), read_batch(layout, arena))
 
 
 @pytest.mark.parametrize("share", [1.0, 0.7, 0.4, 0.0], ids=["whole", "hot lists", "offsets", "mapped"])
@@ -168,15 +169,15 @@ def test_draws_by_weight_and_type(device: Device, fanouts: Any, share: float) ->
         sampler = WeightedNeighborSampler(fanouts, replace=again, expand=expand, edge_ids=True)  # type: ignore[arg-type]
         draws = DeviceSampler(sampler, replace(topology, lists=wide) if step % 2 else topology, device)
         key = DrawKey(1, 0, step)
-        assert_equal(draws.sample(seeds, key), read_batch(*sampler.sample_here(graph, seeds, key)[::-1]))
+        assert_equal(draws.sample(Draw(seeds, key)), read_batch(*draw_here(sampler, graph, Draw(seeds, key))[::-1]))
 
 
 def test_weights_of_edges_whose_types_cut_no_lists(device: Device) -> None:
     rng, sampler, key = np.random.default_rng(0), WeightedNeighborSampler([3, 2]), DrawKey(1, 2, 3)
     src, dst, kind = rng.integers(0, [[30], [30], [4]], (3, 300))
     graph, seeds = Graph.from_coo(src, dst, 30, rng.random(300), edge_type=kind), np.arange(9)
-    sample = DeviceSampler(sampler, place(graph, device, weighted=True), device).sample(seeds, key)
-    assert_equal(sample, read_batch(*sampler.sample_here(graph, seeds, key)[::-1]))
+    sample = DeviceSampler(sampler, place(graph, device, weighted=True), device).sample(Draw(seeds, key))
+    assert_equal(sample, read_batch(*draw_here(sampler, graph, Draw(seeds, key))[::-1]))
 
 
 def test_no_more_memory_than_the_budget(device: Device) -> None:
@@ -191,11 +192,11 @@ def test_no_more_memory_than_the_budget(device: Device) -> None:
 def test_a_workspace_without_a_hash_table_is_replaced(device: Device) -> None:
     graph, sampler, key = wide_graph(timed=False), NeighborSampler([3, 2], sharing="disjoint"), DrawKey(1, 2, 3)
     draws, seeds = DeviceSampler(sampler, place(graph, device), device), np.array([1, 1, 50])
-    draws.sample(np.array([1, 50]), key)
-    queries = SeedRows(graph, sampler).ask(seeds, key, names=np.arange(3)).queries
-    arena, layout = sampler.sample_here(graph, seeds, key, queries)
+    draws.sample(Draw(np.array([1, 50]), key))
+    draw = SeedRows(graph, sampler).ask(seeds, key, names=np.arange(3)).draw
+    arena, layout = draw_here(sampler, graph, draw)
     for _ in range(2):
-        assert_equal(draws.sample(seeds, key, queries), read_batch(layout, arena))
+        assert_equal(draws.sample(draw), read_batch(layout, arena))
 
 
 def test_what_no_device_draws_is_refused_by_name(opened: EmulatedDevice) -> None:

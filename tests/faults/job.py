@@ -46,13 +46,13 @@ class BrokenDisk(StoreInFront):
 class BrokenSampler(NeighborSampler):
     """A sampler that fails at one step, or marks the moment when it will."""
 
-    def sample_into(self, graph: Any, seeds: np.ndarray, key: Any, arena: np.ndarray) -> Any:
-        if HAPPENS == "seed" and seeds.max() >= NUM_NODES:
+    def draw(self, graph: Any, draw: Any, memory: Any) -> Any:
+        if HAPPENS == "seed" and draw.seeds.max() >= NUM_NODES:
             fail()
-        if HAPPENS == "sampler" and key.step == 10:
+        if HAPPENS == "sampler" and draw.key.step == 10:
             fail()
             raise ArithmeticError("cannot draw")
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 class FaultyData(GraphDataModule):

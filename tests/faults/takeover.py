@@ -95,7 +95,7 @@ class Losing(NeighborSampler):
         self.sampler: int | None = None
         self.num_sampled = 0
 
-    def sample_into(self, graph: Any, seeds: Any, key: Any, arena: Any) -> Any:
+    def draw(self, graph: Any, draw: Any, memory: Any) -> Any:
         for what, where, sampler in self.losses:
             phase, number = PLACES.get(where, ("", 0))
             if phase != self.phase or self.sampler is None:
@@ -108,7 +108,7 @@ class Losing(NeighborSampler):
             elif self.num_sampled == number and once(what, where):
                 lose(what)
         self.num_sampled += self.sampler is not None
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 def once(*names: str) -> bool:

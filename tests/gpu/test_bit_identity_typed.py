@@ -67,9 +67,9 @@ def check(device: Device, sampler: Any, share: float = 1, batch: int = BATCH, st
     for step in range(steps):
         seeds = np.random.default_rng(step).permutation(graph.num_nodes)[:batch]
         key = DrawKey(seed=2**63 + 1, epoch=7, step=step)
-        asked = rows.ask(seeds, key)
-        cpus = sampled(lambda arena: sampler.sample_asked_into(graph, asked.seeds, asked.queries, key, arena))  # noqa: B023  called at once
-        assert_equal(draws.sample(asked.seeds, key, asked.queries), cpus)
+        draw = rows.ask(seeds, key).draw
+        cpus = sampled(lambda arena: sampler.draw(graph, draw, arena))  # noqa: B023  called at once
+        assert_equal(draws.sample(draw), cpus)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops import DrawKey, Walks, random_walk
+from lightning_gnnload.ops import Draw, DrawKey, Walks, random_walk
 from lightning_gnnload.ops.cuda import walks as device_walks
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
@@ -52,8 +52,8 @@ def check_seeds(device: Device, graph: Graph, samplers: list[Sampler], batch: in
     for step, sampler in enumerate(samplers):
         seeds = order[step * batch % graph.num_nodes :][:batch]
         key = DrawKey(seed=2**63 + 1, epoch=7, step=step)
-        cpus = sampled(lambda arena: sampler.sample_into(graph, seeds, key, arena))  # noqa: B023  called at once
-        assert_equal(DeviceSampler(sampler, topology, device).sample(seeds, key), cpus)
+        cpus = sampled(lambda arena: sampler.draw(graph, Draw(seeds, key), arena))  # noqa: B023  called at once
+        assert_equal(DeviceSampler(sampler, topology, device).sample(Draw(seeds, key)), cpus)
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)

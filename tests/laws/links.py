@@ -17,10 +17,10 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.links import LinkSettings
 from lightning_gnnload.sample.negatives import Negatives
-from lightning_gnnload.sample.rows import Asked, SeedRows
+from lightning_gnnload.sample.rows import SeedBatch, SeedRows
 
 _ROW_TIME = 50
 # A negative is masked, and cannot be counted, where all of these fail; of 5 destinations 3 do.
@@ -91,8 +91,8 @@ def no_leaks(draw: Draw, sampler: Sampler, every: Sequence[Negatives]) -> Iterat
             time = table.time[row]
             if known.get((src, dst), np.inf) <= time or graph.node_time[false_end] > time:
                 faults.append(f"negative {src} -> {dst} of row {row}, at {time}")
-        arena, layout = sampler.sample_here(graph, asked.seeds, KEY, asked.queries)
-        batch = MiniBatch.view(arena, layout, len(asked.seeds))
+        arena, layout = draw_here(sampler, graph, asked.draw)
+        batch = MiniBatch.view(arena, layout, len(asked.draw.seeds))
         assert batch.rows is not None
         types = graph.types
         assert types is not None
@@ -118,20 +118,20 @@ EVERY_MODE = (
 )
 
 
-def _negatives_of(asked: Asked, settings: Negatives) -> Iterator[tuple[int, int, int, int]]:
+def _negatives_of(asked: SeedBatch, settings: Negatives) -> Iterator[tuple[int, int, int, int]]:
     """Yields the row, the source, the destination and the false end of each negative."""
     columns = {name: np.asarray(column) for name, column in asked.columns.items()}
-    src, dst = (asked.seeds[columns[name]] for name in ("src", "dst"))
-    assert asked.queries is not None
+    src, dst = (asked.draw.seeds[columns[name]] for name in ("src", "dst"))
+    assert asked.draw.queries is not None
     if "label" in columns:
-        num_rows, of_seed = int((columns["label"] == 1).sum()), asked.queries.of_seed
+        num_rows, of_seed = int((columns["label"] == 1).sum()), asked.draw.queries.of_seed
         for at in range(num_rows, len(src)):
             row = int(of_seed[columns["src"][at]])
             yield row, int(src[at]), int(dst[at]), int(src[at] if src[at] != src[row] else dst[at])
         return
     num_dst = settings.num_dst(columns["negatives"].shape[1])
     for row, at in zip(*np.nonzero(columns["negative_mask"]), strict=True):
-        node = int(asked.seeds[columns["negatives"][row, at]])
+        node = int(asked.draw.seeds[columns["negatives"][row, at]])
         yield int(row), *((int(src[row]), node) if at < num_dst else (node, int(dst[row]))), node
 
 

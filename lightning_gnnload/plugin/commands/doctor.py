@@ -28,6 +28,7 @@ from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.opening import open_device
 from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.on_device import DeviceSampler, differences
 from lightning_gnnload.sample.placement import place
@@ -158,9 +159,9 @@ def samples_alike(device: Device) -> bool:
     times = {kind: rng.integers(0, 100, len(src) // 2) for kind in ends}
     timed = Graph.from_hetero({"node": _NODES}, ends, edge_time=times, node_time={"node": rng.integers(0, 100, _NODES)})
     for graph in (Graph.from_coo(src, dst, num_nodes=_NODES), timed):
-        asked = SeedRows(graph, sampler).ask(_SEEDS, key)
-        arena, layout = sampler.sample_here(graph, asked.seeds, key, asked.queries)
-        sample = DeviceSampler(sampler, place(graph, device), device).sample(asked.seeds, key, asked.queries)
+        draw = SeedRows(graph, sampler).ask(_SEEDS, key).draw
+        arena, layout = draw_here(sampler, graph, draw)
+        sample = DeviceSampler(sampler, place(graph, device), device).sample(draw)
         if differences(device, sample, MiniBatch.view(arena, layout, len(_SEEDS))):
             return False
     return True

@@ -64,10 +64,10 @@ def suffer(what: str) -> None:
 
 
 class Visiting(NeighborSampler):
-    def sample_into(self, graph: Any, seeds: Any, key: Any, arena: Any) -> Any:
+    def draw(self, graph: Any, draw: Any, memory: Any) -> Any:
         if _here:
             visit("sample")
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 class VisitingStore(StoreInFront):

@@ -77,10 +77,10 @@ class Anywhere(FeatureStore):
 class Fatal(NeighborSampler):
     """Kills the second sampler in mid-epoch."""
 
-    def sample_into(self, graph: Any, seeds: Any, key: Any, arena: Any) -> Any:
-        if key.epoch == 1 and key.step >= FATAL_STEP and os.environ.get("LOCAL_RANK") == FATAL_RANK:
+    def draw(self, graph: Any, draw: Any, memory: Any) -> Any:
+        if draw.key.epoch == 1 and draw.key.step >= FATAL_STEP and os.environ.get("LOCAL_RANK") == FATAL_RANK:
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 class Counting(pl.Callback):

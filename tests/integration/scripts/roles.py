@@ -26,9 +26,9 @@ from tests.integration.scripts.toy import Recorder, digest, toy_data
 class Slow(NeighborSampler):
     """Takes 50 ms a batch."""
 
-    def sample_into(self, *arguments: Any) -> Any:
+    def draw(self, *arguments: Any) -> Any:
         time.sleep(0.05)
-        return super().sample_into(*arguments)
+        return super().draw(*arguments)
 
 
 class Sleepy(Recorder):
@@ -62,9 +62,9 @@ class LookingSampler(NeighborSampler):
 
     seen: list[Any]
 
-    def sample_into(self, *arguments: Any) -> Any:
+    def draw(self, *arguments: Any) -> Any:
         type(self).seen = masks()
-        return super().sample_into(*arguments)
+        return super().draw(*arguments)
 
 
 def masks() -> list[Any]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from lightning_gnnload import FactoredStrategy, load_partition
 from lightning_gnnload.data.orders.local import LocalOrder
+from lightning_gnnload.ops import Draw
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.sample.collective import CollectiveSampler
 from tests.integration.scripts.toy import Recorder, digest, toy_data, toy_module
@@ -31,20 +32,20 @@ def watch(how: str | None) -> list[int]:
     """Counts the mini-batches that this rank samples together with others, and of their seeds to train on those that
     it does not hold; ends rank 1 of them in time."""
     sampled: list[int] = [0, 0]
-    sample_into, train = CollectiveSampler.sample_into, toy_data().train
+    draw_one, train = CollectiveSampler.draw, toy_data().train
 
-    def watched(self: CollectiveSampler, graph: Any, seeds: np.ndarray, *arguments: Any) -> Any:
+    def watched(self: CollectiveSampler, graph: Any, draw: Draw, memory: np.ndarray) -> Any:
         sampled[0] += 1
-        foreign = self.colleagues.partition.part_of(seeds) != self.colleagues.rank
-        sampled[1] += int(np.count_nonzero(foreign & np.isin(seeds, train)))
+        foreign = self.colleagues.partition.part_of(draw.seeds) != self.colleagues.rank
+        sampled[1] += int(np.count_nonzero(foreign & np.isin(draw.seeds, train)))
         if sampled[0] == ENDS_AFTER and self.colleagues.rank == 1:
             if how == "killed":
                 os.kill(os.getpid(), signal.SIGKILL)
             if how == "raises":
                 raise MemoryError("no room for a mini-batch")
-        return sample_into(self, graph, seeds, *arguments)
+        return draw_one(self, graph, draw, memory)
 
-    CollectiveSampler.sample_into = watched  # type: ignore[method-assign]
+    CollectiveSampler.draw = watched  # type: ignore[method-assign]
     return sampled
 
 

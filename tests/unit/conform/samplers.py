@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import Graph, NeighborSampler, Sampler
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout
+from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout
 from lightning_gnnload.sample.build import ArenaBuilder, draw_words
 
 
@@ -39,10 +39,10 @@ class FloydSampler(Sampler):
     def span(self, last: np.ndarray) -> np.ndarray:
         return last + 1
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        build = ArenaBuilder(graph, seeds, arena)
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        build = ArenaBuilder(graph, draw.seeds, memory)
         for hop, fanout in enumerate(self.fanouts):
-            counts, positions = self.draw(graph, build.nodes, fanout, hop, key)
+            counts, positions = self.draw_hop(graph, build.nodes, fanout, hop, draw.key)
             edges = graph.indptr[np.repeat(build.nodes, counts)] + positions
             self.add_hop(build, graph, counts, edges)
         return build.layout()
@@ -50,7 +50,7 @@ class FloydSampler(Sampler):
     def add_hop(self, build: ArenaBuilder, graph: Graph, counts: np.ndarray, edges: np.ndarray) -> None:
         build.add_hop(counts, graph.indices[edges], edge_ids=edges)
 
-    def draw(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
+    def draw_hop(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
         degrees = self.degrees(graph, nodes)
         words = self.words(key, hop, self.names(graph, nodes), fanout).astype(np.uint64)
         picks = np.tile(np.arange(fanout), (len(nodes), 1))
@@ -90,7 +90,7 @@ class NearlyUniform(FloydSampler):
 class Paired(FloydSampler):
     """Neighbours come in runs: each as often as any other, and yet not every subset."""
 
-    def draw(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
+    def draw_hop(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
         degrees = graph.in_degrees[nodes]
         counts = np.minimum(degrees, fanout)
         start = self.words(key, hop, nodes, 1)[:, 0] % np.maximum(degrees, 1)
@@ -216,8 +216,8 @@ class Duplicates(FloydSampler):
 
 
 class OneTooMany(FloydSampler):
-    def draw(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
-        return super().draw(graph, nodes, fanout + 1, hop, key)
+    def draw_hop(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
+        return super().draw_hop(graph, nodes, fanout + 1, hop, key)
 
 
 class PositionsForIds(FloydSampler):
@@ -243,24 +243,24 @@ class OtherColumns(FloydSampler):
 
 
 class NeedsSeeds(FloydSampler):
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        return super().sample_into(graph, seeds[np.r_[0, 1 : len(seeds)]], key, arena)
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        return super().draw(graph, draw._replace(seeds=draw.seeds[np.r_[0, 1 : len(draw.seeds)]]), memory)
 
 
 class SortsSeeds(FloydSampler):
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        return super().sample_into(graph, np.sort(seeds), key, arena)
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        return super().draw(graph, draw._replace(seeds=np.sort(draw.seeds)), memory)
 
 
 class WrapsSeeds(FloydSampler):
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        return super().sample_into(graph, seeds % graph.num_nodes, key, arena)
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        return super().draw(graph, draw._replace(seeds=draw.seeds % graph.num_nodes), memory)
 
 
 class WritesToTheGraph(FloydSampler):
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         graph.indices.sort()
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 class OneLayerLess(FloydSampler):
@@ -272,9 +272,9 @@ class OneLayerLess(FloydSampler):
 class ModestNeeds(FloydSampler):
     """Asks for less memory than it needs."""
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         try:
-            return super().sample_into(graph, seeds, key, arena)
+            return super().draw(graph, draw, memory)
         except ArenaTooSmall as small:
             raise ArenaTooSmall(small.needed_bytes // 2) from None
 
@@ -286,9 +286,9 @@ class Spoiled(NeighborSampler):
         super().__init__([4, 3])
         self.spoil = spoil
 
-    def sample_into(self, graph: Graph, seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        layout = super().sample_into(graph, seeds, key, arena)
-        return self.spoil(arena, layout) or layout
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        layout = super().draw(graph, draw, memory)
+        return self.spoil(memory, layout) or layout
 
 
 # Weighted
@@ -305,7 +305,7 @@ class WeightedSampler(FloydSampler):
         assert graph.edge_weight is not None
         return graph.edge_weight
 
-    def draw(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
+    def draw_hop(self, graph: Graph, nodes: np.ndarray, fanout: int, hop: int, key: DrawKey) -> tuple[Any, Any]:
         degrees = graph.in_degrees[nodes]
         width = int(degrees.max(initial=0))
         place = np.arange(width)

@@ -33,8 +33,10 @@ def asking(change: Callable[[Queries, DrawKey], dict[str, Any]]) -> type[Neighbo
     """A sampler that asks for something else than it should."""
 
     class Asks(NeighborSampler):
-        def sample_queries_into(self, graph, seeds, queries, key, arena):
-            return super().sample_queries_into(graph, seeds, replace(queries, **change(queries, key)), key, arena)
+        def draw(self, graph, draw, memory):
+            if draw.queries is not None:
+                draw = draw._replace(queries=replace(draw.queries, **change(draw.queries, draw.key)))
+            return super().draw(graph, draw, memory)
 
     return Asks
 
@@ -50,20 +52,22 @@ nothing_left_out = asking(lambda queries, key: {"excluded": None, "excluded_quer
 class OneQuery(NeighborSampler):
     """All rows share the first one's query, as if they were one."""
 
-    def sample_queries_into(self, graph, seeds, queries, key, arena):
-        distinct = len(np.unique(seeds)) == len(seeds)
-        of_seed = np.zeros_like(queries.of_seed) if distinct else queries.of_seed
-        return super().sample_queries_into(graph, seeds, replace(queries, of_seed=of_seed), key, arena)
+    def draw(self, graph, draw, memory):
+        if draw.queries is not None and len(np.unique(draw.seeds)) == len(draw.seeds):
+            draw = draw._replace(queries=replace(draw.queries, of_seed=np.zeros_like(draw.queries.of_seed)))
+        return super().draw(graph, draw, memory)
 
 
 class TakesOthers(NeighborSampler):
     """The last edge comes from the same node as it should, but from that of another row, where one has found it."""
 
-    def sample_queries_into(self, graph, seeds, queries, key, arena):
-        layout = super().sample_queries_into(graph, seeds, queries, key, arena)
+    def draw(self, graph, draw, memory):
+        layout = super().draw(graph, draw, memory)
+        if draw.queries is None:
+            return layout
         hop = layout.hops[-1]
-        nodes = arena[: 8 * layout.num_nodes].view(np.int64)
-        indices = arena[hop.indices_offset : hop.indices_offset + 4 * hop.num_edges].view(np.int32)
+        nodes = memory[: 8 * layout.num_nodes].view(np.int64)
+        indices = memory[hop.indices_offset : hop.indices_offset + 4 * hop.num_edges].view(np.int32)
         if len(indices):
             indices[-1] = np.flatnonzero(nodes == nodes[indices[-1]])[0]
         return layout
@@ -74,16 +78,15 @@ class SaysLast(NeighborSampler):
 
     pick = property(lambda self: "last", lambda self, value: None)  # type: ignore[assignment]
 
-    def sample_queries_into(self, graph, seeds, queries, key, arena):
-        uniform = NeighborSampler(self.fanouts, edge_ids=True)
-        return uniform.sample_queries_into(graph, seeds, queries, key, arena)
+    def draw(self, graph, draw, memory):
+        return NeighborSampler(self.fanouts, edge_ids=True).draw(graph, draw, memory)
 
 
 class PoolsTypes(NeighborSampler):
     """Draws from a node's edges of all types together."""
 
-    def sample_into(self, graph, seeds, key, arena):
-        return super().sample_into(Graph(graph.indptr, graph.indices), seeds, key, arena)
+    def draw(self, graph, draw, memory):
+        return super().draw(Graph(graph.indptr, graph.indices), draw, memory)
 
 
 class TypedFloyd(samplers.FloydSampler):

@@ -25,10 +25,10 @@ class Counting(NeighborSampler):
         self.begun = 0
         self._lock = threading.Lock()
 
-    def sample_into(self, *arguments: Any) -> Any:
+    def draw(self, *arguments: Any) -> Any:
         with self._lock:
             self.begun += 1
-        return super().sample_into(*arguments)
+        return super().draw(*arguments)
 
 
 def plain(**settings: Any) -> SampledLoader:

@@ -28,18 +28,18 @@ class Failing(NeighborSampler):
         super().__init__([2, 2])
         self.step = step
 
-    def sample_into(self, graph, seeds, key, arena):
-        if key.step == self.step:
+    def draw(self, graph, draw, memory):
+        if draw.key.step == self.step:
             raise BoomError(f"at step {self.step}")
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 class Slow(NeighborSampler):
     """The earlier the step, the longer it takes: threads finish in the opposite order."""
 
-    def sample_into(self, graph, seeds, key, arena):
-        time.sleep(0.004 * (3 - key.step % 4))
-        return super().sample_into(graph, seeds, key, arena)
+    def draw(self, graph, draw, memory):
+        time.sleep(0.004 * (3 - draw.key.step % 4))
+        return super().draw(graph, draw, memory)
 
 
 def loader(num_threads: int = 1, **settings) -> SampledLoader:

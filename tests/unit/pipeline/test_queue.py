@@ -37,9 +37,9 @@ class Widening(NeighborSampler):
     def __init__(self) -> None:
         super().__init__([-1, -1])
 
-    def sample_into(self, graph, seeds, key, arena):
-        sampler = super() if key.step in (5, 6, 9) else NeighborSampler([1])
-        return sampler.sample_into(graph, seeds, key, arena)
+    def draw(self, graph, draw, memory):
+        sampler = super() if draw.key.step in (5, 6, 9) else NeighborSampler([1])
+        return sampler.draw(graph, draw, memory)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 4])

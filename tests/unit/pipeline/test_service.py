@@ -43,10 +43,10 @@ def _kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Failing(NeighborSampler):
-    def sample_into(self, graph, seeds, key, arena):
-        if key.step == 5:
+    def draw(self, graph, draw, memory):
+        if draw.key.step == 5:
             raise ValueError("no such luck")
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 # A sampler that fails.

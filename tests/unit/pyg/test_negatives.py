@@ -109,7 +109,7 @@ def test_links_without_a_negative_are_counted(mode: str) -> None:
 def test_no_two_ends_of_a_batch_draw_by_the_same_name(amount: float, input_id: torch.Tensor | None) -> None:
     sampler, links = GnnloadSampler(homogeneous()[0], [2], disjoint=True), edge_index()
     inputs = EdgeSamplerInput(input_id, *links)
-    names = sampler.asked(inputs, DrawKey(0, 0, 0), NegativeSampling("binary", amount)).queries.name
+    names = sampler.seed_batch(inputs, DrawKey(0, 0, 0), NegativeSampling("binary", amount)).draw.queries.name
     assert len(np.unique(names)) == len(names) == 2 * (E + int(np.ceil(E * amount)))
 
 

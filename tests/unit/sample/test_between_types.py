@@ -20,7 +20,7 @@ from lightning_gnnload import (
     random_walk,
 )
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey, Queries, Walks
+from lightning_gnnload.ops import Draw, DrawKey, Walks
 from tests import oracle
 
 BUYS, REV_BUYS = ("user", "buys", "item"), ("item", "rev_buys", "user")
@@ -202,7 +202,7 @@ def test_what_metapaths_need() -> None:
     assert "walk_length=3" in repr(sampler)
     assert sampler.reach == 18
     with pytest.raises(CudaUnavailableError, match=r"RandomWalkSampler.*along a metapath"):
-        sampler.sample_on_device(None, None, np.array([1]), KEY)  # type: ignore[arg-type]
+        sampler.draw_on(None, None, Draw(np.array([1]), KEY))  # type: ignore[arg-type]
     with pytest.raises(SamplerConfigError, match="collectively"):
         sampler.collective(None, "push")  # type: ignore[arg-type]
     assert sampler.presence(flat, np.ones(2)) is None
@@ -375,7 +375,3 @@ def test_seeds_with_times_are_refused_by_name(sampler) -> None:
     timed = Graph.from_hetero(None, edges, edge_time={BUYS: np.array([5])}, edge_weight={BUYS: np.array([1.0])})
     with pytest.raises(SamplerConfigError, match=f"{name}.*NeighborSampler"):
         sampler.sample(timed, [1], times=[9])
-    queries = Queries(np.zeros(1, np.int32), name=np.zeros(1, np.uint32), by_row=True)
-    words = "Take Neighbor" if name == "WeightedNeighborSampler" else "cannot draw by time.*Take NeighborSampler"
-    with pytest.raises(SamplerConfigError, match=f"{name}.*{words}"):
-        sampler.sample_queries_into(timed, np.array([1]), queries, KEY, np.empty(0, np.uint8))

@@ -9,7 +9,7 @@ import pytest
 
 from lightning_gnnload import Graph, MiniBatch, NeighborSampler, Sampler
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey
+from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey
 from lightning_gnnload.ops.philox import stream_keys
 from lightning_gnnload.sample.build import ArenaBuilder, draw_words
 from tests import oracle
@@ -29,8 +29,8 @@ class AllNeighbors(Sampler):
     def num_layers(self) -> int:
         return self.depth
 
-    def sample_into(self, graph, seeds, key, arena):
-        build = ArenaBuilder(graph, seeds, arena)
+    def draw(self, graph, draw, memory):
+        build = ArenaBuilder(graph, draw.seeds, memory)
         for _ in range(self.depth):
             lists = [np.arange(graph.indptr[node], graph.indptr[node + 1]) for node in build.nodes]
             edges = np.concatenate(lists) if lists else np.empty(0, np.int64)
@@ -47,7 +47,7 @@ def test_equals_the_kernel_where_the_choice_is_the_same(seeds, edge_ids: bool) -
 
 def test_the_free_part_lies_between_nodes_and_hops() -> None:
     arena = np.empty(1 << 16, np.uint8)
-    layout = AllNeighbors(1, True).sample_into(GRAPH, SEEDS, DrawKey(0, 0, 0), arena)
+    layout = AllNeighbors(1, True).draw(GRAPH, Draw(SEEDS, DrawKey(0, 0, 0)), arena)
     assert layout.free_begin >= 8 * layout.num_nodes
     offsets = [(hop.indptr_offset, hop.indices_offset, hop.edge_ids_offset) for hop in layout.hops]
     assert layout.free_end == min(itertools.chain(*offsets))
@@ -116,3 +116,15 @@ def test_too_small_an_arena_says_what_it_needs() -> None:
             needed_bytes = small.needed_bytes
         # 7 lines of 64 bytes for 50 nodes, one for indptr, 4 for the indices.
         assert (needed_bytes == 0) if num_bytes >= 12 * 64 else (num_bytes < needed_bytes <= 12 * 64)
+
+
+def test_a_sampler_of_the_old_form_works_and_is_told_of_the_new_one() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Old.sample_into.*still works. Define draw\(graph, draw, memory\)"):
+
+        class Old(Sampler):
+            num_layers = 1
+
+            def sample_into(self, graph, seeds, key, arena):
+                return AllNeighbors(1, False).draw(graph, Draw(seeds, key), arena)
+
+    assert content(Old().sample(GRAPH, SEEDS)) == content(AllNeighbors(1, False).sample(GRAPH, SEEDS))

@@ -13,7 +13,7 @@ from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.conform.contract import check_sampler
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_graph
 
@@ -181,7 +181,7 @@ def test_parts_ranks_and_devices_are_refused_by_name() -> None:
     with pytest.raises(SamplerConfigError, match=r"HGTSampler\(\[2\]\) cannot be sampled collectively"):
         sampler.collective(None, "push")  # type: ignore[arg-type]
     with pytest.raises(CudaUnavailableError, match="HGTSampler has no kernels for a device"):
-        sampler.sample_on_device(None, None, np.array([0]), DrawKey(0, 0, 0))  # type: ignore[arg-type]
+        sampler.draw_on(None, None, Draw(np.array([0]), DrawKey(0, 0, 0)))  # type: ignore[arg-type]
     assert sampler.reach is None
     assert sampler.presence(GRAPH, np.ones(GRAPH.num_nodes)) is None
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, LaborSampler, Negatives, NeighborSampler, SeedTable
+from lightning_gnnload import Graph, LaborSampler, Negatives, NeighborSampler, SeedTable, WeightedNeighborSampler
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.links import LinkSettings, distinct_ends
 from lightning_gnnload.sample.rows import SeedRows
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH
@@ -157,8 +158,8 @@ def seen_of_asked(settings: LinkSettings, sampler: NeighborSampler, *, with_ids:
         time=rng.integers(4, 10, 20),
     )
     found = SeedRows(graph, sampler, rows, settings).ask(np.arange(20), KEY)
-    arena, layout = sampler.sample_here(graph, found.seeds, KEY, found.queries)
-    batch = MiniBatch.view(arena, layout, len(found.seeds))
+    arena, layout = draw_here(sampler, graph, found.draw)
+    batch = MiniBatch.view(arena, layout, len(found.draw.seeds))
     queries = np.unique(rows.time, return_inverse=True)[1] if sampler.sharing == "time" else np.arange(20)
     count = 0
     for block in batch.blocks:
@@ -186,9 +187,9 @@ def test_no_row_sees_what_it_is_asked_about(options, exclude, with_ids) -> None:
 
 def test_who_leaves_no_edges_out_says_so() -> None:
     settings = LinkSettings(exclude="self")
-    found = asked(settings, LaborSampler([2]), graph=plain_graph())
-    with pytest.raises(SamplerConfigError, match=r"LaborSampler.*cannot .* leave edges out"):
-        LaborSampler([2]).sample_queries_into(plain_graph(), found.seeds, found.queries, KEY, np.empty(0, np.uint8))
+    for sampler in (LaborSampler([2]), WeightedNeighborSampler([2])):
+        with pytest.raises(SamplerConfigError, match=r"Sampler\(.*cannot leave edges out.*NeighborSampler, which can"):
+            asked(settings, sampler, graph=plain_graph())
 
 
 def test_settings_that_cannot_work() -> None:

@@ -25,7 +25,7 @@ from lightning_gnnload import (
 from lightning_gnnload.conform.parts import part_around
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.errors import PartReachError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.base import thread_workspace
 from lightning_gnnload.sample.build import draw_words
 from lightning_gnnload.sample.naming import edge_names
@@ -180,7 +180,7 @@ def test_a_hop_by_itself_is_that_hop_of_a_batch(make):
     whole = make(4, 3).sample(graph, [3, 40, 11, 7], **KEY)
     known = whole.nodes[: whole.blocks[0].num_dst]
     arena = np.frombuffer(buffer_memory(1 << 16), np.uint8)
-    layout = make(3).sample_into(graph, known.numpy(), DrawKey(**KEY, hop=1), arena)
+    layout = make(3).draw(graph, Draw(known.numpy(), DrawKey(**KEY, hop=1)), arena)
     alone = MiniBatch.view(arena, layout, len(known), epoch=3, step=11)
     assert content(alone) == content(dataclasses.replace(whole, num_seeds=len(known), blocks=whole.blocks[:1]))
 

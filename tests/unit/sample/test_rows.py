@@ -7,7 +7,7 @@ import pytest
 
 from lightning_gnnload import Graph, LaborSampler, NeighborSampler, SeedTable, WeightedNeighborSampler, ops
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.sample.fanouts import numbered_fanouts, typed_fanouts
 from lightning_gnnload.sample.rows import SeedRows
@@ -217,7 +217,7 @@ def test_samplers_without_times_refuse_them() -> None:
     with pytest.raises(SamplerConfigError, match="LaborSampler"):
         LaborSampler([2]).sample(TIMED, [4], times=[120])
     with pytest.raises(SeedError, match="edges of any time"):
-        NeighborSampler([2]).sample_into(TIMED, np.array([4]), KEY, np.zeros(1 << 16, np.uint8))
+        NeighborSampler([2]).draw(TIMED, Draw(np.array([4]), KEY), np.zeros(1 << 16, np.uint8))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from lightning_gnnload import Graph, GraphData, NeighborSampler, WeightedNeighbo
 from lightning_gnnload.conform import Promise, check_draws, check_sampler
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
-from lightning_gnnload.ops import DrawKey, Queries
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
@@ -236,10 +235,3 @@ def test_typed_rows_of_their_own_draw_from_each_type_by_itself() -> None:
     assert torch.equal(alone.nodes, whole.nodes[whole.rows == 2])
     assert whole.blocks[0].edge_type.bincount().tolist() == [12, 12]
     assert not torch.equal(whole.nodes[whole.rows == 1], whole.nodes[whole.rows == 2])
-
-
-def test_no_edges_are_left_out_by_weight() -> None:
-    queries = Queries(np.zeros(1, np.int32), excluded=np.zeros(1, np.int64), excluded_query=np.zeros(1, np.int32))
-    sampler = WeightedNeighborSampler([2])
-    with pytest.raises(SamplerConfigError, match="exclude=None"):
-        sampler.sample_here(GRAPH, np.array([3]), DrawKey(0, 0, 0), queries)

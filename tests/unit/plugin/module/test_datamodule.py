@@ -414,16 +414,16 @@ def test_training_on_links_leaves_their_edges_out_and_evaluation_does_not() -> N
     )
     made = module(GraphData(graph, train=links, val=links), negatives=Negatives("triplet", num=2), predict=links)
     request = BatchRequest(0, 0, 0, 1)
-    assert len(made.workload("train").asked_by(request).queries.excluded)
-    assert made.workload("val").asked_by(request).queries is None
-    assert made.workload("val").asked_by(request).columns["negatives"].shape == (16, 2)
-    assert "negatives" not in made.workload("predict").asked_by(request).columns
+    assert len(made.workload("train").seed_batch(request).draw.queries.excluded)
+    assert made.workload("val").seed_batch(request).draw.queries is None
+    assert made.workload("val").seed_batch(request).columns["negatives"].shape == (16, 2)
+    assert "negatives" not in made.workload("predict").seed_batch(request).columns
     every = module(GraphData(graph, train=links), exclude=None)
-    assert every.workload("train").asked_by(request).queries is None
+    assert every.workload("train").seed_batch(request).draw.queries is None
     ranked = {"negatives": Negatives("triplet", num=2), "eval_negatives": Negatives("triplet", num=9)}
     made = module(GraphData(graph, train=links, val=links), **ranked)
-    assert made.workload("train").asked_by(request).columns["negatives"].shape == (16, 2)
-    assert made.workload("val").asked_by(request).columns["negatives"].shape == (16, 9)
+    assert made.workload("train").seed_batch(request).columns["negatives"].shape == (16, 2)
+    assert made.workload("val").seed_batch(request).columns["negatives"].shape == (16, 9)
 
 
 def test_negatives_are_drawn_by_a_table_of_the_nodes() -> None:
@@ -431,8 +431,10 @@ def test_negatives_are_drawn_by_a_table_of_the_nodes() -> None:
     data = GraphData(toy_graph(), train=links, tables={"popular": (np.arange(toy_graph().num_nodes) == 7).astype("f4")})
     request = BatchRequest(0, 0, 0, 1)
     made = module(data, negatives=Negatives("triplet", num=3, weight="popular"), exclude=None)
-    columns = made.workload("train").asked_by(request)
-    assert set(columns.seeds[columns.columns["negatives"]][columns.columns["negative_mask"].numpy()].tolist()) == {7}
+    columns = made.workload("train").seed_batch(request)
+    assert set(columns.draw.seeds[columns.columns["negatives"]][columns.columns["negative_mask"].numpy()].tolist()) == {
+        7
+    }
     with pytest.raises(GraphDataError, match=r"no table 'unknown'.*popular"):
         module(data, negatives=Negatives(weight="unknown")).workload("train")
     with pytest.raises(LoaderConfigError, match=r"negatives='binary'.*Negatives"):
@@ -445,7 +447,7 @@ def test_links_that_are_edges_are_left_out_in_evaluation_too() -> None:
     unknown = SeedTable(src=[0, 1], dst=[1, 2])
     made = module(GraphData(graph, train=unknown, val=known, test=unknown), exclude="self")
     request = BatchRequest(epoch=0, step=0, rank=0, num_ranks=1)
-    asked = {phase: made.workload(phase).asked_by(request).queries for phase in ("train", "val", "test")}
+    asked = {phase: made.workload(phase).seed_batch(request).draw.queries for phase in ("train", "val", "test")}
     assert asked["train"].excluded.tolist() == asked["val"].excluded.tolist() == [1, 2]  # of lists 0 1 2 3
     assert asked["test"] is None
 

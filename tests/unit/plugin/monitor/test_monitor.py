@@ -312,10 +312,10 @@ def test_nothing_is_drawn_or_traced_unasked(tmp_path: Path) -> None:
 class SlowOnce(NeighborSampler):
     """Sleeps before it samples one step: as a sampler does that is stopped."""
 
-    def sample_into(self, graph, seeds, key, arena):
-        if key.step == 14:
+    def draw(self, graph, draw, memory):
+        if draw.key.step == 14:
             time.sleep(1.2)
-        return super().sample_into(graph, seeds, key, arena)
+        return super().draw(graph, draw, memory)
 
 
 def test_a_stall_is_warned_of_while_training(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ SETTING = RehearsalSetting(torch.device("cpu"), 2, (), {"machine": "this"})
 class Sleepy(NeighborSampler):
     """Takes 600 ms."""
 
-    def sample_into(self, *arguments: Any) -> Any:
+    def draw(self, *arguments: Any) -> Any:
         time.sleep(0.6)
-        return super().sample_into(*arguments)
+        return super().draw(*arguments)
 
 
 class Model(LightningModule):
