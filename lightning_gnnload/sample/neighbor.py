@@ -131,9 +131,10 @@ class NeighborSampler(Sampler):
         return frozenset({"times", "rows", "exclusion"})
 
     def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
-        inputs, queries = sampler_input(graph, draw, memory), draw.queries
-        has_times = graph.edge_time is not None
-        if self._by_lists(graph.types, has_times, queries):
+        queries = draw.queries
+        by_lists = self._by_lists(graph.types, graph.edge_time is not None, queries)
+        inputs = sampler_input(graph, draw, memory)
+        if by_lists:
             layout = ops.sample_typed_neighbors(
                 inputs,
                 graph.typed_lists,

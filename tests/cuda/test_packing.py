@@ -24,7 +24,7 @@ def drawn(sampler) -> tuple[DeviceSample, MiniBatch]:
     """Of one mini-batch, what a device would leave, and what the CPU lays into an arena."""
     graph = toy_graph()
     arena, layout = draw_here(sampler, graph, Draw(SEEDS, KEY))
-    sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY)
+    sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(Draw(SEEDS, KEY))
     return sample, MiniBatch.view(arena, layout, len(SEEDS))
 
 
@@ -55,7 +55,7 @@ def test_edge_types_and_queries_come_along(expand) -> None:
     queries = Queries(np.arange(3, dtype=np.int32), np.arange(3, dtype=np.uint32), by_row=True)
     arena, layout = draw_here(sampler, graph, Draw(SEEDS, KEY, queries))
     wanted = MiniBatch.view(arena, layout, len(SEEDS)).clone()
-    sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(SEEDS, KEY, queries)
+    sample = UploadingSampler(sampler, graph, EmulatedDevice()).sample(Draw(SEEDS, KEY, queries))
     packed, pieces = pack(sample)
     slot = Slot(1 << 16)
     for offset, tensor in pieces:

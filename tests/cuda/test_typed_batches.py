@@ -205,7 +205,7 @@ def test_what_no_device_draws_is_refused_by_name(opened: EmulatedDevice) -> None
     graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])
     sampler = NeighborSampler([{0: 1}])
     with pytest.raises(CudaUnavailableError, match=r"draws by the edge_type of Graph\.from_coo"):
-        DeviceSampler(sampler, place(graph, opened), opened).sample(np.array([0]), DrawKey(0, 0, 0))
+        DeviceSampler(sampler, place(graph, opened), opened).sample(Draw(np.array([0]), DrawKey(0, 0, 0)))
     timed = place(wide_graph(timed=True), opened)
     with pytest.raises(SeedError, match="the seeds have none"):
-        DeviceSampler(NeighborSampler([2]), timed, opened).sample(np.array([0]), DrawKey(0, 0, 0))
+        DeviceSampler(NeighborSampler([2]), timed, opened).sample(Draw(np.array([0]), DrawKey(0, 0, 0)))

@@ -101,8 +101,8 @@ class ReusesWords(samplers.WeightedSampler):
     def __init__(self, fanouts) -> None:
         super().__init__(fanouts, replace=True)
 
-    def draw(self, graph, nodes, fanout, hop, key):
-        counts, picks = super().draw(graph, nodes, fanout, hop, key)
+    def draw_hop(self, graph, nodes, fanout, hop, key):
+        counts, picks = super().draw_hop(graph, nodes, fanout, hop, key)
         by_node = picks.reshape(-1, fanout)
         if fanout > 4:
             by_node[:, 4] = by_node[:, 0]

@@ -97,12 +97,12 @@ class TypedFloyd(samplers.FloydSampler):
     def span(self, last: np.ndarray) -> np.ndarray:
         return last + (np.arange(len(last)) % 3 == 0) if self.short else last + 1
 
-    def draw(self, graph, nodes, fanout, hop, key):
+    def draw_hop(self, graph, nodes, fanout, hop, key):
         if graph.types is None:
-            return super().draw(graph, nodes, fanout, hop, key)
+            return super().draw_hop(graph, nodes, fanout, hop, key)
         num_types, run_ptr = len(graph.types.edge_types), graph.run_ptr.astype(np.int64)
         runs = (nodes[:, None] * num_types + np.arange(num_types)).ravel()
-        counts, picks = super().draw(Graph(run_ptr, graph.indices), runs, fanout, hop, key)
+        counts, picks = super().draw_hop(Graph(run_ptr, graph.indices), runs, fanout, hop, key)
         begins = (run_ptr[runs].reshape(-1, num_types) - graph.indptr[nodes][:, None]).ravel()
         return counts.reshape(-1, num_types).sum(axis=1), picks + np.repeat(begins, counts)
 

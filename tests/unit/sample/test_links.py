@@ -39,12 +39,12 @@ def test_negatives_are_seeds_of_their_row(corrupt, sharing) -> None:
     assert columns["negative_mask"].dtype == torch.bool
     assert columns["negative_mask"].tolist() == (wanted >= 0).tolist()
     there = columns["negative_mask"].numpy()
-    assert found.seeds[columns["negatives"]][there].tolist() == wanted[there].tolist()
+    assert found.draw.seeds[columns["negatives"]][there].tolist() == wanted[there].tolist()
     assert columns["negatives"][~columns["negative_mask"]].tolist() == [0] * int((~there).sum())
-    of_row = found.queries.of_seed[columns["src"]]
-    assert (found.queries.of_seed[columns["negatives"]] == of_row[:, None])[there].all()
-    assert found.queries.until[of_row].tolist() == until.tolist()
-    pairs = list(zip(found.queries.of_seed.tolist(), found.seeds.tolist(), strict=True))
+    of_row = found.draw.queries.of_seed[columns["src"]]
+    assert (found.draw.queries.of_seed[columns["negatives"]] == of_row[:, None])[there].all()
+    assert found.draw.queries.until[of_row].tolist() == until.tolist()
+    pairs = list(zip(found.draw.queries.of_seed.tolist(), found.draw.seeds.tolist(), strict=True))
     assert len(set(pairs)) == len(pairs)
 
 
@@ -60,10 +60,10 @@ def test_binary_negatives_are_further_edges(corrupt) -> None:
         for at, node in enumerate(row):
             if node >= 0:
                 wanted.append((src, node, 0.0) if at < negatives.num_dst(3) else (node, dst, 0.0))
-    both = found.seeds[columns["src"]].tolist(), found.seeds[columns["dst"]].tolist()
+    both = found.draw.seeds[columns["src"]].tolist(), found.draw.seeds[columns["dst"]].tolist()
     assert list(zip(*both, columns["label"].tolist(), strict=True)) == wanted
     assert columns["input_id"].tolist() == ROWS.tolist()
-    src_query, dst_query = (found.queries.of_seed[columns[end]].tolist() for end in ("src", "dst"))
+    src_query, dst_query = (found.draw.queries.of_seed[columns[end]].tolist() for end in ("src", "dst"))
     assert src_query == dst_query  # an edge lies within its row's own graph
 
 
@@ -71,8 +71,8 @@ def test_binary_negatives_are_further_edges(corrupt) -> None:
 def test_shared_negatives_come_once_where_rows_share(mode) -> None:
     graph = plain_graph()
     found = asked(LinkSettings(Negatives(mode, num=3)), graph=graph)
-    assert len(np.unique(found.seeds)) == len(found.seeds)
-    assert found.queries is None
+    assert len(np.unique(found.draw.seeds)) == len(found.draw.seeds)
+    assert found.draw.queries is None
     assert found.columns["negatives"].shape == (4, 3)
 
 
@@ -89,7 +89,7 @@ def test_hard_negatives_are_the_tables() -> None:
     mask = found.columns["negative_mask"].numpy()
     assert not mask[1, 1]
     assert mask.any()
-    nodes = found.seeds[found.columns["negatives"]]
+    nodes = found.draw.seeds[found.columns["negatives"]]
     assert nodes[mask].tolist() == (given[ROWS] + NUM_USERS)[mask].tolist()
     narrow = asked(LinkSettings(Negatives("hard")), columns={"negatives": torch.from_numpy(given).int()})
     assert narrow.columns["negatives"].equal(found.columns["negatives"])
@@ -105,7 +105,7 @@ def test_fixed_negatives_do_not_depend_on_the_batch() -> None:
 
     def of_row_3(rows: list[int], key: DrawKey) -> list[int]:
         found = asked(LinkSettings(Negatives("triplet", num=4)), rows=np.array(rows), key=key)
-        return found.seeds[found.columns["negatives"][rows.index(3)]].tolist()
+        return found.draw.seeds[found.columns["negatives"][rows.index(3)]].tolist()
 
     assert of_row_3([3], key) == of_row_3([9, 8, 3, 50], key)
     assert of_row_3([3], KEY) != of_row_3([3], DrawKey(seed=3, epoch=2, step=5))
@@ -122,7 +122,7 @@ def test_edges_that_are_asked_about_are_left_out(exclude) -> None:
     for sharing in ("plain", "disjoint"):
         asking = SeedRows(graph, NeighborSampler([2], sharing=sharing), table, LinkSettings(exclude=exclude))
         assert asking.has_queries
-        queries = asking.ask(ROWS[:3], KEY).queries
+        queries = asking.ask(ROWS[:3], KEY).draw.queries
         wanted = set()
         for number, row in enumerate(ROWS[:3]):
             for kind in (BUYS, BACK)[: 1 + (exclude == "reverse")]:
@@ -229,6 +229,6 @@ def test_a_row_with_several_targets_asks_for_that_of_the_epoch() -> None:
         key = DrawKey(0, epoch, 0)
         asked = rows.ask(np.array([1, 0]), key)
         taken = table.taken(np.array([1, 0]), 0, epoch)
-        assert (asked.seeds[asked.columns["dst"]] - NUM_USERS).tolist() == table.targets[taken].tolist()
+        assert (asked.draw.seeds[asked.columns["dst"]] - NUM_USERS).tolist() == table.targets[taken].tolist()
         seen |= set(taken.tolist())
     assert seen == set(range(6))  # of 40 epochs; a right draw fails with 6 * (2/3)**40 < 1e-6

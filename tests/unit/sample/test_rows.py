@@ -30,15 +30,15 @@ def asked(graph, sampler, table, rows=None, key=KEY, **options):
 def test_plain_ids_ask_for_nothing_more() -> None:
     ids = np.array([17, 3])
     found = SeedRows(toy_graph(), NeighborSampler([2])).ask(ids, KEY)
-    assert found.seeds.tolist() == [17, 3]
-    assert (found.queries, found.y, found.columns) == (None, None, {})
+    assert found.draw.seeds.tolist() == [17, 3]
+    assert (found.draw.queries, found.y, found.columns) == (None, None, {})
 
 
 def test_rows_bring_what_is_theirs() -> None:
     table = SeedTable([9, 4, 7], y=[1, 2, 3], time=[5, 6, 7], columns={"site": [[1.0, 2], [3, 4], [5, 6]]})
     found = asked(toy_graph(), NeighborSampler([2]), table, [2, 0])
-    assert found.seeds.tolist() == [7, 9]
-    assert found.queries is None  # the graph has no times, so that all share
+    assert found.draw.seeds.tolist() == [7, 9]
+    assert found.draw.queries is None  # the graph has no times, so that all share
     assert found.y.tolist() == [3, 1]
     assert {name: rows.tolist() for name, rows in found.columns.items()} == {
         "input_id": [2, 0],
@@ -50,25 +50,25 @@ def test_rows_bring_what_is_theirs() -> None:
 def test_disjoint_rows_draw_by_their_numbers() -> None:
     table = SeedTable([4, 4, 9])
     found = asked(toy_graph(), NeighborSampler([2], sharing="disjoint"), table, [2, 1])
-    assert found.seeds.tolist() == [9, 4]
-    queries = found.queries
+    assert found.draw.seeds.tolist() == [9, 4]
+    queries = found.draw.queries
     assert (queries.of_seed.tolist(), queries.name.tolist(), queries.by_row) == ([0, 1], [2, 1], True)
     assert (queries.since, queries.until) == (None, None)
     # Another step: the same names.
     other = asked(toy_graph(), NeighborSampler([2], sharing="disjoint"), table, [2, 1], DrawKey(3, 1, 6))
-    assert other.queries.name.tolist() == [2, 1]
+    assert other.draw.queries.name.tolist() == [2, 1]
     # Of plain ids the numbers are the ids.
     plain = SeedRows(toy_graph(), NeighborSampler([2], sharing="disjoint")).ask(np.array([17, 3]), KEY)
-    assert plain.queries.name.tolist() == [17, 3]
+    assert plain.draw.queries.name.tolist() == [17, 3]
 
 
 @pytest.mark.parametrize(("before", "until"), [("<=", [21, 31, 0]), ("<", [20, 31, 0])])
 def test_times_bound_what_counts(before, until) -> None:
     table = SeedTable([0, 0, 1], node_type="item", time=[120, 1000, 5])
     found = asked(TIMED, NeighborSampler([2], before=before), table)
-    assert found.seeds.tolist() == [3, 3, 4]
-    assert found.queries.until.tolist() == until
-    assert found.queries.since is None
+    assert found.draw.seeds.tolist() == [3, 3, 4]
+    assert found.draw.queries.until.tolist() == until
+    assert found.draw.queries.since is None
     assert found.columns["time"].tolist() == [120, 1000, 5]
 
 
@@ -76,7 +76,7 @@ def test_times_bound_what_counts(before, until) -> None:
 def test_a_window_begins_before_the_time(window) -> None:
     table = SeedTable([0, 0], node_type="item", time=[120, 200])
     found = asked(TIMED, NeighborSampler([2], window=window), table)
-    assert (found.queries.since.tolist(), found.queries.until.tolist()) == ([5, 31], [21, 31])
+    assert (found.draw.queries.since.tolist(), found.draw.queries.until.tolist()) == ([5, 31], [21, 31])
 
 
 @pytest.mark.parametrize("window", [np.timedelta64(2, "D"), 2 * 86_400 * 10**9, np.timedelta64(2**63 - 1, "ns")])
@@ -85,7 +85,7 @@ def test_a_window_of_dates_counts_nanoseconds(window) -> None:
     graph = Graph.from_coo([1, 2, 3], [0, 0, 0], edge_time=days)
     found = asked(graph, NeighborSampler([2], window=window), SeedTable([0], time=days[2:] + 1))
     reaches_beyond = window == np.timedelta64(2**63 - 1, "ns")
-    assert found.queries.since.tolist() == [0 if reaches_beyond else 2]  # codes count days
+    assert found.draw.queries.since.tolist() == [0 if reaches_beyond else 2]  # codes count days
 
 
 def test_a_window_in_days_is_none_of_numbers() -> None:
@@ -98,7 +98,7 @@ def test_a_window_in_days_is_none_of_numbers() -> None:
 @pytest.mark.parametrize("time", [-(2**63) + 5, 120])
 def test_a_window_may_reach_beyond_all_times(window, time) -> None:
     table = SeedTable([0, 0], node_type="item", time=[time, 120])
-    assert asked(TIMED, NeighborSampler([2], window=window), table).queries.since.tolist() == [0, 0]
+    assert asked(TIMED, NeighborSampler([2], window=window), table).draw.queries.since.tolist() == [0, 0]
 
 
 def test_a_window_stays_whole() -> None:
@@ -107,7 +107,7 @@ def test_a_window_stays_whole() -> None:
     edges = {("user", "buys", "item"): ([0, 0], [0, 0])}
     graph = Graph.from_hetero(None, edges, edge_time={("user", "buys", "item"): [120, 2**62 + 120]})
     for window, since in ((2**62 + 1, 0), (2**62, 1)):
-        assert asked(graph, NeighborSampler([2], window=window), table).queries.since.tolist() == [since]
+        assert asked(graph, NeighborSampler([2], window=window), table).draw.queries.since.tolist() == [since]
 
 
 def test_a_window_that_nanoseconds_cannot_say_is_refused() -> None:
@@ -118,14 +118,14 @@ def test_a_window_that_nanoseconds_cannot_say_is_refused() -> None:
 @pytest.mark.parametrize(("before", "end"), [("<=", 1), ("<", 0)])
 def test_a_path_goes_on_before_its_edge(before, end) -> None:
     table = SeedTable([0], node_type="item", time=[120])
-    queries = asked(TIMED, NeighborSampler([2], before=before, order="path"), table).queries
+    queries = asked(TIMED, NeighborSampler([2], before=before, order="path"), table).draw.queries
     assert (queries.along_path, queries.path_end) == (True, end)
 
 
 def test_rows_of_one_time_share() -> None:
     table = SeedTable([0, 1, 0, 1], node_type="item", time=[130, 110, 110, 130])
     found = asked(TIMED, NeighborSampler([2], sharing="time"), table)
-    queries = found.queries
+    queries = found.draw.queries
     assert queries.of_seed.tolist() == [1, 0, 0, 1]
     assert queries.until.tolist() == [11, 31]
     assert not queries.by_row
@@ -135,19 +135,19 @@ def test_rows_of_one_time_share() -> None:
 
 def test_nodes_have_their_own_time() -> None:
     own = asked(AGED, NeighborSampler([2]), SeedTable([1, 0], node_type="item"))
-    assert own.queries.until.tolist() == [26, 6]
+    assert own.draw.queries.until.tolist() == [26, 6]
     assert own.columns["time"].tolist() == [125, 105]
     plain = SeedRows(AGED, NeighborSampler([2])).ask(np.array([4]), KEY)
-    assert (plain.queries.until.tolist(), plain.columns["time"].tolist()) == ([26], [125])
+    assert (plain.draw.queries.until.tolist(), plain.columns["time"].tolist()) == ([26], [125])
     given = asked(AGED, NeighborSampler([2]), SeedTable([1], node_type="item", time=[107]))
-    assert given.queries.until.tolist() == [8]
+    assert given.draw.queries.until.tolist() == [8]
     with pytest.raises(SeedError, match="node 0 of type 'user' is a seed without a time"):
         SeedRows(AGED, NeighborSampler([2])).ask(np.array([0]), KEY)
 
 
 def test_times_are_ignored_on_demand() -> None:
     found = asked(TIMED, NeighborSampler([2], before=None), SeedTable([0], node_type="item", time=[120]))
-    assert found.queries is None
+    assert found.draw.queries is None
     assert found.columns["time"].tolist() == [120]
 
 
@@ -155,21 +155,21 @@ def test_times_are_ignored_on_demand() -> None:
 def test_ends_of_links_are_seeds_once_a_query(sharing) -> None:
     src, dst = [5, 9, 5, 7], [9, 5, 3, 7]
     found = asked(toy_graph(), NeighborSampler([2], sharing=sharing), SeedTable(src=src, dst=dst, y=[1, 2, 3, 4]))
-    assert found.seeds.tolist() == ([5, 9, 3, 7] if sharing == "plain" else [5, 9, 9, 5, 5, 3, 7])
-    assert found.seeds[found.columns["src"]].tolist() == src
-    assert found.seeds[found.columns["dst"]].tolist() == dst
+    assert found.draw.seeds.tolist() == ([5, 9, 3, 7] if sharing == "plain" else [5, 9, 9, 5, 5, 3, 7])
+    assert found.draw.seeds[found.columns["src"]].tolist() == src
+    assert found.draw.seeds[found.columns["dst"]].tolist() == dst
     assert found.y.tolist() == [1, 2, 3, 4]
     if sharing == "disjoint":
-        assert found.queries.of_seed.tolist() == [0, 0, 1, 1, 2, 2, 3]
+        assert found.draw.queries.of_seed.tolist() == [0, 0, 1, 1, 2, 2, 3]
         for end in ("src", "dst"):
-            assert found.queries.of_seed[found.columns[end]].tolist() == [0, 1, 2, 3]
+            assert found.draw.queries.of_seed[found.columns[end]].tolist() == [0, 1, 2, 3]
 
 
 def test_links_of_one_time_share_their_ends() -> None:
     table = SeedTable(src=[0, 0, 0], dst=[1, 1, 0], edge_type="buys", time=[130, 110, 130])
     found = asked(TIMED, NeighborSampler([2], sharing="time"), table)
-    assert found.seeds.tolist() == [0, 4, 0, 4, 3]
-    assert found.queries.of_seed.tolist() == [1, 1, 0, 0, 1]
+    assert found.draw.seeds.tolist() == [0, 4, 0, 4, 3]
+    assert found.draw.queries.of_seed.tolist() == [1, 1, 0, 0, 1]
     assert found.columns["src"].tolist() == [0, 2, 0]
     assert found.columns["dst"].tolist() == [1, 3, 4]
 
@@ -258,7 +258,7 @@ def test_rows_may_come_before_all_edges_and_long_after(time) -> None:
     for rows in ([time], [time, time]):
         table = SeedTable([0] * len(rows), node_type="item", time=rows)
         seeds = asked(graph, NeighborSampler([-1]), table)
-        assert seeds.queries.until.tolist() == [{25: 0, 26: 1}.get(time, 2)] * len(rows)
+        assert seeds.draw.queries.until.tolist() == [{25: 0, 26: 1}.get(time, 2)] * len(rows)
     found = NeighborSampler([-1]).sample(graph, graph.types.range_of("item"), times=[time])
     assert found.blocks[0].edge_type.tolist().count(graph.edge_type_number(always)) == 1
 
@@ -275,4 +275,4 @@ def test_a_window_of_days_is_one_of_a_graph_without_any_times_yet(empty) -> None
     graph = Graph.from_hetero({"user": 1, "item": 2}, {dated: ([], []), always: ([0], [1])}, edge_time={dated: empty})
     table = SeedTable([1], node_type="item", time=np.array(["2024-02-01"], "M8[D]"))
     sampler = NeighborSampler([-1], window=np.timedelta64(3, "D"))
-    assert asked(graph, sampler, table).queries.since.tolist() == [1]  # behind all, of which there are none
+    assert asked(graph, sampler, table).draw.queries.since.tolist() == [1]  # behind all, of which there are none
