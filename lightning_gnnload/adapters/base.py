@@ -133,6 +133,6 @@ def cut_by_type(
     return typed
 
 
-def taken(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+def pop_arguments(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
     """Takes the arguments of ``function`` out of ``settings``."""
     return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}

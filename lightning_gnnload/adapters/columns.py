@@ -222,11 +222,11 @@ def drawable_types(types: Any) -> Any:
 
 def seed_fields(batch: MiniBatch, types: GraphTypes | None, only: Any = UNTYPED) -> dict[Any, dict[str, Any]]:
     """Returns the columns of a mini-batch's rows, of seeds that are nodes, by type: each has those of its own seeds, in
-    their order. Names are those of other libraries' batches, see :func:`named_as_elsewhere`.
+    their order. Names are those of other libraries' batches, see :func:`foreign_names`.
 
     Without types, the ``only`` one has all.
     """
-    fields = named_as_elsewhere(batch.seed_columns)
+    fields = foreign_names(batch.seed_columns)
     if types is None:
         return {only: fields}
     number = types.number_of(batch.seeds.cpu().numpy())
@@ -237,7 +237,7 @@ def seed_fields(batch: MiniBatch, types: GraphTypes | None, only: Any = UNTYPED)
     return found
 
 
-def named_as_elsewhere(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def foreign_names(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Returns the columns of a mini-batch's rows by the names that other libraries' batches have them by.
 
     Their times are ``seed_time``, as nodes may have times, too.

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
-from lightning_gnnload.adapters.columns import named_as_elsewhere, original_edge_ids, seed_fields
+from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
+from lightning_gnnload.adapters.columns import foreign_names, original_edge_ids, seed_fields
 from lightning_gnnload.adapters.dgl_read import from_dgl
 from lightning_gnnload.adapters.dgl_relations import (
     EDGE_FEATURE_NAME,
@@ -20,7 +20,7 @@ from lightning_gnnload.adapters.dgl_relations import (
     graph_of,
     import_dgl,
 )
-from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, present
+from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, without_none
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -207,8 +207,8 @@ def dgl_link_graphs(
         edge_types: all types of the graph.
     """
     src, dst, num_rows = columns["src"], columns["dst"], len(columns["input_id"])
-    given = named_as_elsewhere({name: each for name, each in columns.items() if name not in OF_LINKS - {"time"}})
-    given |= present({label_name: labels})
+    given = foreign_names({name: each for name, each in columns.items() if name not in OF_LINKS - {"time"}})
+    given |= without_none({label_name: labels})
     pairs = partial(dgl_pair_graphs, nodes=nodes, edge_types=edge_types, edge_type=form.edge_type)
     if "negatives" in columns:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
@@ -308,7 +308,7 @@ class DGLFormat(BatchFormat):
         return ToDGL(graph=data.graph, columns=columns_of(data), **names, links=links)
 
     def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, None]:
-        options = taken(settings, from_dgl)
+        options = pop_arguments(settings, from_dgl)
         settings |= {name: options[name] for name in _NAMES if name in options}  # by which its batches go, too
         return from_dgl(graph, **options), None
 

@@ -51,6 +51,6 @@ class LinkForm:
 ANY_LINKS = LinkForm()
 
 
-def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}

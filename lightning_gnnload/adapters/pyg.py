@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, taken
+from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
 from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields
-from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, present
-from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, parted, set_apart
+from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, without_none
+from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, part_whole, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
     fill,
     import_pyg,
@@ -77,7 +77,7 @@ def to_pyg(
         graph: says which types there are; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
             None: no types, and ids are positions in ``Graph.indices``.
         columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
-        template: a Data or HeteroData with what every mini-batch repeats, as :func:`.parted` makes it.
+        template: a Data or HeteroData with what every mini-batch repeats, as :func:`.part_whole` makes it.
         links: the form of seeds that are links.
 
     Raises:
@@ -104,24 +104,24 @@ def to_pyg(
     parts: dict[Any, _Part] = {kind: (_node_fields(typed, kind), [typed.tables[kind]]) for kind in typed.nodes}
     for kind in (UNTYPED,) if types is None else types.edge_types:
         fields, tables = parts.setdefault(kind, ({}, []))
-        tables.append(_add_edges(fields, batch, [hop[kind] for hop in typed.blocks], order))
+        tables.append(_add_edges(fields, typed, kind, order))
     _add_seeds(parts, batch, typed, types, links)
     if types is None and batch.positions:
         parts[UNTYPED][1].append({f"{name}_positions": places for name, places in batch.positions.items()})
     pyg = import_pyg("batch_format='pyg'").data
     data = copy(template) if template is not None else pyg.Data() if types is None else pyg.HeteroData()
     for kind, (fields, tables) in parts.items():
-        _write(data, kind, present(fields), tables, template)
+        _write(data, kind, {name: value for name, value in fields.items() if value is not None}, tables, template)
     return data
 
 
 def _write(data: Any, kind: Any, fields: dict[str, Any], tables: list[dict[str, Any]], template: Any) -> None:
     """Sets what a store holds. Raises GraphDataError: a table has the name of another attribute."""
     store, columns = data if kind is UNTYPED else data[kind], _together(*tables)
-    taken_names = fields.keys() - ({"e_id"} if template is None else {"e_id", "n_id"})
+    reserved = fields.keys() - ({"e_id"} if template is None else {"e_id", "n_id"})
     if template is None and kind is UNTYPED:
-        taken_names |= {name for name in columns if hasattr(type(data), name) and name not in _OPTIONAL}
-    if twice := taken_names & columns.keys():
+        reserved |= {name for name in columns if hasattr(type(data), name) and name not in _OPTIONAL}
+    if twice := reserved & columns.keys():
         whose = "" if kind is UNTYPED else f" of {kind}"
         raise GraphDataError(
             f"{min(twice)!r} of the tables{whose} is another attribute of PyG's mini-batches. Name the table anew."
@@ -144,16 +144,16 @@ def _node_fields(typed: TypedMiniBatch, kind: Any) -> dict[str, Any]:
 
 
 def _add_edges(
-    fields: dict[str, Any], batch: MiniBatch, hops: list[Block], order: np.ndarray | None
+    fields: dict[str, Any], typed: TypedMiniBatch, kind: Any, order: np.ndarray | None
 ) -> dict[str, torch.Tensor]:
-    """Adds the fields of an edge type, of its blocks, outermost first, and returns its tables."""
-    if not hops:
-        fields |= {"edge_index": batch.nodes.new_empty((2, 0)), "num_sampled_edges": []}
+    """Adds the fields of an edge type, and returns its tables."""
+    new_empty, counts = next(iter(typed.nodes.values())).new_empty, [0]
+    if not typed.blocks:
+        fields |= {"edge_index": new_empty((2, 0)), "num_sampled_edges": []}
         return {}
-    outermost, counts = hops[0], [0]
-    for block in reversed(hops):
-        counts.append(block.num_edges)
-    edge_index = batch.nodes.new_empty((2, counts[-1]))
+    for hop in reversed(typed.blocks):  # nearest first
+        counts.append(hop[kind].num_edges)
+    outermost, edge_index = typed.blocks[0][kind], new_empty((2, counts[-1]))
     edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
     fields |= {"edge_index": edge_index, "num_sampled_edges": steps(counts), "edge_attr": outermost.x}
     if outermost.edge_ids is not None:
@@ -254,7 +254,7 @@ def pyg_link_fields(
     if "negatives" in columns:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
         triplets = pyg_triplet_fields(src, dst, negatives, num_dst=form.num_dst(negatives.shape[1]), times=times)
-        return present({**fields, **triplets, "edge_label": labels})
+        return without_none({**fields, **triplets, "edge_label": labels})
     if "label" in columns:
         times = None if times is None else times[columns["row"]]
         if labels is None:
@@ -263,7 +263,7 @@ def pyg_link_fields(
             none = labels.new_zeros(len(src) - len(labels), *labels.shape[1:])
             labels = torch.cat([labels + form.first_label, none])
     pairs = torch.stack([src, dst])
-    return present({**fields, "edge_label_index": pairs, "edge_label": labels, "edge_label_time": times})
+    return without_none({**fields, "edge_label_index": pairs, "edge_label": labels, "edge_label_time": times})
 
 
 def pyg_triplet_fields(
@@ -296,7 +296,7 @@ def pyg_triplet_fields(
         ([4, 3], [True, False])
     """
     first = negatives.shape[1] if num_dst is None else num_dst
-    fields = present({"src_index": src, "dst_pos_index": dst, "seed_time": times})
+    fields = without_none({"src_index": src, "dst_pos_index": dst, "seed_time": times})
     for end, own, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
         if nodes.shape[1]:
             is_there = nodes >= 0
@@ -325,10 +325,10 @@ class PyGFormat(BatchFormat):
         return partial(to_pyg, graph=data.graph, columns=columns_of(data), template=template, links=links)
 
     def read(self, data: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
-        options = taken(settings, from_pyg)
+        options = pop_arguments(settings, from_pyg)
         check_graph(data)
         less, _ = set_apart(data, None, options.pop("without", ()))
-        by_row, template = parted(less, options.get("user_ids"))
+        by_row, template = part_whole(less, options.get("user_ids"))
         # Where mini-batches repeat what belongs to the graph as a whole, none of it is lost.
         return from_pyg(by_row if settings["batch_format"] == "pyg" else less, **options), template
 

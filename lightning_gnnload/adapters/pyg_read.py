@@ -94,8 +94,8 @@ def from_pyg(
     data, ids = set_apart(data, user_ids, without)
     _warn_of_rest(data, splits)
     node_stores, edge_stores = stores_of(data)
-    nodes = {kind: _by_row(store, store.is_node_attr) for kind, store in node_stores.items()}
-    edges = {kind: _by_row(store, store.is_edge_attr) for kind, store in edge_stores.items()}
+    nodes = {kind: _row_attributes(store, store.is_node_attr) for kind, store in node_stores.items()}
+    edges = {kind: _row_attributes(store, store.is_edge_attr) for kind, store in edge_stores.items()}
     check_names(
         "the PyG graph",
         ("tables", tables, nodes.values()),
@@ -146,7 +146,7 @@ def check_graph(data: Any) -> None:
         )
 
 
-def parted(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
+def part_whole(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
     """Returns a copy of a PyG ``Data`` or ``HeteroData`` without the attributes of the graph, or of a type, as a whole,
     and a copy that keeps only these; ``user_ids`` are none."""
     by_row, template = copy(data), copy(data)
@@ -175,7 +175,7 @@ def _whole_of(store: Any) -> list[str]:
     return names
 
 
-def _by_row(store: Any, has_rows: Callable[[str], bool]) -> dict[str, Any]:
+def _row_attributes(store: Any, has_rows: Callable[[str], bool]) -> dict[str, Any]:
     """Returns the attributes that have rows by PyG's ``is_node_attr`` or ``is_edge_attr``, by name."""
     return {key: store[key] for key in attributes(store) if has_rows(key)}
 

@@ -98,11 +98,11 @@ def own_loader(data: Any, batch: Any) -> Any:
 
 
 def test_a_batch_is_what_pygs_own_loader_makes_of_the_sample() -> None:
-    from lightning_gnnload.adapters.pyg_read import parted
+    from lightning_gnnload.adapters.pyg_read import part_whole
 
     data, graph = whole(), typed_graph()
     flat, columns = flat_of(data, graph)
-    mine = to_pyg(flat, graph, columns, parted(data)[1])
+    mine = to_pyg(flat, graph, columns, part_whole(data)[1])
     theirs = own_loader(data, mine)
     assert (mine.node_types, mine.edge_types) == (theirs.node_types, theirs.edge_types)
     assert mine.name == theirs.name
