@@ -29,7 +29,7 @@ from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import DeviceMemoryError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.sample import DeviceSample
 from lightning_gnnload.sample.on_device import DeviceSampler, UploadingSampler
@@ -108,7 +108,7 @@ def stages(
     for step in range(num_steps + 2):
         batch = shuffled.permutation(seeds)[:NUM_SEEDS]
         moments = [_moment(device)]
-        sample = draws.sample(batch, DrawKey(seed=0, epoch=0, step=step))
+        sample = draws.sample(Draw(batch, DrawKey(seed=0, epoch=0, step=step)))
         moments.append(_moment(device))
         x = rows.gather(sample.nodes)
         moments.append(_moment(device))

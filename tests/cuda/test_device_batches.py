@@ -22,7 +22,7 @@ from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.opening import open_on_device
 from lightning_gnnload.errors import CudaUnavailableError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
@@ -234,9 +234,9 @@ def test_uploaded_batches_do_not_change_when_the_next_is_drawn(device: Device) -
     """The arena that they are copied from is used again at once."""
     graph = toy_graph()
     draws = UploadingSampler(NeighborSampler([3, 2]), graph, device)
-    first = draws.sample(np.arange(10), DrawKey(0, 0, 0))
+    first = draws.sample(Draw(np.arange(10), DrawKey(0, 0, 0)))
     before = first.nodes.tolist(), first.hops[1].indices.tolist()
-    draws.sample(np.arange(50, 70), DrawKey(0, 0, 1))
+    draws.sample(Draw(np.arange(50, 70), DrawKey(0, 0, 1)))
     assert (first.nodes.tolist(), first.hops[1].indices.tolist()) == before
 
 
@@ -260,7 +260,7 @@ def test_parts_give_the_batches_of_the_whole_graph(device: Device, sampler: Neig
     on_device = DevicePartSampler(parts, placed, device)
     for part in partition.parts:
         mine = part.seeds["train"][:20]
-        sample = on_device.sample(mine, DrawKey(1, 2, part.index))
+        sample = on_device.sample(Draw(mine, DrawKey(1, 2, part.index)))
         batch = sampler.sample(graph, mine, seed=1, epoch=2, step=part.index)
         assert sample.nodes.tolist() == batch.nodes.tolist()
         for hop, block in zip(sample.hops, reversed(batch.blocks), strict=True):
