@@ -17,8 +17,6 @@ from lightning_gnnload.ops import DrawKey, Workspace, coo_to_csc, importance_tre
 
 from .layers import METHODS, sample, uneven_star
 
-pytestmark = pytest.mark.slow
-
 TRIALS = 6000
 SIGMAS = 5
 
