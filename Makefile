@@ -25,7 +25,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical 
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test-matrix: $(ready)  ## what test-all runs beyond test
 
 test-hunt: $(ready)  ## what looks for faults that nobody has thought of
 	$(PYTEST) -m hunt $(ARGS)
+
+mutations: $(ready)  ## plant faults one by one, and list those that no test of law catches (ARGS=--whole: the ring, each)
+	$(BIN)/python -m tests.mutations $(ARGS)
 
 test-oldest: build/lightning-$(RELEASE)/.ready  ## the tests nearest to Lightning under the oldest that works (RELEASE=2.5.6 for another)
 	OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest tests/unit/plugin tests/unit/pyg tests/integration/test_resume.py $(ARGS)
