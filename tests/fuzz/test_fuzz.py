@@ -20,6 +20,7 @@ from tests.fuzz.targets.arguments import OPS
 from tests.runif import RunIf
 
 
+@pytest.mark.hunt
 @pytest.mark.parametrize(
     "target", [pytest.param(target, marks=RunIf(extras=target.extras), id=name) for name, target in TARGETS.items()]
 )
