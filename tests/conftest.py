@@ -52,7 +52,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    rings.imported.update({"dgl", "torch_geometric"} & sys.modules.keys())
+    rings.libraries.update({"dgl", "torch_geometric"} & sys.modules.keys())
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -60,19 +60,21 @@ FILES = {
     "unit/test_relbench_examples.py": "hunt",
 }
 
-imported: set[str] = set()
-"""Which of PyG and DGL this process had when it had collected its tests: neither, as each takes a second."""
-_begun: set[str] = set()
-_began_at = time.monotonic()
+libraries: set[str] = set()
+"""Which of PyG and DGL were imported when all tests had been collected: neither, as each takes a second."""
+_running: set[str] = set()
+_start = time.monotonic()
 
 
 def mostly_matrix(cases: Iterable[Any], *law: Any) -> list[Any]:
     """Cases of a parametrized test, of which these are law."""
-    listed = list(cases)
-    assert not (unknown := [case for case in law if case not in listed]), unknown
-    others = (case if isinstance(case, tuple) else (case,) for case in listed)
-    marked = [pytest.param(*values, marks=pytest.mark.matrix) for values in others]
-    return [case if case in law else other for case, other in zip(listed, marked, strict=True)]
+    cases = list(cases)
+    assert not (unknown := [case for case in law if case not in cases]), unknown
+
+    def in_matrix(case: Any) -> Any:
+        return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.matrix)
+
+    return [case if case in law else in_matrix(case) for case in cases]
 
 
 def of_file(file: Path) -> str:
@@ -102,16 +104,15 @@ def mark(items: Iterable[pytest.Item]) -> None:
 
 def is_left_out(file: Path, expression: str) -> bool:
     """Whether an expression of ``-m`` that names rings alone, as ``law or matrix`` does, selects no test of a file."""
-    asked = expression.split(" or ")
-    ring = of_file(file)
-    return file.is_file() and ring != "law" and ring not in asked and set(asked) <= set(RINGS)
+    rings, ring = expression.split(" or "), of_file(file)
+    return file.is_file() and ring != "law" and ring not in rings and set(rings) <= set(RINGS)
 
 
 def run_late_imports(module: ModuleType) -> None:
     """Runs what a file, and the files of tests that it imports from, have below ``if TYPE_CHECKING:``, each once."""
-    waiting = [module]
-    while waiting:
-        names = vars(waiting.pop())
+    modules = [module]
+    while modules:
+        names = vars(modules.pop())
         if names.get("TYPE_CHECKING") is not False:  # it has none, or has run them
             continue
         names["TYPE_CHECKING"] = True
@@ -119,11 +120,11 @@ def run_late_imports(module: ModuleType) -> None:
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                 exec(compile(ast.Module(node.body, []), names["__file__"], "exec"), names)
         others = {getattr(value, "__module__", None) for value in names.values()}
-        waiting += [sys.modules[other] for other in others & sys.modules.keys() if str(other).startswith("tests.")]
+        modules += [sys.modules[other] for other in others & sys.modules.keys() if str(other).startswith("tests.")]
 
 
 def may_begin(file: str, limit_s: float) -> bool:
     """Whether tests of a file may run: it began to within so many seconds of this process, or does so now."""
-    if time.monotonic() - _began_at <= limit_s:
-        _begun.add(file)
-    return file in _begun
+    if time.monotonic() - _start <= limit_s:
+        _running.add(file)
+    return file in _running

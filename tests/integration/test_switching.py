@@ -99,19 +99,19 @@ def on_four(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return run(tmp_path_factory.mktemp("on-four"), ON_FOUR, 4)
 
 
-def named(*names: str) -> pytest.MarkDecorator:
+def by_name(*names: str) -> pytest.MarkDecorator:
     """Parametrizes a test by names of runs, and by the launch that they are of."""
     pairs = [
         pytest.param("on_four", name, marks=pytest.mark.matrix) if BY_NAME[name] in ON_FOUR else ("runs", name)
         for name in names
     ]
-    return pytest.mark.parametrize(("launched", "name"), pairs, indirect=["launched"])
+    return pytest.mark.parametrize(("job", "name"), pairs, indirect=["job"])
 
 
 @pytest.fixture
-def launched(request: pytest.FixtureRequest) -> Runs:
-    found: Runs = request.getfixturevalue(request.param)
-    return found
+def job(request: pytest.FixtureRequest) -> Runs:
+    runs: Runs = request.getfixturevalue(request.param)
+    return runs
 
 
 def trained(name: str, trainers: list[dict[str, Any]], upto: int | None = None) -> Counter[tuple[int, int]]:
@@ -142,16 +142,16 @@ def planned(name: str, num_trainers: int, num_epochs: int = 2) -> Counter[tuple[
     )
 
 
-@named(*WHOLE)
-def test_each_seed_is_trained_once_an_epoch(launched: Runs, name: str) -> None:
-    trainers = launched.trainers(name)
+@by_name(*WHOLE)
+def test_each_seed_is_trained_once_an_epoch(job: Runs, name: str) -> None:
+    trainers = job.trainers(name)
     assert trained(name, trainers) == planned(name, len(trainers))
 
 
-@named(*CONTRIBUTED)
-def test_samplers_contribute_and_the_trainers_pass_over_it(launched: Runs, name: str) -> None:
+@by_name(*CONTRIBUTED)
+def test_samplers_contribute_and_the_trainers_pass_over_it(job: Runs, name: str) -> None:
     """Else the other tests prove nothing."""
-    trainers, samplers = launched.trainers(name), launched.samplers(name)
+    trainers, samplers = job.trainers(name), job.samplers(name)
     stats, num_passed = trainers[0]["stats"], sum(step[-1] for step in trainers[0]["steps"])
     assert stats["merged"] >= 4
     assert num_passed >= 1 or name.endswith("interrupted")
@@ -164,24 +164,24 @@ def test_samplers_contribute_and_the_trainers_pass_over_it(launched: Runs, name:
             assert (epoch, number // len(trainers), *epochs.seeds(epoch, number)) in theirs
 
 
-@named(*BY_NAME)
-def test_no_gradient_is_older_than_the_bound(launched: Runs, name: str) -> None:
-    stats = launched.trainers(name)[0]["stats"]
+@by_name(*BY_NAME)
+def test_no_gradient_is_older_than_the_bound(job: Runs, name: str) -> None:
+    stats = job.trainers(name)[0]["stats"]
     strategy = BY_NAME[name].strategy
     assert stats["max_lag"] <= max(strategy.get("staleness", 0) + 1, strategy.get("switching", 1))
     assert stats["contributed"] >= stats["merged"]
 
 
-@named(*BY_NAME)
-def test_trainers_have_the_same_weights_bit_for_bit(launched: Runs, name: str) -> None:
-    trainers = launched.trainers(name)
+@by_name(*BY_NAME)
+def test_trainers_have_the_same_weights_bit_for_bit(job: Runs, name: str) -> None:
+    trainers = job.trainers(name)
     assert len({record["weights"] for record in trainers}) == 1
     assert len({json.dumps(record["steps"]) for record in trainers}) == 1
 
 
-@named(*REPLAYED)
-def test_updates_are_the_means_of_all_gradients_that_joined(launched: Runs, name: str) -> None:
-    trainers = launched.trainers(name)
+@by_name(*REPLAYED)
+def test_updates_are_the_means_of_all_gradients_that_joined(job: Runs, name: str) -> None:
+    trainers = job.trainers(name)
     found = torch.tensor(trainers[0]["parameters"])
     wanted = replayed(BY_NAME[name], trainers)
     # float32 sums in another order, over some 50 updates: 1e-6; one gradient left out or doubled: 1e-3 and more.

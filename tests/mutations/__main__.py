@@ -33,7 +33,7 @@ class Mutation(NamedTuple):
     new: str
 
 
-def planted(text: str) -> list[Mutation]:
+def parse(text: str) -> list[Mutation]:
     """Reads paragraphs of a line of words, lines after ``- ``, and lines after ``+ ``."""
     found = []
     for paragraph in text.strip().split("\n\n"):
@@ -44,7 +44,7 @@ def planted(text: str) -> list[Mutation]:
 
 
 def every() -> list[Mutation]:
-    return planted((Path(__file__).parent / "planted.txt").read_text())
+    return parse((Path(__file__).parent / "planted.txt").read_text())
 
 
 def sources(root: Path = ROOT) -> dict[Path, str]:
@@ -61,9 +61,10 @@ def file_of(mutation: Mutation, texts: dict[Path, str]) -> Path | None:
 def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
     """Paths of tests for a file of the package, from those that mirror it on."""
     layer, *within = path.with_suffix("").parts[1:]
-    folder = Path("tests/ops" if layer == "ops" else f"tests/unit/{layer}")
-    if within and layer != "ops":
-        folder = folder.joinpath(*within[:-1])
+    if layer == "ops" or "device" in within:
+        folder = Path("tests/cuda" if {"cuda", "device"} & {*within} else "tests/ops")
+    else:
+        folder = Path("tests/unit", layer, *within[:-1])
     mirrored = folder / f"test_{(within or [layer])[-1].strip('_')}.py"
     if (ROOT / mirrored).exists():
         yield [str(mirrored)]
@@ -73,7 +74,7 @@ def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
         yield ["tests"]
 
 
-def copied(target: Path) -> None:
+def copy_tree(target: Path) -> None:
     """What git knows of the tree, and what it does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -99,7 +100,7 @@ def run(tree: Path, *arguments: str) -> subprocess.CompletedProcess[str] | None:
         return None
 
 
-def caught_by(tree: Path, path: Path, whole: bool) -> str | None:
+def first_failure(tree: Path, path: Path, whole: bool) -> str | None:
     """What catches the mutation that the copy holds, if anything does."""
     for tests in nearest(path, whole):
         done = run(tree, "-m", "pytest", "-x", "-q", "-n0", "--timeout=120", "-pno:cacheprovider", "-mlaw", *tests)
@@ -119,7 +120,7 @@ def main(arguments: list[str]) -> int:
     texts, missed = sources(), []
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         tree = Path(folder)
-        copied(tree)
+        copy_tree(tree)
         where = run(tree, "-c", "import lightning_gnnload; print(lightning_gnnload.__file__)")
         assert where is not None, "Python does not start on the copy"
         assert where.stdout.startswith(folder), f"the copy is not what is imported:\n{where.stdout}{where.stderr}"
@@ -131,7 +132,7 @@ def main(arguments: list[str]) -> int:
                 missed.append(line := f"STALE: {mutation.breaks}: its lines are not in the package exactly once")
             else:
                 (tree / path).write_text(texts[path].replace(mutation.old, mutation.new))
-                catches = caught_by(tree, path, options.whole)
+                catches = first_failure(tree, path, options.whole)
                 (tree / path).write_text(texts[path])
                 line = f"{path}: {mutation.breaks}: {catches or 'NOT CAUGHT'}"
                 missed += [] if catches else [line]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutations.__main__ import every, file_of, planted, sources
+from tests.mutations.__main__ import every, file_of, parse, sources
 
 
 def test_ninety_planted_faults_still_apply() -> None:
@@ -12,6 +12,6 @@ def test_ninety_planted_faults_still_apply() -> None:
 
 
 def test_a_paragraph_is_words_and_lines() -> None:
-    (first, second) = planted("what it does\n-   if a:\n-     b\n+   c\n\nmore\n- d\n+\n")
+    (first, second) = parse("what it does\n-   if a:\n-     b\n+   c\n\nmore\n- d\n+\n")
     assert first == ("what it does", "  if a:\n    b", "  c")
     assert second == ("more", "d", "")

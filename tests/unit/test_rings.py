@@ -25,7 +25,7 @@ def item(path: str, *marks: str) -> Any:
 def test_collecting_imports_neither_pyg_nor_dgl() -> None:
     """Each worker collects all tests. Put such an import below ``if TYPE_CHECKING:``, and tests/conftest.py runs it
     before the file's first test."""
-    assert rings.imported == set()
+    assert rings.libraries == set()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_only_files_of_which_nothing_is_selected_are_left_out() -> None:
 
 def test_a_file_that_began_in_time_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter([1.0, 3.0, 3.0])
-    monkeypatch.setattr(rings, "_began_at", 0.0)
-    monkeypatch.setattr(rings, "_begun", set())
+    monkeypatch.setattr(rings, "_start", 0.0)
+    monkeypatch.setattr(rings, "_running", set())
     monkeypatch.setattr(rings, "time", SimpleNamespace(monotonic=lambda: next(now)))
     assert [rings.may_begin(file, 2.0) for file in ("early", "late", "early")] == [True, False, True]
