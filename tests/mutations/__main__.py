@@ -68,7 +68,9 @@ def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
     mirrored = folder / f"test_{(within or [layer])[-1].strip('_')}.py"
     if (ROOT / mirrored).exists():
         yield [str(mirrored)]
-    if (ROOT / folder).exists():
+    while not (ROOT / folder).exists():
+        folder = folder.parent
+    if folder != Path("tests/unit"):
         yield [str(folder)]
     if whole:
         yield ["tests"]
