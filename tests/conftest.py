@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -51,8 +52,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rings.mark(items)
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish() -> None:
     rings.libraries.update({"dgl", "torch_geometric"} & sys.modules.keys())
+    # Thousands of tests, and torch, stay to the end. Else each collection of garbage, of which the guards ask for many,
+    # would look through them: half a second.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,6 +98,10 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         guards.kill(left)
         for process in left:
             session.config.get_terminal_writer().line(f"\nERROR: process left behind: {process}", red=True)
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or what the kernels made would count as leaked when Python ends
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -54,6 +54,8 @@ FILES = {
     "integration/test_slurm.py": "matrix",
     "newcomers": "matrix",
     "unit/benchmarks": "matrix",
+    "unit/test_forkserver.py": "matrix",
+    "unit/test_guards.py": "matrix",
     "unit/test_lightning.py": "hunt",
     "unit/test_packaging.py": "matrix",
     "unit/test_pyg_suite.py": "hunt",

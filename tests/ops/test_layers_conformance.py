@@ -123,6 +123,7 @@ def test_edges_of_a_layer_are_drawn_by_weight(replace):
     assert_frequencies(cell[drawn], np.bincount(cell, probabilities))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("keep_known", [False, True])

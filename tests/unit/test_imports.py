@@ -59,6 +59,7 @@ print(*({*sys.modules} - before))
 """
 
 
+@pytest.mark.matrix
 def test_loaders_of_pyg_bring_nothing_but_what_samples_and_gathers() -> None:
     pytest.importorskip("torch_geometric")
     loaded = run(PYG).split()
@@ -98,6 +99,7 @@ def test_modules_of_the_package_are_its_attributes() -> None:
     )
 
 
+@pytest.mark.matrix
 def test_configurations_may_name_every_class_and_strategy_beside_the_data_module() -> None:
     # Parsers know a class without its module by its being imported, and Lightning a strategy by its being registered.
     code = """

@@ -389,6 +389,7 @@ def test_a_killed_build_leaves_nothing_to_the_next(
     assert not list(elsewhere.iterdir())
 
 
+@pytest.mark.matrix
 def test_of_two_builds_at_once_one_is_told(shop: tuple[Shop, Path], tmp_path: Path) -> None:
     arguments = [str(shop[1] / "graph.yaml"), str(tmp_path / "out")]
     run = "import sys; from lightning_gnnload.plugin.commands.build import main; sys.exit(main(sys.argv[1:]))"

@@ -21,6 +21,7 @@ OWN = "tests.unit.conform.samplers"
 PROMISE = '{"max_in_degree": [4, 3], "alone": true}'
 
 
+@pytest.mark.matrix
 def test_our_samplers_pass_and_reports_are_written(tmp_path, capsys) -> None:
     files = {kind: tmp_path / f"report.{kind}" for kind in ("csv", "json")}
     options = [text for kind, file in files.items() for text in (f"--{kind}", str(file))]
