@@ -67,3 +67,14 @@ def test_a_file_that_began_in_time_ends(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(rings, "_running", set())
     monkeypatch.setattr(rings, "time", SimpleNamespace(monotonic=lambda: next(now)))
     assert [rings.may_begin(file, 2.0) for file in ("early", "late", "early")] == [True, False, True]
+
+
+def test_cases_are_law_where_they_are_told_to_be() -> None:
+    cases = rings.mostly_matrix([("a", 1), "b", ("c", 3)], ("c", 3))
+    assert cases[2] == ("c", 3)
+    assert [(each.values, [mark.name for mark in each.marks]) for each in cases[:2]] == [
+        (("a", 1), ["matrix"]),
+        (("b",), ["matrix"]),
+    ]
+    with pytest.raises(AssertionError, match="d"):  # a name that is no case any more
+        rings.mostly_matrix(["a"], "d")
