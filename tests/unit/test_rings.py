@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,6 +50,14 @@ def test_a_mark_goes_before_and_stands_alone() -> None:
 def test_every_line_of_the_table_is_there() -> None:
     assert [path for path in rings.FILES if not (TESTS / path).exists()] == []
     assert set(rings.FILES.values()) <= set(rings.RINGS)
+
+
+def test_no_file_of_the_table_has_marks_too() -> None:
+    """A run of law would not see that: it imports none of them."""
+    marks = re.compile(rf"mark\.({'|'.join(rings.RINGS)})\b|mostly_matrix")
+    files = [file for file in TESTS.rglob("test_*.py") if rings.of_file(file) != "law"]
+    assert files
+    assert [file.name for file in files if marks.search(file.read_text())] == []
 
 
 def test_only_files_of_which_nothing_is_selected_are_left_out() -> None:
