@@ -2,8 +2,8 @@
 
 ``planted.txt`` has one in each paragraph: what it breaks, lines that the package holds exactly once, and others in
 their place. It names no file, so that files may move. Tests run from the nearest on, until one fails: those that mirror
-the changed file, those of its folder and, with ``--whole``, all of law. A paragraph whose lines have changed since is
-reported as stale, to be mended or dropped.
+the changed file, those that name what it defines, those of its folder and, with ``--whole``, all of law. A paragraph
+whose lines have changed since is reported as stale, to be mended or dropped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 # An editable install's finder would lead back to the repository.
 SITE = "import sys\nsys.meta_path[:] = [each for each in sys.meta_path if 'ScikitBuild' not in type(each).__name__]\n"
 MOST_S = 900  # of one run of tests: a mutation may hang
+MOST_NAMING = 12  # files: a name that more of them hold says little
 
 
 class Mutation(NamedTuple):
@@ -59,7 +60,7 @@ def file_of(mutation: Mutation, texts: dict[Path, str]) -> Path | None:
 
 
 def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
-    """Paths of tests for a file of the package, from those that mirror it on."""
+    """Paths of tests for a file of the package: those that mirror it, those that name what it defines, and so on."""
     layer, *within = path.with_suffix("").parts[1:]
     if layer == "ops" or "device" in within:
         folder = Path("tests/cuda" if {"cuda", "device"} & {*within} else "tests/ops")
@@ -68,6 +69,11 @@ def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
     mirrored = folder / f"test_{(within or [layer])[-1].strip('_')}.py"
     if (ROOT / mirrored).exists():
         yield [str(mirrored)]
+    names = "|".join(re.findall(r"^(?:def|class) ([a-zA-Z]\w+)", (ROOT / path).read_text(), re.M))
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    naming = [file for file in files if names and re.search(rf"\b({names})\b", file.read_text())]
+    if 0 < len(naming) <= MOST_NAMING:
+        yield [str(file.relative_to(ROOT)) for file in naming]
     while not (ROOT / folder).exists():
         folder = folder.parent
     if folder != Path("tests/unit"):
