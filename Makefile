@@ -20,10 +20,12 @@ lint_ready := $(VENV)/.ready-lint
 docs_ready := $(VENV)/.ready-docs
 endif
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile \
+	--no-loadscope-reorder
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-oldest test-gpu test-lightning test-pyg test-relbench bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,13 +38,25 @@ setup-lint: $(lint_ready)  ## the environment that lint needs, too
 train: $(ready)  ## train GraphSAGE on the Debian package graph (CONFIG=... for another run)
 	$(BIN)/gnnload fit --config $(CONFIG) $(ARGS)
 
-test: $(ready)  ## the whole test suite (ARGS='-m "not slow"' for the quick part, ARGS='-n 0' for one process)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(ready)  ## what each change must pass, in minutes (tests/rings.py; ARGS='-n 0' for one process)
+	$(PYTEST) -m law $(ARGS)
+
+test-all: $(ready)  ## that, and the same under other launchers, versions and formats
+	$(PYTEST) -m "law or matrix" $(ARGS)
+
+test-matrix: $(ready)  ## what test-all runs beyond test
+	$(PYTEST) -m matrix $(ARGS)
+
+test-hunt: $(ready)  ## what looks for faults that nobody has thought of
+	$(PYTEST) -m hunt $(ARGS)
+
+mutations: $(ready)  ## plant faults one by one, and list those that no test of law catches (ARGS=--whole: the ring, each)
+	$(BIN)/python -m tests.mutations $(ARGS)
 
 test-oldest: build/lightning-$(RELEASE)/.ready  ## the tests nearest to Lightning under the oldest that works (RELEASE=2.5.6 for another)
 	OMP_NUM_THREADS=1 $(<D)/bin/python -m pytest tests/unit/plugin tests/unit/pyg tests/integration/test_resume.py $(ARGS)
 
-test-gpu: $(ready)  ## the tests of the CUDA path on a GPU (ARGS='-m "not slow"' for the quick part)
+test-gpu: $(ready)  ## the tests of the CUDA path on a GPU
 	$(BIN)/python -m pytest tests/gpu tests/cuda $(ARGS)
 
 test-lightning: $(ready)  ## Lightning's own tests with FactoredStrategy in DDP's place (LIGHTNING=path of its repository)

@@ -21,8 +21,6 @@ from tests.ops.graphs import sampled
 
 from .sampled import assert_equal
 
-pytestmark = pytest.mark.slow
-
 GRAPHS = example_graphs()
 
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.integration.scripts import device_ring, launch
 
 
-@pytest.mark.slow
 def test_samplers_and_trainers_on_devices(tmp_path: Path) -> None:
     job = launch.run(Path(device_ring.__file__), folder=tmp_path, num_devices=3, timeout_s=120 * launch.PATIENCE)
     for trainer in range(2):

@@ -5,13 +5,10 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.faults.test_faults import END_S, RUNNING, SCRIPT, await_files
 from tests.integration.scripts import launch
 
 
-@pytest.mark.slow
 def test_ranks_end_with_their_agent(tmp_path: Path) -> None:
     with launch.start(SCRIPT, "nothing", folder=tmp_path, how="torchrun", num_devices=3) as job:
         await_files(job, tmp_path, RUNNING)

@@ -158,7 +158,6 @@ def test_strangers_count_on_from_what_they_see(monkeypatch: pytest.MonkeyPatch) 
     assert all(name.startswith(b"\0") for name in names)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400 * launch.PATIENCE)
 def test_a_short_campaign_sees_nothing_bad(tmp_path: Path) -> None:
     arguments = ["--trials", "2", "--minutes", "0.7", "--json", str(tmp_path / "told.json")]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.scripts import launch
+from tests.rings import mostly_matrix
 
 SCRIPT = Path(__file__).with_name("job.py")
 START_S, END_S = 90.0 * launch.PATIENCE, 10.0 * launch.PATIENCE
@@ -188,14 +189,17 @@ UNDER_TORCHRUN = (
 UNDER_FORK = ("sampler killed", "trainer 0 killed", "training_step raises", "sampler raises", "Ctrl-C", "SIGTERM")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "name"),
-    [
-        *(("script", name) for name in FAULTS),
-        *(("torchrun", name) for name in UNDER_TORCHRUN),
-        *(("fork", name) for name in UNDER_FORK),
-    ],
+    mostly_matrix(
+        [
+            *(("script", name) for name in FAULTS),
+            *(("torchrun", name) for name in UNDER_TORCHRUN),
+            *(("fork", name) for name in UNDER_FORK),
+        ],
+        *(("script", name) for name in ("sampler killed", "trainer 0 killed", "training_step raises", "Ctrl-C")),
+        ("torchrun", "SIGTERM"),
+    ),
 )
 def test_all_ranks_end_and_say_why(tmp_path: Path, how: str, name: str) -> None:
     fault = FAULTS[name]

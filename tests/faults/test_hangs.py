@@ -72,7 +72,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
     return Trainings(tmp_path_factory.mktemp("undisturbed"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120 * launch.PATIENCE)
 @pytest.mark.parametrize(
     ("how", "name"),
@@ -92,7 +91,6 @@ def test_the_job_ends_well_and_in_time(
     assert hands[0]["metrics"]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120 * launch.PATIENCE)
 @pytest.mark.parametrize(
     ("does", "says", "never"),
@@ -118,7 +116,6 @@ def test_who_fills_a_cache_is_given_up_only_where_no_row_moves(
     assert not [part for part in (*never, "sampler rank 1") if part in job.output], job.output
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(120 * launch.PATIENCE)
 @pytest.mark.parametrize("how", ["script", "torchrun"])
 def test_sigterm_ends_the_wait_for_a_sampler_that_hangs(tmp_path: Path, how: str) -> None:

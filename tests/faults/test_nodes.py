@@ -15,7 +15,6 @@ from tests.faults.test_faults import END_S, SCRIPT, await_files
 from tests.integration.scripts import launch
 from tests.integration.scripts.meeting import by_lightning, by_static_agents, free_port
 
-pytestmark = pytest.mark.slow
 RUNNING = [("trainer-0", "sampler-2"), ("trainer-1", "sampler-3")]
 """Of each node."""
 

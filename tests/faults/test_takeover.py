@@ -13,6 +13,7 @@ import pytest
 from tests.faults.takeover import STALL_TIMEOUT_S
 from tests.integration.scripts import launch
 from tests.integration.scripts.meeting import by_lightning, free_port
+from tests.rings import mostly_matrix
 
 SCRIPT = Path(__file__).with_name("takeover.py")
 LIMIT_S = 60.0 * launch.PATIENCE
@@ -99,9 +100,15 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trainings:
     return Trainings(tmp_path_factory.mktemp("undisturbed"))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(180 * launch.PATIENCE)
-@pytest.mark.parametrize(("how", "name"), [*(("script", name) for name in LOSSES), *ELSEWHERE])
+@pytest.mark.parametrize(
+    ("how", "name"),
+    mostly_matrix(
+        [*(("script", name) for name in LOSSES), *ELSEWHERE],
+        *(("script", name) for name in ("the only one, with two trainers", "both, one after the other")),
+        ("fork", "raises in setup"),
+    ),
+)
 def test_training_goes_on_with_the_same_batches(tmp_path: Path, undisturbed: Trainings, how: str, name: str) -> None:
     loss = LOSSES[name]
     num_trainers = loss.num_devices - loss.num_samplers
@@ -127,7 +134,7 @@ def test_training_goes_on_with_the_same_batches(tmp_path: Path, undisturbed: Tra
         assert max(each["test_s"] for each in hands) < 20 * launch.PATIENCE
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.timeout(180 * launch.PATIENCE)
 def test_a_machine_that_loses_its_sampler_keeps_up_with_the_others(tmp_path: Path, undisturbed: Trainings) -> None:
     port = free_port()

@@ -19,9 +19,8 @@ from tests.fuzz.targets import TARGETS
 from tests.fuzz.targets.arguments import OPS
 from tests.runif import RunIf
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.hunt
 @pytest.mark.parametrize(
     "target", [pytest.param(target, marks=RunIf(extras=target.extras), id=name) for name, target in TARGETS.items()]
 )

@@ -18,7 +18,7 @@ HUBS = {10_000: 1000, 1_000_000: 10, 10_000_000: 1}
 FANOUTS = (*range(1, 34), 40, 63, 64, 65, 100, 1000)
 BATCH = 1 << 17
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def wide_graph(num_nodes: int, hubs: dict[int, int], seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -39,7 +39,7 @@ SAMPLERS: list[Sampler] = [
     WeightedNeighborSampler([{"buys": 33, "knows": -1}, 5], replace=True, expand="new"),
 ]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 @cache

@@ -37,7 +37,7 @@ VISITS = [
     {"num_walks": 100, "walk_length": 30, "termination_prob": 0.02},  # blocks, and scratch
 ]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def weighted_graph(kind: str, num_nodes: int = NUM_NODES, hubs: dict[int, int] = HUBS) -> Graph:

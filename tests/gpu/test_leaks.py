@@ -7,7 +7,6 @@ import os
 import threading
 
 import numpy as np
-import pytest
 import torch
 
 from lightning_gnnload.ops import DrawKey
@@ -32,7 +31,6 @@ def assert_no_more_than(before: tuple[int, int, int]) -> None:
     assert descriptors <= before[2]
 
 
-@pytest.mark.slow
 def test_batches_leave_nothing(device: Device) -> None:
     table, topology = DeviceWorkspace(device, 5000), topology_of(device, *skewed_graph(1, num_nodes=5000))
     seeds = np.random.default_rng(0)

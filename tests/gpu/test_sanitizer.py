@@ -17,7 +17,6 @@ FOUND = 86  # exit status where the tool found something
 KERNELS = ("scan", "neighbors", "weighted", "walks", "layers", "gather", "dynamic_cache")
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
         shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer, which the CUDA toolkit brings"

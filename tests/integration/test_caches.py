@@ -4,6 +4,7 @@ them is killed. What CacheMonitor logs is the sum over the trainers."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,29 @@ import pytest
 
 from tests.integration.scripts import launch
 from tests.integration.scripts.caches import AFTER, CACHES, LOST
+from tests.rings import mostly_matrix
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for two launches
 SCRIPT = Path(__file__).parent / "scripts" / "caches.py"
-TRAINERS = {"ddp": 2, "factored": 1}
+TRAINERS, DEVICES = {"ddp": 2, "factored": 1}, {"ddp": 2, "factored": 3}
+
+
+class Folders(dict[str, Path]):
+    """What jobs wrote, by strategy; each runs when it is first asked for."""
+
+    def __init__(self, make_folder: Callable[[str], Path]) -> None:
+        self._make_folder = make_folder
+
+    def __missing__(self, strategy: str) -> Path:
+        self[strategy] = self._make_folder(strategy)
+        job = launch.run(SCRIPT, strategy, folder=self[strategy], num_devices=DEVICES[strategy], timeout_s=300)
+        (self[strategy] / "output.txt").write_text(job.output)
+        return self[strategy]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    found = {}
-    for strategy, num_devices in (("ddp", 2), ("factored", 3)):
-        found[strategy] = tmp_path_factory.mktemp(strategy)
-        job = launch.run(SCRIPT, strategy, folder=found[strategy], num_devices=num_devices, timeout_s=300)
-        (found[strategy] / "output.txt").write_text(job.output)
-    return found
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    return Folders(tmp_path_factory.mktemp)
 
 
 def of(folders: dict[str, Path], strategy: str, name: str, rank: int) -> dict[str, Any]:
@@ -33,7 +43,7 @@ def of(folders: dict[str, Path], strategy: str, name: str, rank: int) -> dict[st
 
 
 CASES = [
-    pytest.param(strategy, name, marks=pytest.mark.slow)
+    pytest.param(strategy, name, marks=pytest.mark.matrix) if strategy == "ddp" else (strategy, name)
     for strategy in TRAINERS
     for name in (*CACHES, *((LOST, AFTER) if strategy == "factored" else ()))
     if name != "none"
@@ -51,8 +61,10 @@ def test_a_cache_changes_no_batch_and_no_loss(folders: dict[str, Path], strategy
         assert set(plain["reads"]) == {"memory"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "name"), [("ddp", "presample"), ("ddp", "levels"), ("factored", "presample")])
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    mostly_matrix([("ddp", "presample"), ("ddp", "levels"), ("factored", "presample")], ("factored", "presample")),
+)
 def test_the_monitor_logs_what_all_trainers_read(folders: dict[str, Path], strategy: str, name: str) -> None:
     ranks = [of(folders, strategy, name, rank) for rank in range(TRAINERS[strategy])]
     tiers = {tier for rank in ranks for tier in rank["reads"]}
@@ -71,7 +83,7 @@ def test_the_monitor_logs_what_all_trainers_read(folders: dict[str, Path], strat
         assert metrics == ranks[0]["metrics"] or strategy == "ddp"
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ["none", "presample"])
 def test_features_that_a_script_made_are_there_once(folders: dict[str, Path], name: str) -> None:
     assert [of(folders, "ddp", name, rank)["is_one_copy"] for rank in range(2)] == [True, True]
@@ -79,15 +91,16 @@ def test_features_that_a_script_made_are_there_once(folders: dict[str, Path], na
     assert [of(folders, "factored", name, rank)["is_one_copy"] for rank in range(3)] == [False, True, True]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "rank"), [("ddp", 0), ("ddp", 1), ("factored", 0), ("factored", 1)])
+@pytest.mark.parametrize(
+    ("strategy", "rank"),
+    mostly_matrix([("ddp", 0), ("ddp", 1), ("factored", 0), ("factored", 1)], ("factored", 0), ("factored", 1)),
+)
 def test_fits_leave_no_descriptor_behind(folders: dict[str, Path], strategy: str, rank: int) -> None:
     # The first fit makes the process group; so before the second one they are counted.
     _, first, *_, last = [of(folders, strategy, name, rank)["descriptors_before"] for name in CACHES]
     assert last <= first
 
 
-@pytest.mark.slow
 def test_the_loss_of_a_sampler_is_told_and_nothing_else(folders: dict[str, Path]) -> None:
     output = (folders["factored"] / "output.txt").read_text()
     assert "sampler rank 2" in output
@@ -95,7 +108,7 @@ def test_the_loss_of_a_sampler_is_told_and_nothing_else(folders: dict[str, Path]
     assert "Error" not in output.replace("SamplerDiedError", "")
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -89,7 +89,7 @@ def ours(graph: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("loaders", "strategy"),
-    [(dgls_own, "auto"), (ours, "auto"), pytest.param(ours, "factored", marks=pytest.mark.slow)],
+    [(dgls_own, "auto"), (ours, "auto"), pytest.param(ours, "factored", marks=pytest.mark.matrix)],
     ids=lambda value: getattr(value, "__name__", value),
 )
 def test_it_trains_with_only_the_data_changed(loaders: Any, strategy: str) -> None:

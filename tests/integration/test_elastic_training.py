@@ -13,7 +13,7 @@ import torch
 from tests.integration.scripts import launch
 from tests.integration.scripts.elastic import EPOCHS, GLOBAL_BATCH, HANDED_ON_AT, NUM_TRAIN, NUM_TRAINERS, STEPS
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the first test waits for the launch
+pytestmark = pytest.mark.timeout(400)  # the first test waits for the launch
 SCRIPT = Path(__file__).parent / "scripts" / "elastic.py"
 ROUNDING = {"single": 2.0**-24, "double": 2.0**-53, "weighed": 2.0**-53}
 """By run, the unit roundoff of its numbers."""

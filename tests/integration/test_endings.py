@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.scripts import endings, launch
+from tests.rings import mostly_matrix
 
 pytestmark = pytest.mark.timeout(150)
 PER_TRAINER = {"metrics", "losses", "callbacks", "by_hand"}
@@ -21,8 +22,7 @@ def held(folder: Path, how: str, num_devices: int) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("holds-*.json"))]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "num_devices"), [("script", 3), ("torchrun", 2)])
+@pytest.mark.parametrize(("how", "num_devices"), mostly_matrix([("script", 3), ("torchrun", 2)], ("script", 3)))
 def test_a_samplers_script_holds_what_trainer_0s_does(tmp_path: Path, how: str, num_devices: int) -> None:
     first, *others = held(tmp_path, how, num_devices)
     *trainers, sampler = others
@@ -37,6 +37,6 @@ def test_a_samplers_script_holds_what_trainer_0s_does(tmp_path: Path, how: str, 
     assert len(first["losses"][0]) == 8
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_script_that_spawns_its_ranks_goes_on_alone(tmp_path: Path) -> None:
     assert held(tmp_path, "spawn", 2) == [{"as_saved": True}]

@@ -14,6 +14,7 @@ from examples.models import TemporalSAGE
 from lightning_gnnload import Debian, GraphDataModule, NeighborSampler, Purchases
 from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
+from tests.rings import mostly_matrix
 from tests.runif import RunIf
 
 ROOT = Path(__file__).parents[2]
@@ -52,8 +53,7 @@ def test_every_configuration_is_tested() -> None:
     assert tested | on_top == {path.stem for path in (ROOT / "examples/configs").glob("*.yaml")}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", mostly_matrix(CONFIGS, "RGCN", "TemporalSAGE", "LinkSAGE"))
 def test_a_configuration_trains_and_tests(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     names, metric, settings = CONFIGS[name]
     cli = command_line(names, settings, tmp_path, monkeypatch)
@@ -84,7 +84,7 @@ def auroc(trained_before: str | None, tested_before: str | None, root: Path) -> 
     return found["test_auroc"]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_loader_that_leaks_the_future_claims_what_does_not_hold(tmp_path: Path) -> None:
     """Users differ by chance, so that no honest model is above 0.86 (docs/guides/examples.md). One that is has seen an
     edge later than its seed's time."""
@@ -124,7 +124,6 @@ class DGLRelational(pl.LightningModule):
         return torch.optim.Adam(self.parameters(), lr=0.01)
 
 
-@pytest.mark.slow
 @RunIf(extras="dgl")
 def test_a_relational_model_of_dgl_trains_on_typed_blocks(tmp_path: Path) -> None:
     data = GraphDataModule(

@@ -17,6 +17,7 @@ from torch.nn import functional
 from tests.integration.scripts import launch
 from tests.integration.scripts.loops import CASES, WITH_TWO_TRAINERS
 from tests.integration.scripts.toy import Recorder, digest, toy_module
+from tests.rings import mostly_matrix
 
 pytestmark = pytest.mark.timeout(400)  # the first test waits for three launches
 SCRIPT = Path(__file__).parent / "scripts" / "loops.py"
@@ -71,7 +72,6 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> Records:
     return Records(launch.run(SCRIPT, "stale", folder=folder, num_devices=3, timeout_s=300), folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("num_trainers", "case"), [(1, case) for case in WITH_ONE] + [(2, case) for case in WITH_TWO])
 def test_batches_losses_and_weights_are_those_of_the_training_ranks_alone(
     own: dict[int, Records], factored: Records, num_trainers: int, case: str
@@ -88,7 +88,7 @@ def test_batches_losses_and_weights_are_those_of_the_training_ranks_alone(
         assert factored.of(num_trainers, case, f"hands-{rank}") == wanted_hands
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize(("num_trainers", "case"), [(1, case) for case in WITH_ONE] + [(2, case) for case in WITH_TWO])
 def test_with_late_gradients_the_batches_are_the_same_and_no_update_is_missing(
     own: dict[int, Records], stale: Records, num_trainers: int, case: str
@@ -101,7 +101,7 @@ def test_with_late_gradients_the_batches_are_the_same_and_no_update_is_missing(
     assert len({record["weights"] for record in stale.trainers(num_trainers, case)}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("num_trainers", TRAINERS)
 def test_a_run_with_late_gradients_resumes_in_mid_epoch(stale: Records, num_trainers: int) -> None:
     """Bit for bit, losses and weights, if it is given the lags of the run that was not interrupted."""
@@ -114,7 +114,7 @@ def test_a_run_with_late_gradients_resumes_in_mid_epoch(stale: Records, num_trai
         assert resumed["updates"] == resumed["step"] == whole["step"]
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_late_gradients_of_sampled_batches_are_those_of_a_plain_loop(stale: Records) -> None:
     """Two epochs on the toy graph, each flushed at its end; each step begins with the lag that was recorded."""
     torch.set_num_threads(1)
@@ -144,7 +144,6 @@ def test_late_gradients_of_sampled_batches_are_those_of_a_plain_loop(stale: Reco
     assert record["weights"] == digest(model.state_dict().values())
 
 
-@pytest.mark.slow
 def test_the_cases_do_what_they_are_named_for(factored: Records) -> None:
     """Equal runs prove nothing where both do nothing."""
 
@@ -179,7 +178,6 @@ def test_the_cases_do_what_they_are_named_for(factored: Records) -> None:
     assert overfit[:3] == overfit[3:]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_trainers", TRAINERS)
 def test_a_run_resumes_in_mid_epoch(own: dict[int, Records], factored: Records, num_trainers: int) -> None:
     for records in (own[num_trainers], factored):
@@ -193,7 +191,6 @@ def test_a_run_resumes_in_mid_epoch(own: dict[int, Records], factored: Records, 
             assert resumed["weights"] == whole["weights"]
 
 
-@pytest.mark.slow
 def test_two_trainers_share_the_steps_of_one(factored: Records) -> None:
     """Of each global step, the seeds in order and the union of the sampled edges."""
     (alone,), shared = factored.trainers(1, "union"), factored.trainers(2, "union")
@@ -205,7 +202,6 @@ def test_two_trainers_share_the_steps_of_one(factored: Records) -> None:
         assert {tuple(edge) for _, _, part in slices for edge in part} == {tuple(edge) for edge in edges}
 
 
-@pytest.mark.slow
 def test_predictions_come_in_order_and_once(factored: Records) -> None:
     alone = list(chain.from_iterable(factored.of(1, "after", "hands-0")["predicted"]))
     assert len(alone) == len(set(alone)) == 50
@@ -215,7 +211,6 @@ def test_predictions_come_in_order_and_once(factored: Records) -> None:
     assert factored.of(2, "after", "hands-2")["predicted"] == [[]], "no rows, in the form of the others"
 
 
-@pytest.mark.slow
 def test_any_number_of_threads_and_slots_gives_the_same_batches(factored: Records) -> None:
     names = ["threads_1", "threads_2", "threads_4", "shallow"]
     seen = [factored.of(1, name, "trainer-0")["seen"] for name in names]
@@ -223,7 +218,6 @@ def test_any_number_of_threads_and_slots_gives_the_same_batches(factored: Record
     assert Counter(entry[0] for entry in seen[0])["train"] == 8
 
 
-@pytest.mark.slow
 def test_a_plain_data_loader_works_with_a_warning(factored: Records) -> None:
     first, second = (record["seen"] for record in factored.trainers(2, "plain_loader"))
     assert [len(batches) for batches in (first, second)] == [4, 4]
@@ -232,14 +226,15 @@ def test_a_plain_data_loader_works_with_a_warning(factored: Records) -> None:
     assert "which trainers read themselves while the samplers are idle" in factored.output
 
 
-@pytest.mark.slow
 def test_the_strategy_goes_by_its_name(factored: Records, own: dict[int, Records]) -> None:
     assert [len(record["seen"]) for record in factored.trainers(2, "by_name")] == [6, 6]
     assert own[2].trainers(2, "limit_float")[0]["seen"][:3] == factored.trainers(2, "by_name")[0]["seen"][:3]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("how", "case"), [("spawn", "uninterrupted"), ("fork", "interrupted"), ("torchrun", "after")])
+@pytest.mark.parametrize(
+    ("how", "case"),
+    mostly_matrix([("spawn", "uninterrupted"), ("fork", "interrupted"), ("torchrun", "after")], ("torchrun", "after")),
+)
 def test_other_launchers_give_the_same(own: dict[int, Records], tmp_path: Path, how: str, case: str) -> None:
     found = Records(launch.run(SCRIPT, "factored", case, folder=tmp_path, how=how, num_devices=2), tmp_path)
     assert found.of(1, case, "trainer-0") == own[1].of(1, case, "trainer-0")

@@ -14,6 +14,7 @@ from pytorch_lightning.strategies import DDPStrategy
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.data.plan import BatchRequest
 from tests.integration.learnable import quiet_trainer
+from tests.rings import mostly_matrix
 from tests.unit.toy import toy_data
 
 NUM_TRAINERS = 2
@@ -42,8 +43,7 @@ class Notes(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", [DDPStrategy, FactoredStrategy])
+@pytest.mark.parametrize("strategy", mostly_matrix([DDPStrategy, FactoredStrategy], FactoredStrategy))
 def test_ranks_share_the_seeds(tmp_path: Path, strategy: Any) -> None:
     data = GraphDataModule(toy_data(num_train=200, val=range(60)), NeighborSampler([3]), batch_size=20)
     loaders = data.train_dataloader(), data.val_dataloader()

@@ -12,8 +12,9 @@ import pytest
 
 from tests.integration.scripts import launch
 from tests.integration.scripts.late import LATE_STEP
+from tests.rings import mostly_matrix
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 SCRIPT = Path(__file__).parent / "scripts" / "late.py"
 START_S, END_S = 90.0, 20.0
 
@@ -38,6 +39,7 @@ def test_no_trainer_is_ever_more_than_the_bound_ahead_of_the_slowest(tmp_path: P
         assert late["wait_ms"] < early["wait_ms"] / 2
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     ("happens", "says"),
     [
@@ -58,7 +60,7 @@ def test_a_failure_leaves_nobody_waiting(tmp_path: Path, happens: str, says: lis
     assert [text for text in says if text not in job.output] == [], job.output
 
 
-@pytest.mark.parametrize("told", [0, 1])
+@pytest.mark.parametrize("told", mostly_matrix([0, 1], 1))
 def test_sigterm_to_one_trainer_ends_all_at_the_same_step_with_nothing_in_flight(tmp_path: Path, told: int) -> None:
     with launch.start(SCRIPT, "sigterm", 2, folder=tmp_path, num_devices=3) as job:
         folder, deadline = tmp_path / "k-2", time.monotonic() + START_S
@@ -72,6 +74,7 @@ def test_sigterm_to_one_trainer_ends_all_at_the_same_step_with_nothing_in_flight
     assert first[0] == first[1], "updates and steps"
 
 
+@pytest.mark.matrix
 def test_a_metric_reduced_in_each_step_is_named(tmp_path: Path) -> None:
     job = launch.run(SCRIPT, "log", 1, folder=tmp_path, num_devices=3)
     assert job.output.count("staleness=1 cannot hide late trainers") == 1

@@ -13,7 +13,6 @@ import pytest
 from tests.integration.scripts import launch
 
 pytest.importorskip("lightning.pytorch", reason="pip install lightning")
-pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parent / "scripts" / "unified.py"
 
 

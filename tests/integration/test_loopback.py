@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from tests.integration.scripts import launch
 
 JOB = """
@@ -51,7 +49,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 def test_ranks_listen_on_loopback_only(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(JOB)

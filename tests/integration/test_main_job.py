@@ -18,7 +18,6 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples/configs/debian_sage.yaml"
 
 
-@pytest.mark.slow
 def test_the_main_job_trains_tests_and_reports(tmp_path: Path) -> None:
     shorter = tmp_path / "debian_sage.yaml"
     baseline = "- class_path: NoGraphBaseline"

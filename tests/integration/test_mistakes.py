@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.scripts import launch, mistakes
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(170)]
+pytestmark = pytest.mark.timeout(170)
 SCRIPT = Path(mistakes.__file__)
 
 
@@ -23,10 +23,10 @@ def output_of(folder: Path, *arguments: object, how: str, num_devices: int, stat
     ("how", "num_devices", "samplers", "happens", "first"),
     [
         ("script", 4, 2, "1", "trainer rank 1 failed"),  # a started rank, while the first one waits for it
-        ("script", 4, 2, "all", r"trainer rank"),
-        ("spawn", 3, 1, "1", "trainer rank 1 failed in stage 'fit'"),
-        ("ddp", 2, 0, "1", "rank 1 failed"),
-        ("ddp", 2, 0, "all", "rank"),
+        pytest.param("script", 4, 2, "all", r"trainer rank", marks=pytest.mark.matrix),
+        pytest.param("spawn", 3, 1, "1", "trainer rank 1 failed in stage 'fit'", marks=pytest.mark.matrix),
+        pytest.param("ddp", 2, 0, "1", "rank 1 failed", marks=pytest.mark.matrix),
+        pytest.param("ddp", 2, 0, "all", "rank", marks=pytest.mark.matrix),
     ],
 )
 def test_an_error_of_a_users_step_is_told_once(
@@ -54,6 +54,7 @@ def test_data_that_every_rank_refuses_are_told_once(tmp_path: Path) -> None:
     assert "3 have a label that is none, first node" in output
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("num_devices", "samplers", "advised"), [(2, 1, False), (3, 1, True)])
 def test_one_trainer_is_not_advised_to_sync_with_others(
     tmp_path: Path, num_devices: int, samplers: int, advised: bool

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.integration.scripts import launch
+from tests.rings import mostly_matrix
 from tests.unit.plugin.monitor.test_trace import check_chrome
 
 SCRIPT = Path(__file__).parent / "scripts" / "monitored.py"
 NUM_TRAINERS = 2
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "num_devices"), [("factored", 3), ("ddp", 2)])
+@pytest.mark.parametrize(("kind", "num_devices"), mostly_matrix([("factored", 3), ("ddp", 2)], ("factored", 3)))
 def test_all_ranks_are_in_one_trace(tmp_path: Path, kind: str, num_devices: int) -> None:
     launch.run(SCRIPT, kind, folder=tmp_path, num_devices=num_devices)
 

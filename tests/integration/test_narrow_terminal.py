@@ -17,7 +17,6 @@ from lightning_gnnload.partition.report import parts_table
 from lightning_gnnload.plugin.commands import cli
 from tests.unit.toy import toy_graph
 
-pytestmark = pytest.mark.slow
 _ELLIPSIS = "…"  # by which rich cuts what finds no room
 HELP = ["", "conform", "cache", "partition", "verify", "doctor"]  # fit's and its kin's are Lightning's
 

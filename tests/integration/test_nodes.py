@@ -13,8 +13,9 @@ import pytest
 from tests.integration.scripts import launch
 from tests.integration.scripts.meeting import by_lightning, by_meeting_agents, by_static_agents, free_port
 from tests.integration.scripts.namespaces import ADDRESSES, two_machines
+from tests.rings import mostly_matrix
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 SCRIPT = Path(__file__).parent / "scripts" / "nodes.py"
 CASE, SPAWNED_CASE = "after", "max_steps"
 
@@ -56,13 +57,14 @@ def check_equal_to_one_node(one_node: Path, folders: list[Path]) -> None:
         assert load(folder, "hands-1.json") == load(one_node, "hands-2.json")
 
 
-@pytest.mark.parametrize("how", STARTS)
+@pytest.mark.parametrize("how", mostly_matrix(STARTS, "torchrun, static"))
 def test_two_nodes_train_as_one_does(one_node: Path, tmp_path: Path, how: str) -> None:
     port = free_port()
     folders = run_on_two(tmp_path, [STARTS[how](node, port) for node in range(2)])
     check_equal_to_one_node(one_node, folders)
 
 
+@pytest.mark.matrix
 def test_two_nodes_of_spawned_ranks_train_as_one_does(one_node: Path, tmp_path: Path) -> None:
     port = free_port()
     starts = [{"how": "spawn", **by_lightning(node, port)} for node in range(2)]
@@ -71,6 +73,7 @@ def test_two_nodes_of_spawned_ranks_train_as_one_does(one_node: Path, tmp_path: 
         assert load(folder, file, SPAWNED_CASE) == load(one_node, file, SPAWNED_CASE)
 
 
+@pytest.mark.matrix
 def test_every_node_has_samplers_of_its_own(one_node: Path, tmp_path: Path) -> None:
     """Two on each; with queues shared between nodes, or names that clash, batches would be another's or not come."""
     port = free_port()
@@ -78,6 +81,7 @@ def test_every_node_has_samplers_of_its_own(one_node: Path, tmp_path: Path) -> N
     check_equal_to_one_node(one_node, folders)
 
 
+@pytest.mark.matrix
 def test_two_machines_open_ports_to_each_other_only(one_node: Path, tmp_path: Path) -> None:
     port = free_port()
     with ExitStack() as stack:

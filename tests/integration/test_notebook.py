@@ -11,7 +11,6 @@ import pytest
 
 from tests.integration.scripts import launch
 
-pytestmark = pytest.mark.slow
 NOTEBOOK = Path(__file__).parent / "scripts" / "notebook.py"
 
 

@@ -12,17 +12,19 @@ from lightning_gnnload import partition_graph
 from tests.integration.scripts import launch
 from tests.integration.scripts.parts import CUT_AFTER, RUNS
 from tests.integration.scripts.toy import toy_data
+from tests.rings import mostly_matrix
 from tests.unit.partition.by_id import ById
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 SCRIPT = Path(__file__).parent / "scripts" / "parts.py"
 NUM_STEPS = 10  # an epoch
+DEVICES = {"ddp": 2, "factored": 3}
 
 
-@pytest.fixture(scope="module", params=[("ddp", 2), ("factored", 3)], ids=["ddp", "factored"])
+@pytest.fixture(scope="module", params=mostly_matrix(DEVICES, "factored"))
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Any]:
     """By the run's name and the trainer's rank."""
-    strategy, num_devices = request.param
+    strategy, num_devices = request.param, DEVICES[request.param]
     folder = tmp_path_factory.mktemp(strategy)
     partition_graph(toy_data(), folder / "parts", 2, ById(), hops=2, phases=("train", "val"), progress=False)
     launch.run(SCRIPT, strategy, folder / "parts", folder=folder, num_devices=num_devices, timeout_s=200)

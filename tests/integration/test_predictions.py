@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.scripts import launch
 from tests.integration.scripts.predict import SEEDS
+from tests.rings import mostly_matrix
 
 pytestmark = pytest.mark.timeout(400)
 SCRIPT = Path(__file__).parent / "scripts" / "predict.py"
@@ -25,8 +26,7 @@ def read(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("num_devices", "num_samplers"), [(2, 0), (3, 1), (2, 1)])
+@pytest.mark.parametrize(("num_devices", "num_samplers"), mostly_matrix([(2, 0), (3, 1), (2, 1)], (3, 1)))
 def test_every_id_comes_once_beside_its_own_row(tmp_path: Path, num_devices: int, num_samplers: int) -> None:
     launch.run(SCRIPT, num_samplers, ".npz", ".parquet", folder=tmp_path, num_devices=num_devices, timeout_s=300)
     found = read(tmp_path / "out")

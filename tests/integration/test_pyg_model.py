@@ -71,7 +71,7 @@ def pyg_data() -> Any:
 
 
 @pytest.mark.parametrize("trim", [True, False], ids=["trimmed", "whole"])
-@pytest.mark.parametrize("strategy", ["auto", pytest.param("factored", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("strategy", ["auto", pytest.param("factored", marks=pytest.mark.matrix)])
 def test_it_trains_with_only_the_data_changed(strategy: str, trim: bool) -> None:
     # Wrong edges, features of other nodes or labels of other seeds cannot pass what a node knows of itself.
     assert accuracy_without_neighbours(learnable_graph()) < 0.6

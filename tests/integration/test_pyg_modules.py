@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.integration.scripts import launch
-from tests.integration.scripts.pyg_modules import CASES
 from tests.runif import RunIf
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), RunIf(extras="pyg")]  # the first test waits for launches
+pytestmark = [pytest.mark.timeout(600), RunIf(extras="pyg")]  # the first test waits for launches
 SCRIPT = Path(__file__).parent / "scripts" / "pyg_modules.py"
+CASES = ["nodes", "cached", "times", "types", "negatives", "triplets", "transformed", "filtered", "resumed"]
 Seen = list[list[Any]]
 
 

@@ -16,7 +16,7 @@ from tests.integration.scripts import launch
 from tests.integration.scripts.resume import BREAKING, CASES, CHECKPOINT
 from tests.integration.scripts.toy import Recorder, toy_module
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a launch's first test waits for it
+pytestmark = pytest.mark.timeout(600)  # a launch's first test waits for it
 SCRIPT = Path(__file__).parent / "scripts" / "resume.py"
 # Lightning counts an epoch as done that max_steps or should_stop has ended before a checkpoint is made.
 ENDED_EARLY = {"stopped": 20, "endless_ended": 4}
@@ -118,21 +118,29 @@ def test_so_does_a_trainer_with_a_sampler(auto: Launch, factored: Launch, case: 
         assert len(trained(factored.of(case, run))) == REMAINING[case]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("case", TWO_SAMPLERS)
 def test_so_does_one_with_two_samplers_where_there_was_one(auto: Launch, two_samplers: Launch, case: str) -> None:
     check_end(auto.of(case, "whole"), two_samplers.of(case, "crossed"))
 
 
+def check_checkpoint(found: Any, wanted: Any) -> None:
+    for part in ("epoch", "global_step", "loops", "lr_schedulers"):
+        assert found[part] == wanted[part]
+    for part in ("state_dict", "optimizer_states"):
+        torch.testing.assert_close(found[part], wanted[part], rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_checkpoints_do_not_tell_who_sampled(auto: Launch, factored: Launch, two_samplers: Launch, case: str) -> None:
+def test_checkpoints_do_not_tell_who_sampled(auto: Launch, factored: Launch, case: str) -> None:
     """Hence those of runs with samplers resume without, or with fewer, as those of runs without do."""
-    wanted = auto.checkpoint(case)
-    for sampled in (factored, *([two_samplers] if case in TWO_SAMPLERS else [])):
-        found = sampled.checkpoint(case)
-        for part in ("epoch", "global_step", "loops", "lr_schedulers"):
-            assert found[part] == wanted[part]
-        for part in ("state_dict", "optimizer_states"):
-            torch.testing.assert_close(found[part], wanted[part], rtol=0, atol=0)
+    check_checkpoint(factored.checkpoint(case), auto.checkpoint(case))
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("case", TWO_SAMPLERS)
+def test_nor_how_many_did(auto: Launch, two_samplers: Launch, case: str) -> None:
+    check_checkpoint(two_samplers.checkpoint(case), auto.checkpoint(case))
 
 
 @pytest.mark.parametrize("case", ENDED_EARLY)
@@ -143,6 +151,7 @@ def test_an_epoch_that_was_ended_early_counts_as_lightning_counts_it(auto: Launc
         assert digests == [entry[-2] for entry in trained(auto.of(case, "whole"))][-ENDED_EARLY[case] :]
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("case", TWO_TRAINERS)
 def test_two_trainers_resume_with_a_sampler_and_without(
@@ -157,6 +166,7 @@ def test_two_trainers_resume_with_a_sampler_and_without(
         assert len(resumed["seen"]) < len(whole["seen"])
 
 
+@pytest.mark.matrix
 def test_a_job_that_sigterm_has_ended_goes_on(tmp_path: Path, ddp: Launch) -> None:
     ended = tmp_path / "ended"
     arguments = ("1", "-", "cut", "sigterm")

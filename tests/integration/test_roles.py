@@ -11,17 +11,18 @@ import pytest
 
 from lightning_gnnload.plugin.job import FILE_NAME
 from tests.integration.scripts.launch import ROOT, run, start
+from tests.rings import mostly_matrix
 
 LIMIT_S = 300  # on a quiet machine a job takes ten seconds
 SCRIPT = ROOT / "tests/integration/scripts/roles.py"
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * LIMIT_S + 10)]
+pytestmark = pytest.mark.timeout(2 * LIMIT_S + 10)
 
 
 def ranks(folder: Path, case: str, count: int) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{case}-{rank}.json").read_text()) for rank in range(count)]
 
 
-@pytest.mark.parametrize("how", ["script", "torchrun"])
+@pytest.mark.parametrize("how", mostly_matrix(["script", "torchrun"], "script"))
 def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None:
     first = run(SCRIPT, "auto", "auto_once_more", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S).output
     second = run(SCRIPT, "again", "fixed_2", folder=tmp_path, how=how, num_devices=4, timeout_s=LIMIT_S).output
@@ -51,6 +52,7 @@ def test_measured_roles_train_as_given_ones_do(how: str, tmp_path: Path) -> None
         assert "measured in an earlier run" in line
 
 
+@pytest.mark.matrix
 def test_spawned_ranks_measure_too_and_the_parent_hears_of_it(tmp_path: Path) -> None:
     run(SCRIPT, "auto", folder=tmp_path, how="spawn", num_devices=3, timeout_s=LIMIT_S)
     (parent,) = ranks(tmp_path, "auto", 1)
@@ -75,6 +77,7 @@ def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
     assert during == [before[0], max(len(before[0]) - 1, 1)]  # one sampling thread has a core left
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("devices", [1, 2])
 def test_ranks_share_devices(devices: int, tmp_path: Path) -> None:
     run(SCRIPT, "shared", folder=tmp_path, num_devices=devices, timeout_s=LIMIT_S)
@@ -98,6 +101,7 @@ def test_each_rank_keeps_to_its_cores_while_it_runs(tmp_path: Path) -> None:
     assert trainer[1][1] == len(trainer[1][0])  # torch computes with as many threads
 
 
+@pytest.mark.matrix
 def test_a_model_that_cannot_be_measured_ends_every_rank(tmp_path: Path) -> None:
     with start(SCRIPT, "broken", folder=tmp_path, num_devices=3) as job:
         job.wait(LIMIT_S)

@@ -56,12 +56,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
+TRAINERS_DIFFER = "trainer rank 0 has loaded .* but trainer rank 1 "
+
+
 @pytest.mark.parametrize(
     ("strategy", "num_devices", "odd_rank", "says"),
     [
-        (DDPStrategy, 2, 1, "trainer rank 0 has loaded .* but trainer rank 1 "),
-        (FactoredStrategy, 3, 1, "trainer rank 0 has loaded .* but trainer rank 1 "),
+        pytest.param(DDPStrategy, 2, 1, TRAINERS_DIFFER, marks=pytest.mark.matrix),
+        pytest.param(FactoredStrategy, 3, 1, TRAINERS_DIFFER, marks=pytest.mark.matrix),
         (FactoredStrategy, 2, 1, "a trainer has loaded .* but sampler rank 1 "),
     ],
     ids=["ddp", "trainers", "sampler"],

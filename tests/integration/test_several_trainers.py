@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.scripts import launch
+from tests.rings import mostly_matrix
 
 SCRIPT = Path(__file__).parent / "scripts" / "several.py"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["script", "torchrun"])
+@pytest.mark.parametrize("how", mostly_matrix(["script", "torchrun"], "script"))
 def test_ranks_change_roles_and_learn_what_was_found(tmp_path: Path, how: str) -> None:
     launch.run(SCRIPT, folder=tmp_path, how=how, num_devices=3)
     hands = [json.loads((tmp_path / f"hands-{rank}.json").read_text()) for rank in range(3)]

@@ -8,15 +8,12 @@ import uuid
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
 from tests.integration.scripts import sharing
 from tests.integration.scripts.launch import PATIENCE, start
 
 COUNT = 4
 
 
-@pytest.mark.slow
 def test_killed_ranks_take_nothing_from_the_others(tmp_path: Path) -> None:
     script, name = Path(sharing.__file__), uuid.uuid4().hex
     with ExitStack() as stack:

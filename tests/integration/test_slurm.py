@@ -16,7 +16,7 @@ from tests.integration.scripts import launch
 from tests.integration.scripts.meeting import free_port
 from tests.integration.test_nodes import SCRIPT, check_equal_to_one_node
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,24 +15,33 @@ from tests.integration.delayed import Reference
 from tests.integration.scripts import launch
 from tests.integration.scripts.delayed import CASES
 from tests.integration.scripts.toy import digest
+from tests.rings import mostly_matrix
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 SCRIPT = Path(__file__).parent / "scripts" / "delayed.py"
 WITH_THREE = ["adam_3", "buckets", "buffers", "recorded", "repeated"]
 WITH_ONE = list(CASES)
 WITH_TWO = [name for name, case in CASES.items() if case.silent_at < 0]  # Lightning allows silence to one trainer only
-PAIRS = [(1, name) for name in WITH_ONE] + [(2, name) for name in WITH_TWO]
+NAMES = {1: WITH_ONE, 2: WITH_TWO, 3: WITH_THREE}
+PAIRS = [pytest.param(1, name, marks=pytest.mark.matrix) for name in WITH_ONE] + [(2, name) for name in WITH_TWO]
+
+
+class Records(dict[int, Path]):
+    """Folders of records by number of trainers, each made when it is first read; a further rank samples, and idles."""
+
+    def __init__(self, make_folder: Callable[[str], Path]) -> None:
+        self._make_folder = make_folder
+
+    def __missing__(self, num_trainers: int) -> Path:
+        folder = self._make_folder(f"trainers-{num_trainers}")
+        launch.run(SCRIPT, *NAMES[num_trainers], folder=folder, num_devices=num_trainers + 1, timeout_s=300)
+        self[num_trainers] = folder / "records"
+        return self[num_trainers]
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """By number of trainers; there is one sampler more, which idles."""
-    found = {}
-    for num_trainers, names in ((1, WITH_ONE), (2, WITH_TWO), (3, WITH_THREE)):
-        folder = tmp_path_factory.mktemp(f"trainers-{num_trainers}")
-        launch.run(SCRIPT, *names, folder=folder, num_devices=num_trainers + 1, timeout_s=300)
-        found[num_trainers] = folder / "records"
-    return found
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    return Records(tmp_path_factory.mktemp)
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +111,7 @@ def test_trainers_are_at_versions_of_their_own(records: dict[int, Path]) -> None
     assert any(first != second for first, second in found)
 
 
-@pytest.mark.parametrize("num_trainers", [2, 3])
+@pytest.mark.parametrize("num_trainers", mostly_matrix([2, 3], 2))
 def test_a_run_that_is_given_anothers_lags_repeats_it(records: dict[int, Path], num_trainers: int) -> None:
     """Though other steps are late, and though it saves no checkpoint where the other did; then it goes on by itself."""
     recorded, repeated = (read(records, num_trainers, name) for name in ("recorded", "repeated"))
@@ -113,6 +122,7 @@ def test_a_run_that_is_given_anothers_lags_repeats_it(records: dict[int, Path], 
         assert any(sum(lags) for lags in its["lags"])
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", WITH_THREE)
 def test_three_trainers_stay_alike(records: dict[int, Path], name: str) -> None:
     """The order in which three numbers are added is gloo's own, so the plain loop is equal for two only."""

@@ -10,7 +10,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.integration.scripts import launch
 from tests.runif import RunIf
@@ -42,7 +41,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.slow
 @RunIf(root=True)
 def test_a_job_of_several_fits_runs_as_if_nobody_were_there(tmp_path: Path) -> None:
     script = tmp_path / "job.py"

@@ -15,6 +15,7 @@ import torch
 from tests.integration.replay import Epochs, replayed
 from tests.integration.scripts import launch
 from tests.integration.scripts.switching import Settings
+from tests.rings import mostly_matrix
 
 pytestmark = pytest.mark.timeout(500)  # the first test waits for a launch
 SCRIPT = Path(__file__).parent / "scripts" / "switching.py"
@@ -67,14 +68,14 @@ REPLAYED = [
 
 
 class Runs:
-    """What the ranks of some launches wrote."""
+    """What the ranks of one launch wrote."""
 
-    def __init__(self, folders: dict[str, Path], output: str) -> None:
-        self._folders = folders
+    def __init__(self, folder: Path, output: str) -> None:
+        self._folder = folder
         self.output = output
 
     def ranks(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(file.read_text()) for file in sorted((self._folders[name] / name).glob("rank-*.json"))]
+        return [json.loads(file.read_text()) for file in sorted((self._folder / name).glob("rank-*.json"))]
 
     def trainers(self, name: str) -> list[dict[str, Any]]:
         return [record for record in self.ranks(name) if record["role"] == "trainer"]
@@ -83,16 +84,34 @@ class Runs:
         return [record for record in self.ranks(name) if record["role"] == "sampler"]
 
 
+def run(folder: Path, all_settings: list[Settings], num_devices: int) -> Runs:
+    told = json.dumps([vars(settings) for settings in all_settings])
+    return Runs(folder, launch.run(SCRIPT, told, folder=folder, num_devices=num_devices, timeout_s=400).output)
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    folders, output = {}, ""
-    for num_devices, all_settings in ((3, ON_THREE), (4, ON_FOUR)):
-        folder = tmp_path_factory.mktemp(f"on-{num_devices}")
-        told = json.dumps([vars(settings) for settings in all_settings])
-        job = launch.run(SCRIPT, told, folder=folder, num_devices=num_devices, timeout_s=400)
-        folders |= dict.fromkeys((settings.name for settings in all_settings), folder)
-        output += job.output
-    return Runs(folders, output)
+    return run(tmp_path_factory.mktemp("on-three"), ON_THREE, 3)
+
+
+@pytest.fixture(scope="module")
+def on_four(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return run(tmp_path_factory.mktemp("on-four"), ON_FOUR, 4)
+
+
+def by_name(*names: str) -> pytest.MarkDecorator:
+    """Parametrizes a test by names of runs, and by the launch that they are of."""
+    pairs = [
+        pytest.param("on_four", name, marks=pytest.mark.matrix) if BY_NAME[name] in ON_FOUR else ("runs", name)
+        for name in names
+    ]
+    return pytest.mark.parametrize(("job", "name"), pairs, indirect=["job"])
+
+
+@pytest.fixture
+def job(request: pytest.FixtureRequest) -> Runs:
+    runs: Runs = request.getfixturevalue(request.param)
+    return runs
 
 
 def trained(name: str, trainers: list[dict[str, Any]], upto: int | None = None) -> Counter[tuple[int, int]]:
@@ -123,18 +142,16 @@ def planned(name: str, num_trainers: int, num_epochs: int = 2) -> Counter[tuple[
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", WHOLE)
-def test_each_seed_is_trained_once_an_epoch(runs: Runs, name: str) -> None:
-    trainers = runs.trainers(name)
+@by_name(*WHOLE)
+def test_each_seed_is_trained_once_an_epoch(job: Runs, name: str) -> None:
+    trainers = job.trainers(name)
     assert trained(name, trainers) == planned(name, len(trainers))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONTRIBUTED)
-def test_samplers_contribute_and_the_trainers_pass_over_it(runs: Runs, name: str) -> None:
+@by_name(*CONTRIBUTED)
+def test_samplers_contribute_and_the_trainers_pass_over_it(job: Runs, name: str) -> None:
     """Else the other tests prove nothing."""
-    trainers, samplers = runs.trainers(name), runs.samplers(name)
+    trainers, samplers = job.trainers(name), job.samplers(name)
     stats, num_passed = trainers[0]["stats"], sum(step[-1] for step in trainers[0]["steps"])
     assert stats["merged"] >= 4
     assert num_passed >= 1 or name.endswith("interrupted")
@@ -147,34 +164,30 @@ def test_samplers_contribute_and_the_trainers_pass_over_it(runs: Runs, name: str
             assert (epoch, number // len(trainers), *epochs.seeds(epoch, number)) in theirs
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(BY_NAME))
-def test_no_gradient_is_older_than_the_bound(runs: Runs, name: str) -> None:
-    stats = runs.trainers(name)[0]["stats"]
+@by_name(*BY_NAME)
+def test_no_gradient_is_older_than_the_bound(job: Runs, name: str) -> None:
+    stats = job.trainers(name)[0]["stats"]
     strategy = BY_NAME[name].strategy
     assert stats["max_lag"] <= max(strategy.get("staleness", 0) + 1, strategy.get("switching", 1))
     assert stats["contributed"] >= stats["merged"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", list(BY_NAME))
-def test_trainers_have_the_same_weights_bit_for_bit(runs: Runs, name: str) -> None:
-    trainers = runs.trainers(name)
+@by_name(*BY_NAME)
+def test_trainers_have_the_same_weights_bit_for_bit(job: Runs, name: str) -> None:
+    trainers = job.trainers(name)
     assert len({record["weights"] for record in trainers}) == 1
     assert len({json.dumps(record["steps"]) for record in trainers}) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", REPLAYED)
-def test_updates_are_the_means_of_all_gradients_that_joined(runs: Runs, name: str) -> None:
-    trainers = runs.trainers(name)
+@by_name(*REPLAYED)
+def test_updates_are_the_means_of_all_gradients_that_joined(job: Runs, name: str) -> None:
+    trainers = job.trainers(name)
     found = torch.tensor(trainers[0]["parameters"])
     wanted = replayed(BY_NAME[name], trainers)
     # float32 sums in another order, over some 50 updates: 1e-6; one gradient left out or doubled: 1e-3 and more.
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.slow
 def test_lightning_counts_planned_steps(runs: Runs) -> None:
     plain = runs.trainers("plain")[0]
     assert [step[:3] for step in plain["steps"]] == [[e, i, 40 * e + i + 1] for e in range(2) for i in range(40)]
@@ -185,7 +198,6 @@ def test_lightning_counts_planned_steps(runs: Runs) -> None:
         assert runs.trainers(name)[0]["validated_at"] == list(range(10, 81, 10))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("prefix", ["", "stale_"])
 def test_a_run_resumes_in_mid_epoch_with_what_was_contributed_ahead(runs: Runs, prefix: str) -> None:
     before, after = (runs.trainers(f"{prefix}{name}") for name in ("interrupted", "resumed"))
@@ -196,7 +208,6 @@ def test_a_run_resumes_in_mid_epoch_with_what_was_contributed_ahead(runs: Runs, 
     assert [step[1] for step in after[0]["steps"]][:3] == [9, 10, 11]
 
 
-@pytest.mark.slow
 def test_training_that_fails_on_a_sampler_is_left_to_the_trainers(runs: Runs) -> None:
     stats = runs.trainers("fails")[0]["stats"]
     assert (stats["merged"], stats["num_withdrawn"]) == (0, 1)
@@ -204,7 +215,6 @@ def test_training_that_fails_on_a_sampler_is_left_to_the_trainers(runs: Runs) ->
     assert "ValueError: this model trains on trainers only" in runs.output
 
 
-@pytest.mark.slow
 def test_a_sampler_too_slow_for_the_bound_is_tried_and_left_alone(runs: Runs) -> None:
     """A mini-batch of 160 ms cannot come within two steps of some 20 ms: three trials, and one for the second epoch."""
     stats = runs.trainers("slow_sampler")[0]["stats"]
@@ -213,36 +223,31 @@ def test_a_sampler_too_slow_for_the_bound_is_tried_and_left_alone(runs: Runs) ->
     assert "sampler 0 stays idle: it takes 16" in runs.output
 
 
-@pytest.mark.slow
 def test_a_larger_bound_lets_it_join(runs: Runs) -> None:
     assert 1 < runs.trainers("bounded")[0]["stats"]["max_lag"] <= 12
 
 
-@pytest.mark.slow
 def test_each_decision_is_told(runs: Runs) -> None:
-    assert runs.output.count(TRAINS) >= len(CONTRIBUTED)
+    assert runs.output.count(TRAINS) >= sum(BY_NAME[name] in ON_THREE for name in CONTRIBUTED)
 
 
-@pytest.mark.slow
 def test_it_learns(runs: Runs) -> None:
     for record in runs.ranks("plain"):
         first, second = ([loss for e, *_, loss in record["trained"] if e == epoch] for epoch in range(2))
         assert sum(second) / len(second) < 0.9 * sum(first) / len(first)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("signal", [Signals.SIGKILL, Signals.SIGSTOP])
+@pytest.mark.parametrize("signal", mostly_matrix([Signals.SIGKILL, Signals.SIGSTOP], Signals.SIGKILL))
 def test_a_contributor_that_is_killed_or_stopped_loses_nothing(tmp_path: Path, signal: Signals) -> None:
     settings = Settings("killed", strategy={"stall_timeout_s": 8}, model={"kill_at": 5, "kill_by": signal})
     BY_NAME["killed"] = settings
-    job = launch.run(SCRIPT, json.dumps([vars(settings)]), folder=tmp_path, num_devices=3, timeout_s=200)
-    trainers = Runs({"killed": tmp_path}, job.output).trainers("killed")
+    trainers = run(tmp_path, [settings], 3).trainers("killed")
     assert trainers[0]["stats"]["merged"] >= 1
     assert trained("killed", trainers) == planned("killed", 2)
     assert len({record["weights"] for record in trainers}) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 @pytest.mark.parametrize("how", ["spawn", "torchrun"])
 def test_under_other_launchers(tmp_path: Path, how: str) -> None:
     settings = Settings("launched")
@@ -250,7 +255,7 @@ def test_under_other_launchers(tmp_path: Path, how: str) -> None:
     job = launch.run(SCRIPT, json.dumps([vars(settings)]), folder=tmp_path, how=how, num_devices=3, timeout_s=200)
     (tmp_path / "launched").mkdir(exist_ok=True)
     if how == "torchrun":
-        trainers = Runs({"launched": tmp_path}, job.output).trainers("launched")
+        trainers = Runs(tmp_path, job.output).trainers("launched")
         assert trainers[0]["stats"]["merged"] >= 4
         assert trained("launched", trainers) == planned("launched", 2)
     assert TRAINS in job.output

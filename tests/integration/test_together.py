@@ -12,9 +12,10 @@ from lightning_gnnload import partition_graph
 from tests.integration.scripts import launch
 from tests.integration.scripts.together import RUNS
 from tests.integration.scripts.toy import toy_data
+from tests.rings import mostly_matrix
 from tests.unit.partition.by_id import ById
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.timeout(400)
 NUM_STEPS = 10  # an epoch, of two trainers
 SCRIPT = Path(__file__).parent / "scripts" / "together.py"
 
@@ -27,7 +28,9 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("strategy", "num_devices"), [("ddp", 2), ("factored", 3), ("factored", 4)])
+@pytest.mark.parametrize(
+    ("strategy", "num_devices"), mostly_matrix([("ddp", 2), ("factored", 3), ("factored", 4)], ("factored", 3))
+)
 def test_losses_and_weights_are_those_of_the_whole_graph(
     strategy: str, num_devices: int, parts: Path, tmp_path: Path
 ) -> None:
@@ -53,7 +56,10 @@ def test_losses_and_weights_are_those_of_the_whole_graph(
     assert sum(foreign) == 4
 
 
-@pytest.mark.parametrize(("strategy", "num_devices", "how"), [("ddp", 2, "raises"), ("factored", 3, "killed")])
+@pytest.mark.parametrize(
+    ("strategy", "num_devices", "how"),
+    mostly_matrix([("ddp", 2, "raises"), ("factored", 3, "killed")], ("factored", 3, "killed")),
+)
 def test_the_end_of_one_rank_is_the_end_of_all(
     strategy: str, num_devices: int, how: str, parts: Path, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from tests.trace import Call, Trace
 
 MOST_CALLS = 290  # some 250, and what comes in while it waits
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.matrix
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="comprehensions are no calls there")

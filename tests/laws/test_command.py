@@ -17,7 +17,7 @@ from tests.laws.subjects import Subject
 from tests.unit.conform import samplers
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_our_samplers_pass_and_reports_are_written(tmp_path, capsys) -> None:
     files = {kind: tmp_path / f"report.{kind}" for kind in ("csv", "json")}
     options = [text for kind, file in files.items() for text in (f"--{kind}", str(file))]

@@ -14,7 +14,7 @@ from tests.integration.scripts import launch
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_hour.ipynb"
 MOST_S = 170
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(MOST_S + 10)]
+pytestmark = pytest.mark.timeout(MOST_S + 10)
 
 
 @pytest.fixture

@@ -49,13 +49,11 @@ def test_the_scripts_differ_in_one_line() -> None:
     compile(script_of_pyg(), "pyg_one_import.py", "exec")
 
 
-@pytest.mark.slow
 @RunIf(extras="pyg")
 def test_ours_trains(tmp_path: Path) -> None:
     assert accuracy(OURS, tmp_path) > LEAST_ACCURACY
 
 
-@pytest.mark.slow
 @RunIf(extras="pyg")
 @pytest.mark.skipif(
     not (importlib.util.find_spec("pyg_lib") or importlib.util.find_spec("torch_sparse")),

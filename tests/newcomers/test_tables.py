@@ -41,7 +41,6 @@ def write_tables(folder: Path) -> dict[str, str]:
     return dict(zip(doi, TOPICS[topic], strict=True))
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(320)
 def test_two_parquet_files_become_predictions_by_two_commands_and_one_yaml_file(tmp_path, capsys):
     topic_of = write_tables(tmp_path)

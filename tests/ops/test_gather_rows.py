@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GnnLoadError, SeedError
-from lightning_gnnload.ops import _kernels, gather_rows, instruction_sets, use_instruction_set
+from lightning_gnnload.ops import _kernels, gather_rows, instruction_sets
+
+from .graphs import instruction_set
 
 LINE_BYTES = 64
-
-
-@pytest.fixture(params=instruction_sets())
-def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
-    use_instruction_set(request.param)
-    yield
-    use_instruction_set(instruction_sets()[-1])
 
 
 def random_bytes(num_rows: int, row_bytes: int, *, offset: int = 0) -> np.ndarray:
@@ -27,21 +22,26 @@ def random_bytes(num_rows: int, row_bytes: int, *, offset: int = 0) -> np.ndarra
     return data[begin : begin + num_rows * row_bytes].reshape(num_rows, row_bytes)
 
 
-@pytest.mark.usefixtures("_instruction_set")
-@pytest.mark.parametrize("row_bytes", [*range(67), 100, 127, 128, 129, 200, 512, 2408, 4096 + 3])
-def test_rows_of_any_size(row_bytes):
-    table, out = random_bytes(50, row_bytes, offset=3), random_bytes(302, row_bytes, offset=5)
-    before = out.copy()
-    ids = np.random.default_rng(row_bytes).integers(0, 50, 300)  # short rows are prefetched 128 ahead
-    gather_rows(table, ids, out[1:-1])
-    np.testing.assert_array_equal(out[1:-1], table[ids])
-    np.testing.assert_array_equal(out[[0, -1]], before[[0, -1]])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_rows_of_any_size(name):
+    for row_bytes in [*range(67), 100, 127, 128, 129, 200, 512, 2408, 4096 + 3]:
+        table, out = random_bytes(50, row_bytes, offset=3), random_bytes(302, row_bytes, offset=5)
+        before = out.copy()
+        ids = np.random.default_rng(row_bytes).integers(0, 50, 300)  # short rows are prefetched 128 ahead
+        with instruction_set(name):
+            gather_rows(table, ids, out[1:-1])
+        np.testing.assert_array_equal(out[1:-1], table[ids], f"rows of {row_bytes} bytes")
+        np.testing.assert_array_equal(out[[0, -1]], before[[0, -1]], f"rows of {row_bytes} bytes")
 
 
-@pytest.mark.usefixtures("_instruction_set")
-@pytest.mark.parametrize("offset", [0, 4])
-@pytest.mark.parametrize("row_bytes", [64, 65, 96, 100, 127, 128, 400, 2408])
-def test_much_output_is_the_same(row_bytes, offset):
+@settings(max_examples=20)
+@given(name=st.sampled_from(instruction_sets()), row_bytes=st.integers(64, 2500), offset=st.integers(0, 63))
+@example(name="baseline", row_bytes=64, offset=0)
+@example(name="baseline", row_bytes=65, offset=4)
+@example(name=instruction_sets()[-1], row_bytes=64, offset=0)
+@example(name=instruction_sets()[-1], row_bytes=128, offset=4)
+@example(name=instruction_sets()[-1], row_bytes=100, offset=0)
+def test_much_output_is_the_same(name, row_bytes, offset):
     """Written past the caches, where it starts a line. Lines that two rows share must hold both."""
     table = random_bytes(3000, row_bytes, offset=9)
     ids = np.random.default_rng(row_bytes).integers(0, len(table), _kernels.STREAM_BYTES // row_bytes + 7)
@@ -49,28 +49,25 @@ def test_much_output_is_the_same(row_bytes, offset):
     begin = -memory.ctypes.data % LINE_BYTES + LINE_BYTES + offset
     end = begin + ids.size * row_bytes
     out = memory[begin:end].reshape(-1, row_bytes)
-    gather_rows(table, ids, out)
+    with instruction_set(name):
+        gather_rows(table, ids, out)
     np.testing.assert_array_equal(out, table[ids])
     assert np.all(memory[:begin] == 0xA5)
     assert np.all(memory[end:] == 0xA5)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i2", "f2", "f4", "i8", "f8", "c16", "?"])
-@pytest.mark.parametrize("shape", [(40,), (40, 1), (40, 5)])
-def test_dtypes_and_labels(dtype, shape):
-    rng = np.random.default_rng(0)
-    table = rng.integers(0, 9, shape).astype(dtype)
-    ids = rng.integers(0, 40, 100)
-    out = np.empty((100, *shape[1:]), dtype)
-    gather_rows(table, ids, out)
-    np.testing.assert_array_equal(out, table[ids])
-
-
-@pytest.mark.parametrize("count", [0, 1, 127, 128, 129])
-def test_as_many_rows_as_are_prefetched(count):
-    table = np.arange(40.0).reshape(10, 4)
-    ids = np.arange(count) % 10
-    out = np.empty((count, 4))
+@settings(max_examples=60)
+@given(
+    dtype=st.sampled_from(["u1", "i2", "f2", "f4", "i8", "f8", "c16", "?"]),
+    shape=st.sampled_from([(), (1,), (4,), (5,)]),
+    count=st.integers(0, 300) | st.sampled_from([1, 127, 128, 129]),  # 128 are prefetched
+)
+@example(dtype="f8", shape=(4,), count=0)
+@example(dtype="f8", shape=(4,), count=128)
+def test_any_dtype_and_number_of_rows(dtype, shape, count):
+    rng = np.random.default_rng(count)
+    table = rng.integers(0, 9, (40, *shape)).astype(dtype)
+    ids, out = rng.integers(0, 40, count), np.empty((count, *shape), dtype)
     gather_rows(table, ids, out)
     np.testing.assert_array_equal(out, table[ids])
 

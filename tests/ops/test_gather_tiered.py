@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from lightning_gnnload.errors import CacheShareError, GnnLoadError, SeedError
 from lightning_gnnload.ops import (
@@ -16,18 +17,12 @@ from lightning_gnnload.ops import (
     gather_rows,
     gather_tiered,
     instruction_sets,
-    use_instruction_set,
 )
 from tests import oracle
 
+from .graphs import instruction_set
+
 UNTOUCHED = 0xA5
-
-
-@pytest.fixture(params=instruction_sets())
-def _instruction_set(request: pytest.FixtureRequest) -> Iterator[None]:
-    use_instruction_set(request.param)
-    yield
-    use_instruction_set(instruction_sets()[-1])
 
 
 def split(table: np.ndarray, num_shards: int, seed: int) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -68,44 +63,59 @@ def check(table: np.ndarray, location: np.ndarray, shards: list[np.ndarray], ids
         np.testing.assert_array_equal(missed[1, : len(misses)], places[misses])
 
 
-@pytest.mark.usefixtures("_instruction_set")
-@pytest.mark.parametrize("with_positions", [False, True])
-@pytest.mark.parametrize("with_backing", [False, True])
-@pytest.mark.parametrize("row_bytes", [0, 1, 4, 8, 12, 63, 64, 65, 100, 128, 400, 2408, 9000])
-def test_rows_of_any_size(row_bytes, with_backing, with_positions):
+@settings(max_examples=120)
+@given(
+    row_bytes=st.integers(0, 130) | st.sampled_from([400, 2408, 9000]),
+    count=st.integers(0, 400) | st.sampled_from([63, 64, 65, 127, 128, 129, 256, 257]),  # so many are sought ahead
+    num_shards=st.sampled_from([0, 1, 2, 3, MAX_SHARDS]),
+    with_backing=st.booleans(),
+    with_positions=st.booleans(),
+    offset=st.integers(0, 63),
+)
+@example(row_bytes=64, count=400, num_shards=3, with_backing=False, with_positions=False, offset=5)
+@example(row_bytes=9000, count=400, num_shards=3, with_backing=True, with_positions=True, offset=5)
+@example(row_bytes=4, count=0, num_shards=MAX_SHARDS, with_backing=False, with_positions=False, offset=0)
+def test_any_rows_ids_and_shards(row_bytes, count, num_shards, with_backing, with_positions, offset):
     rng = np.random.default_rng(row_bytes)
-    table = rng.integers(0, 256, (70, row_bytes), np.uint8)
-    location, shards = split(table, 3, row_bytes)
-    ids = rng.integers(0, 70, 400)  # more than are sought ahead, of the shortest rows too
-    choice: dict[str, Any] = {"backing": table if with_backing else None, "offset": 5}
+    table = rng.integers(0, 256, (90, row_bytes), np.uint8)
+    location, shards = split(table, num_shards, row_bytes)
+    choice: dict[str, Any] = {"backing": table if with_backing else None, "offset": offset}
     if with_positions:
-        choice |= {"positions": rng.permutation(500)[:400], "num_out": 500}
-    check(table, location, shards, ids, **choice)
+        choice |= {"positions": rng.permutation(500)[:count], "num_out": 500}
+    ids = rng.integers(0, 90, count)
+    for name in instruction_sets():
+        with instruction_set(name):
+            check(table, location, shards, ids, **choice)
 
 
-@pytest.mark.usefixtures("_instruction_set")
-@pytest.mark.parametrize("ordered", [None, True, False])
-@pytest.mark.parametrize("row_bytes", [64, 65, 100, 400, 2408])
-def test_much_output_is_the_same(row_bytes, ordered):
+@settings(max_examples=15)
+@given(
+    name=st.sampled_from(instruction_sets()),
+    row_bytes=st.integers(64, 2500),
+    ordered=st.sampled_from([None, True, False]),
+)
+@example(name="baseline", row_bytes=65, ordered=True)
+@example(name=instruction_sets()[-1], row_bytes=64, ordered=None)
+@example(name=instruction_sets()[-1], row_bytes=65, ordered=True)
+@example(name=instruction_sets()[-1], row_bytes=100, ordered=False)
+def test_much_output_is_the_same(name, row_bytes, ordered):
     """Written past the caches. A line in which a row ends is then shared by the next, or by a row left alone."""
     rng = np.random.default_rng(row_bytes)
     table = rng.integers(0, 256, (500, row_bytes), np.uint8)
     location, shards = split(table, 2, row_bytes)
     num_out = _kernels.STREAM_BYTES // row_bytes + 7
-    if ordered is None:
-        check(table, location, shards, rng.integers(0, 500, num_out))
-    else:
-        positions = rng.permutation(num_out)[:3000]
-        ids = rng.integers(0, 500, 3000)
-        check(table, location, shards, ids, positions=np.sort(positions) if ordered else positions, num_out=num_out)
-
-
-@pytest.mark.parametrize("num_shards", [0, 1, MAX_SHARDS])
-@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 127, 128, 129, 256, 257])
-def test_numbers_of_shards_and_ids(num_shards, count):
-    table = np.random.default_rng(count).integers(0, 256, (90, 4), np.uint8)
-    location, shards = split(table, num_shards, 1)
-    check(table, location, shards, np.arange(count) * 7 % 90)
+    num_ids = num_out if ordered is None else min(3000, num_out)
+    positions = None if ordered is None else rng.permutation(num_out)[:num_ids]
+    with instruction_set(name):
+        ids = rng.integers(0, 500, num_ids)
+        check(
+            table,
+            location,
+            shards,
+            ids,
+            positions=np.sort(positions) if ordered else positions,
+            num_out=num_out,
+        )
 
 
 def test_the_last_slot_that_a_location_can_name():

@@ -17,8 +17,6 @@ from lightning_gnnload.ops import DrawKey, Workspace, coo_to_csc, importance_tre
 
 from .layers import METHODS, sample, uneven_star
 
-pytestmark = pytest.mark.slow
-
 TRIALS = 6000
 SIGMAS = 5
 
@@ -125,6 +123,7 @@ def test_edges_of_a_layer_are_drawn_by_weight(replace):
     assert_frequencies(cell[drawn], np.bincount(cell, probabilities))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("keep_known", [False, True])

@@ -14,6 +14,7 @@ from .graphs import KEY, Arena, Batch, random_graph, read_batch
 from .layers import METHODS, assert_same, sample
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("table", ["stamp", "hash"])
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("edge_ids", [False, True])

@@ -49,8 +49,8 @@ def assert_equals_oracle(
 @pytest.mark.parametrize("expand", ["all", "new"])
 @pytest.mark.parametrize("replace", [False, True])
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("budgets", [[], [1], [20, 30, 40], [-1, 7], [1000, 5]])
-def test_equals_the_oracle(expand, replace, method, budgets):
+def test_weights_that_are_alike_and_other_tables_change_nothing(expand, replace, method):
+    budgets = [20, 30, 40]
     indptr, indices = random_graph(120, 1500, seed=3, dtype=np.int64)
     for normalize, keep_known in [(False, False), (True, False), (False, True)]:
         if keep_known and method == "dsp":
@@ -70,16 +70,17 @@ def test_equals_the_oracle(expand, replace, method, budgets):
 @settings(max_examples=300)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
-    num_nodes = data.draw(st.integers(1, 40))
-    num_edges = data.draw(st.integers(0, 150))
-    indptr, indices = random_graph(num_nodes, num_edges, seed=data.draw(st.integers(0, 99)))
+    num_nodes = data.draw(st.integers(1, 40) | st.just(120))
+    num_edges = data.draw(st.integers(0, 150) | st.just(1500))
+    dtype = data.draw(st.sampled_from([np.int32, np.int64]))
+    indptr, indices = random_graph(num_nodes, num_edges, seed=data.draw(st.integers(0, 99)), dtype=dtype)
     method = data.draw(st.sampled_from(METHODS))
     seeds = data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes))
     assert_equals_oracle(
         indptr,
         indices,
         seeds,
-        data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 8, 30]), max_size=3)),
+        data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 8, 30, 1000]), max_size=3)),
         method,
         any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter
 from typing import Any
 
@@ -38,26 +37,12 @@ def assert_equals_oracle(
     assert all(weights.dtype == np.float32 for weights in batch.weights)
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-@pytest.mark.parametrize("expand", ["all", "new"])
-@pytest.mark.parametrize("table", ["stamp", "hash"])
-@pytest.mark.parametrize(("num_hops", "num_neighbors"), [(0, 1), (1, 3), (3, 2), (2, 100)])
-def test_equals_the_oracle(dtype, expand, table, num_hops, num_neighbors):
-    indptr, indices = random_graph(120, 700, seed=3, dtype=dtype)
-    seeds = np.random.default_rng(5).permutation(120)[:9]
-    sizes = {"num_hops": num_hops, "num_neighbors": num_neighbors}
-    for include_self, normalize in itertools.product([False, True], repeat=2):
-        flags = {"include_self": include_self, "normalize": normalize}
-        assert_equals_oracle(indptr, indices, seeds, table=table, expand=expand, **sizes, **flags)
-    weights = random_weights(len(indices))
-    assert_equals_oracle(indptr, indices, seeds, table=table, expand=expand, weights=weights, **sizes)
-
-
 @settings(max_examples=300)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
-    num_nodes = data.draw(st.integers(1, 40))
-    indptr, indices = random_graph(num_nodes, data.draw(st.integers(0, 150)), seed=data.draw(st.integers(0, 99)))
+    num_nodes = data.draw(st.integers(1, 40) | st.just(120))
+    num_edges, seed = data.draw(st.integers(0, 150) | st.just(700)), data.draw(st.integers(0, 99))
+    indptr, indices = random_graph(num_nodes, num_edges, seed, data.draw(st.sampled_from([np.int32, np.int64])))
     probabilities = st.sampled_from([0.0, 0.2, 0.5, 1.0])
     small = st.integers(1, 7)
     assert_equals_oracle(
@@ -68,7 +53,7 @@ def test_equals_the_oracle_on_any_graph(data):
         any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         num_hops=data.draw(st.integers(0, 3)),
-        num_neighbors=data.draw(small),
+        num_neighbors=data.draw(small | st.just(100)),
         include_self=data.draw(st.booleans()),
         normalize=data.draw(st.booleans()),
         expand=data.draw(st.sampled_from(["all", "new"])),

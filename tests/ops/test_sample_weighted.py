@@ -47,24 +47,13 @@ def assert_equals_oracle(
             assert np.all(weights[got.edge_ids] > 0)
 
 
-@pytest.mark.parametrize("kind", WEIGHTS)
-@pytest.mark.parametrize("expand", ["all", "new"])
-@pytest.mark.parametrize("replace", [False, True])
-@pytest.mark.parametrize("table", ["stamp", "hash"])
-@pytest.mark.parametrize("fanouts", [[], [4, 3, 2], [-1, 2], [17, 5], [70]])
-def test_equals_the_oracle(kind, expand, replace, table, fanouts):
-    graph = WeightedGraph.random(120, 1500, 3, kind)
-    seeds = np.random.default_rng(5).permutation(120)[:9]
-    assert_equals_oracle(graph, seeds, fanouts, table=table, expand=expand, replace=replace)
-
-
 @settings(max_examples=200)
 @given(data=st.data())
 def test_equals_the_oracle_on_any_graph(data):
-    num_nodes = data.draw(st.integers(1, 40))
+    num_nodes = data.draw(st.integers(1, 40) | st.just(120))
     graph = WeightedGraph.random(
         num_nodes,
-        data.draw(st.integers(0, 150)),
+        data.draw(st.integers(0, 150) | st.just(1500)),
         data.draw(st.integers(0, 99)),
         data.draw(st.sampled_from(list(WEIGHTS))),
         dtype=data.draw(st.sampled_from([np.int32, np.int64])),
@@ -72,7 +61,7 @@ def test_equals_the_oracle_on_any_graph(data):
     assert_equals_oracle(
         graph,
         data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=num_nodes)),
-        data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5, 8]), max_size=3)),
+        data.draw(st.lists(st.sampled_from([-1, 1, 2, 3, 5, 8, 17, 70]), max_size=3)),
         any_key(data),
         table=data.draw(st.sampled_from(["stamp", "hash"])),
         expand=data.draw(st.sampled_from(["all", "new"])),

@@ -181,3 +181,14 @@ def test_buckets_are_read_once_all_edges_are_there_and_are_the_spills_own(file):
         spill.read(Bucket(0, 0, 8, 5))
     with pytest.raises(GraphFormatError, match="none can be added any more"):
         spill.add(SpillLists(1, 1), np.zeros(1, np.int32), np.zeros(1, np.int32), first_id=0)
+
+
+@pytest.mark.parametrize(("num_nodes", "dtype"), [(2**31, np.int32), (2**31 + 1, np.int64), (2**32, np.int64)])
+def test_sources_are_read_in_as_many_bits_as_the_last_one_takes(file, num_nodes, dtype):
+    spill = spill_of(file, num_nodes=num_nodes, has_time=False)
+    to = SpillLists(1, NODES, first_src=num_nodes - 1)
+    spill.add(to, np.zeros(1, np.int32), np.zeros(1, np.int32), first_id=0)
+    spill.finish()
+    (bucket,) = [each for each in spill.buckets if each.num_records]
+    assert spill.read(bucket).src.tolist() == [num_nodes - 1]
+    assert spill.index_dtype == dtype

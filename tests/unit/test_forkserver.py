@@ -35,7 +35,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("popen", [forkserver.Popen, pytest.param(subprocess.Popen, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("popen", [forkserver.Popen, subprocess.Popen])
 def test_a_process_finds_what_a_new_interpreter_would(popen: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("OTHERS", "not for it")
     variables = {name: value for name, value in os.environ.items() if name != "OTHERS"} | {"OWN": "mine"}

@@ -31,7 +31,6 @@ def run(code: str, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.slow
 def test_layers_load_what_they_use_alone() -> None:
     # From the lowest layer up, in one process: the first that has too much is the one that brought it.
     layers = [
@@ -60,7 +59,7 @@ print(*({*sys.modules} - before))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_loaders_of_pyg_bring_nothing_but_what_samples_and_gathers() -> None:
     pytest.importorskip("torch_geometric")
     loaded = run(PYG).split()
@@ -100,7 +99,7 @@ def test_modules_of_the_package_are_its_attributes() -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_configurations_may_name_every_class_and_strategy_beside_the_data_module() -> None:
     # Parsers know a class without its module by its being imported, and Lightning a strategy by its being registered.
     code = """

@@ -93,7 +93,6 @@ def _line(test: str, ended: bool) -> dict[str, object]:
     return {"test": test, "outcome": "passed", "why": "", "ended": ended, "roles": "recorded"}
 
 
-@pytest.mark.slow
 def test_factored_strategy_stands_in_and_is_counted(checkout: Path, tmp_path: Path) -> None:
     name, record = "test_strategies.py::", tmp_path / "record"
     # Of a run that was broken off in the second of two tests.

@@ -17,7 +17,6 @@ from lightning_gnnload.ops.cuda import sources
 ROOT = Path(__file__).parents[2]
 BUILD_TOOLS = ("scikit_build_core", "nanobind", "pip")
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(600),  # compiles all kernels
     *(
         pytest.mark.skipif(importlib.util.find_spec(tool) is None, reason=f"builds a wheel, which needs {tool}")

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch_geometric", reason="pip install torch-geometric")
-
 from tests.pyg_suite.__main__ import Outcome, judge, main, problem_with, run, summary, table, write
+from tests.runif import RunIf
+
+pytestmark = RunIf(extras="pyg")
 
 TESTS = """
 import pytest
@@ -68,7 +69,6 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow
 def test_ours_stand_in_and_are_counted(checkout: Path) -> None:
     found = run(checkout / "test", ["loader"], [])
     name = "loader/test_loaders.py::test_"

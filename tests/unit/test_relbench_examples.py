@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 
-pytest.importorskip("torch_geometric", reason="pip install torch-geometric")
 pytest.importorskip("scipy", reason="pip install scipy")
 
 from scipy import stats
-from torch_geometric.data import HeteroData
 
 from tests.pyg_suite.examples import judge, main, table, welch
 from tests.pyg_suite.side import OUR_IMPORT, THEIR_IMPORT, faults_of, planned, with_ours
+from tests.runif import RunIf
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+pytestmark = RunIf(extras="pyg")
 
 
 def test_one_line_of_the_script_is_exchanged() -> None:
@@ -44,17 +48,17 @@ def batch(rows: list[int], reviews: list[int], times: list[int], ends: list[list
 
 
 @pytest.mark.parametrize(
-    ("made", "faults"),
+    ("columns", "faults"),
     [
-        (batch([0, 1, 1], [3, 3, 4], [10, 10, 20], [[0, 1, 2], [0, 1, 1]]), []),
-        (batch([0, 1, 1], [3, 3, 4], [11, 11, 20], [[0, 1, 2], [0, 1, 1]]), ["later"]),  # 11 is not later than row 1
-        (batch([0, 1, 1], [3, 3, 4], [10, 10, 20], [[0, 1, 2], [0, 0, 1]]), ["shared"]),  # an edge to another row
-        (batch([0, 1, 1], [3, 4, 4], [10, 20, 20], [[0, 1, 2], [0, 1, 1]]), ["shared"]),  # a node twice in row 1
-        (batch([0, 0, 1], [3, 4, 4], [10, 20, 20], [[0, 1, 2], [0, 1, 1]]), ["later", "shared"]),
+        (([0, 1, 1], [3, 3, 4], [10, 10, 20], [[0, 1, 2], [0, 1, 1]]), []),
+        (([0, 1, 1], [3, 3, 4], [11, 11, 20], [[0, 1, 2], [0, 1, 1]]), ["later"]),  # 11 is not later than row 1
+        (([0, 1, 1], [3, 3, 4], [10, 10, 20], [[0, 1, 2], [0, 0, 1]]), ["shared"]),  # an edge to another row
+        (([0, 1, 1], [3, 4, 4], [10, 20, 20], [[0, 1, 2], [0, 1, 1]]), ["shared"]),  # a node twice in row 1
+        (([0, 0, 1], [3, 4, 4], [10, 20, 20], [[0, 1, 2], [0, 1, 1]]), ["later", "shared"]),
     ],
 )
-def test_faults_of_mini_batches_are_seen(made: HeteroData, faults: list[str]) -> None:
-    assert faults_of(made) == faults
+def test_faults_of_mini_batches_are_seen(columns: tuple[Any, ...], faults: list[str]) -> None:
+    assert faults_of(batch(*columns)) == faults
 
 
 def test_nodes_of_no_row_are_shared() -> None:

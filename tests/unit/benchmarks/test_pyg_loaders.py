@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Synthetic, pyg
-from tests.benchmarks import graphs, pyg_loaders
-from tests.benchmarks.pyg_data import PlainData, TypedData
+from lightning_gnnload import Synthetic
+from tests.benchmarks import graphs
 from tests.benchmarks.typed_graph import Market
 
-CLASSES = pyg.NeighborLoader, pyg.LinkNeighborLoader, pyg.GnnloadSampler
+if TYPE_CHECKING:
+    from lightning_gnnload import pyg
+    from tests.benchmarks import pyg_loaders
+    from tests.benchmarks.pyg_data import PlainData, TypedData
+
+    CLASSES = pyg.NeighborLoader, pyg.LinkNeighborLoader, pyg.GnnloadSampler
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.data.clock import Clock, as_times
-from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.data.clock import MOST_CODES, Clock, as_times
+from lightning_gnnload.errors import GnnLoadError, GraphFormatError
 
 DAY = 86_400 * 10**9
 
@@ -97,3 +97,23 @@ def test_what_is_no_time_is_refused(times, message: str) -> None:
 
 def test_fractions_of_a_nanosecond_are_cut() -> None:
     assert as_times(np.array([1500, -1], "M8[ps]"), what="t").tolist() == [1, -1]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"first": 10},
+        {"last": 2**63},
+        {"last": MOST_CODES},
+        {"unit": 0},
+        {"unit": 1.0},
+        {"timed": [1]},
+        {"timed": True},
+        {"of_dates": 1},
+    ],
+)
+def test_values_that_describe_no_clock_are_refused(changed) -> None:
+    values = Clock.of([np.array([0, 3, 7])]).to_json()
+    assert Clock.from_json(values | {"unit": 1, "last": MOST_CODES - 1}, None).last == MOST_CODES - 1
+    with pytest.raises(GraphFormatError, match="describes no clock"):
+        Clock.from_json(values | changed, None)

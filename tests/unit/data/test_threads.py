@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from torch_geometric.data import Data, HeteroData
 
 from lightning_gnnload import GraphDataModule, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.readahead import ReadAhead
@@ -31,17 +30,19 @@ from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.setup_watch import watched
-from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
 from tests.forked import in_child
 from tests.guards import our_threads
 from tests.threadless import refused
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
+
 NUM_THREADS = 3
 EDGES = torch.randint(40, (2, 300), generator=torch.Generator().manual_seed(5))
 NODES = torch.arange(40)[:, None]
-DATA = Data(edge_index=EDGES, x=NODES, num_nodes=40)
-TYPED = HeteroData({"a": {"x": NODES}, ("a", "to", "a"): {"edge_index": EDGES}})
 BY_PYG = {"batch_size": 4, "seed": 7, "num_workers": NUM_THREADS}
 
 
@@ -62,20 +63,25 @@ def typed_ids_of(batch: Any) -> Any:
     return batch["a"].x.tolist(), batch["a", "to", "a"].edge_index.tolist()
 
 
-LOADERS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "module": (module, content),
-    "alternating": (alternating, content),
-    "nodes": (partial(NeighborLoader, DATA, [2, 2], **BY_PYG), ids_of),
-    "links": (partial(LinkNeighborLoader, DATA, [2, 1], EDGES[:, :40], neg_sampling="binary", **BY_PYG), ids_of),
-    "hgt": (partial(HGTLoader, TYPED, [4, 3], "a", **BY_PYG), typed_ids_of),
-    "shadow": (partial(ShaDowKHopSampler, DATA, 2, 2, **BY_PYG), ids_of),
-}
+def loader_of(name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """What makes the loader, and what reads its mini-batches."""
+    data = Data(edge_index=EDGES, x=NODES, num_nodes=40)
+    typed = HeteroData({"a": {"x": NODES}, ("a", "to", "a"): {"edge_index": EDGES}})
+    loaders: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "module": (module, content),
+        "alternating": (alternating, content),
+        "nodes": (partial(NeighborLoader, data, [2, 2], **BY_PYG), ids_of),
+        "links": (partial(LinkNeighborLoader, data, [2, 1], EDGES[:, :40], neg_sampling="binary", **BY_PYG), ids_of),
+        "hgt": (partial(HGTLoader, typed, [4, 3], "a", **BY_PYG), typed_ids_of),
+        "shadow": (partial(ShaDowKHopSampler, data, 2, 2, **BY_PYG), ids_of),
+    }
+    return loaders[name]
 
 
 @pytest.mark.filterwarnings("ignore:num_workers means threads")
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", ["module", "alternating", "nodes", "links", "hgt", "shadow"])
 def test_a_loader_says_so_ends_and_can_be_read_again(name: str) -> None:
-    make, told = LOADERS[name]
+    make, told = loader_of(name)
     loader = make()
     for number in range(NUM_THREADS):
         batches = iter(loader)

@@ -123,6 +123,7 @@ infer(Killed(WIDTH, 4, hidden=HIDDEN, num_layers=3), flat_data(), scratch=sys.ar
 """
 
 
+@pytest.mark.matrix
 def test_the_next_run_clears_what_a_killed_one_left(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=Path(__file__).parents[3], check=False)
     assert done.returncode == -signal.SIGKILL

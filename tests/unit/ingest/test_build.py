@@ -363,7 +363,6 @@ main(sys.argv[1:])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("scratch", [False, True])
 def test_a_killed_build_leaves_nothing_to_the_next(
     scratch: bool, shop: tuple[Shop, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -390,7 +389,7 @@ def test_a_killed_build_leaves_nothing_to_the_next(
     assert not list(elsewhere.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_of_two_builds_at_once_one_is_told(shop: tuple[Shop, Path], tmp_path: Path) -> None:
     arguments = [str(shop[1] / "graph.yaml"), str(tmp_path / "out")]
     run = "import sys; from lightning_gnnload.plugin.commands.build import main; sys.exit(main(sys.argv[1:]))"

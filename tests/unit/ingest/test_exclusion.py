@@ -62,7 +62,7 @@ def build(spec_file: Path, folder: Path) -> None:
     build_graph(GraphSpec.read(spec_file), folder, home=spec_file.parent, shown=False)
 
 
-@pytest.mark.slow
+@pytest.mark.matrix
 def test_a_second_build_of_a_folder_is_refused_while_the_first_goes_on(spec_file, tmp_path):
     folder = tmp_path / "out" / "graph"
     with stopped_build(spec_file, folder) as child:

@@ -45,6 +45,8 @@ def test_a_checkpoint_keeps_what_is_ahead_through_json() -> None:
     ledger = opened(contributed=(19, 18, 15, 2))
     state = json.loads(json.dumps(ledger.state(of=3)))
     assert Ledger(2).resumable(state) == [15, 18, 19]
+    assert ledger.ahead(of=7) == [15, 18, 19], "the step that comes next is ahead, too"
+    assert ledger.ahead(of=8) == [18, 19]
 
 
 def test_with_another_number_of_trainers_whole_steps_are_kept() -> None:

@@ -21,8 +21,6 @@ from tests.unit.pipeline.job import job, num_slots
 from tests.unit.pipeline.test_service import SPEC, connected, played_sampler
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
-pytestmark = pytest.mark.slow
-
 NUM_STEPS = 13  # of 100 seeds, 8 a step
 
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.transforms import RandomLinkSplit
 
 from lightning_gnnload import GraphData
-from lightning_gnnload.pyg import (
-    HGTLoader,
-    LightningNodeData,
-    LinkNeighborLoader,
-    NeighborLoader,
-    ShaDowKHopSampler,
-)
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.transforms import RandomLinkSplit
+
+    from lightning_gnnload.pyg import (
+        HGTLoader,
+        LightningNodeData,
+        LinkNeighborLoader,
+        NeighborLoader,
+        ShaDowKHopSampler,
+    )
 
 N, E = 30, 120
 TO, BACK = ("a", "to", "b"), ("b", "rev_to", "a")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch_frame import TensorFrame, stype
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.loader import NodeLoader
 
 from lightning_gnnload.errors import GraphDataError
-from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
-from lightning_gnnload.pyg.bidirectional import NO_EDGE, reverse_types
+
+if TYPE_CHECKING:
+    from torch_frame import TensorFrame, stype
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.loader import NodeLoader
+
+    from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
+    from lightning_gnnload.pyg.bidirectional import NO_EDGE, reverse_types
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:subgraph_type='bidirectional' has added"),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import torch_geometric.loader
-from torch_geometric.data import Data, HeteroData
 
 from lightning_gnnload import pyg
+
+if TYPE_CHECKING:
+    import torch_geometric.loader
+    from torch_geometric.data import Data, HeteroData
 
 EDGES = torch.tensor([[1, 2, 3], [0, 0, 1]])
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-import torch_geometric
-from torch_geometric.data import HeteroData
-from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import EdgeSamplerInput
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import LoaderConfigError, SamplerConfigError, SamplerUnsupportedError, SeedError
-from lightning_gnnload.pyg import GnnloadHGTSampler, HGTLoader
 from lightning_gnnload.sample.hgt import HGTSampler
 from tests.unit.pyg.test_loaders import A_TO_A, A_TO_B, check_equal, check_loader, homogeneous, typed
+
+if TYPE_CHECKING:
+    import torch_geometric
+    from torch_geometric.data import HeteroData
+    from torch_geometric.loader import NodeLoader
+    from torch_geometric.sampler import EdgeSamplerInput
+
+    from lightning_gnnload.pyg import GnnloadHGTSampler, HGTLoader
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -108,7 +111,7 @@ def test_the_sampler_in_pygs_own_loader() -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"data": homogeneous()}, SamplerUnsupportedError, "a Data has no types"),
+        ({"data": homogeneous}, SamplerUnsupportedError, "a Data has no types"),
         ({"num_samples": {"a": [1], "b": [1]}}, SamplerConfigError, "lacks 'alone'"),
         ({"num_samples": {"a": [1], "b": [1, 2], "alone": [1]}}, SamplerConfigError, "differs by type"),
         ({"num_samples": [-1]}, SamplerConfigError, "must be 0 or more"),
@@ -119,9 +122,9 @@ def test_the_sampler_in_pygs_own_loader() -> None:
     ],
 )
 def test_what_it_refuses(settings: dict[str, Any], error: type[Exception], message: str) -> None:
-    arguments = {"data": typed(), "num_samples": [4], "input_nodes": "a", **settings}
+    arguments = {"data": typed, "num_samples": [4], "input_nodes": "a", **settings}
     with pytest.raises(error, match=message):
-        HGTLoader(**arguments)
+        HGTLoader(arguments.pop("data")(), **arguments)
 
 
 def test_seeds_that_repeat() -> None:

@@ -6,29 +6,32 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 from torch.utils.data import SequentialSampler
-from torch_geometric.data import Data
-from torch_geometric.loader import ImbalancedSampler, NodeLoader
-from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
-from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 from lightning_gnnload import CacheMonitor, FactoredStrategy, FeatureCache, GraphDataModule
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.errors import CacheConfigError, LoaderConfigError, SeedError
-from lightning_gnnload.pyg import (
-    GnnloadSampler,
-    LightningLinkData,
-    LightningNodeData,
-    LinkNeighborLoader,
-    NeighborLoader,
-)
 from tests.integration.learnable import quiet_trainer
 from tests.unit.pyg.test_loaders import A_TO_A, A_TO_B, N, check_equal, homogeneous, typed
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+    from torch_geometric.loader import ImbalancedSampler, NodeLoader
+    from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
+    from torch_geometric.testing import MyFeatureStore, MyGraphStore
+
+    from lightning_gnnload.pyg import (
+        GnnloadSampler,
+        LightningLinkData,
+        LightningNodeData,
+        LinkNeighborLoader,
+        NeighborLoader,
+    )
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*torch.jit.script", "ignore:.*does not have many workers", "ignore:num_workers means threads"
@@ -395,21 +398,24 @@ def test_rows_of_torchs_samplers_are_trained_on() -> None:
     assert first != second  # a loop by hand is the next epoch here, too
 
 
-class Alone(BaseSampler):
+def alone() -> BaseSampler:
     """A sampler of the user's own, which finds nothing but the seeds."""
 
-    edge_permutation = None
+    class Alone(BaseSampler):
+        edge_permutation = None
 
-    def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
-        nothing = torch.empty(0, dtype=torch.long)
-        return SamplerOutput(inputs.node, nothing, nothing, nothing, metadata=(inputs.input_id, inputs.time))
+        def sample_from_nodes(self, inputs: NodeSamplerInput, **_: Any) -> SamplerOutput:
+            nothing = torch.empty(0, dtype=torch.long)
+            return SamplerOutput(inputs.node, nothing, nothing, nothing, metadata=(inputs.input_id, inputs.time))
 
-    def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
-        raise NotImplementedError
+        def sample_from_edges(self, *_: Any, **__: Any) -> SamplerOutput:
+            raise NotImplementedError
+
+    return Alone()
 
 
 def test_samplers_of_others_are_run_by_pygs_loader() -> None:
-    sampler = Alone()
+    sampler = alone()
     module = LightningNodeData(homogeneous(), node_sampler=sampler, input_train_nodes=SEEDS, batch_size=16)
     assert module.graph_sampler is module.eval_graph_sampler is sampler
     assert type(module.train_dataloader()) is NodeLoader
@@ -502,7 +508,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "two orders": ({"order": "sequential", "sampler": [1, 2]}, "order= sets how.*sampler= replaces"),
     "cache": ({"cache": FeatureCache(ratio=0.1), "sampler": [1, 2]}, "cache= sets how this package makes mini-batches"),
     "cache of others": (
-        {"cache": FeatureCache(ratio=0.1), "node_sampler": Alone(), "num_neighbors": None},
+        {"cache": FeatureCache(ratio=0.1), "node_sampler": alone, "num_neighbors": None},
         "cache= sets how this package makes mini-batches.*node_sampler=",
     ),
     "cache of all": (
@@ -516,8 +522,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("settings", "message"), WRONG.values(), ids=WRONG)
 def test_arguments_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
     settings = {name: value for name, value in (SETTINGS | settings).items() if name != "num_neighbors" or value}
+    made = {name: value() if value is alone else value for name, value in settings.items()}
     with pytest.raises(LoaderConfigError, match=message):
-        LightningNodeData(homogeneous(), SEEDS, **settings)
+        LightningNodeData(homogeneous(), SEEDS, **made)
 
 
 def test_what_a_loader_cannot_begin_at_is_refused() -> None:
@@ -535,14 +542,15 @@ def test_what_a_loader_cannot_begin_at_is_refused() -> None:
 
 IDLE: dict[str, tuple[dict[str, Any], str]] = {
     "rows": ({"sampler": [1, 2], **SETTINGS}, "mini-batches of sampler=, which trainers read.*Give order="),
-    "sampler": ({"node_sampler": Alone()}, r"of node_sampler=Alone\(...\).*Give node_sampler=GnnloadSampler"),
+    "sampler": ({"node_sampler": alone}, r"of node_sampler=Alone\(...\).*Give node_sampler=GnnloadSampler"),
     "all": ({"loader": "full"}, "of loader='full'.*Give loader='neighbor'"),
 }
 
 
 @pytest.mark.parametrize(("settings", "message"), IDLE.values(), ids=IDLE)
 def test_samplers_are_not_left_idle(settings: dict[str, Any], message: str) -> None:
-    module = LightningNodeData(homogeneous(), SEEDS, **settings)
+    made = {name: value() if value is alone else value for name, value in settings.items()}
+    module = LightningNodeData(homogeneous(), SEEDS, **made)
     module.trainer = quiet_trainer(strategy=FactoredStrategy(1), devices=2)
     with pytest.raises(LoaderConfigError, match=message):
         module.train_dataloader()

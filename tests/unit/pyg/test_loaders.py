@@ -6,17 +6,12 @@ import os
 import warnings
 from copy import copy
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
-from torch_frame import TensorFrame, stype
-from torch_frame.data import MultiEmbeddingTensor, MultiNestedTensor
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import BaseSampler, NegativeSampling, SamplerOutput
-from torch_geometric.sampler.base import NumNeighbors
 
 from lightning_gnnload.errors import (
     CheckpointError,
@@ -27,8 +22,16 @@ from lightning_gnnload.errors import (
     SeedError,
 )
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
-from lightning_gnnload.pyg.threads import ThreadedLoader
+
+if TYPE_CHECKING:
+    from torch_frame import TensorFrame, stype
+    from torch_frame.data import MultiEmbeddingTensor, MultiNestedTensor
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.sampler import BaseSampler, NegativeSampling, SamplerOutput
+    from torch_geometric.sampler.base import NumNeighbors
+
+    from lightning_gnnload.pyg import GnnloadSampler, LinkNeighborLoader, NeighborLoader
+    from lightning_gnnload.pyg.threads import ThreadedLoader
 
 N, E = 120, 900
 A_TO_B, B_TO_A, A_TO_A = ("a", "to", "b"), ("b", "to", "a"), ("a", "knows", "a")
@@ -181,7 +184,7 @@ def test_batches_of_nodes_are_pygs(settings: dict[str, Any]) -> None:
     [
         {},
         {"num_neighbors": {A_TO_B: [3, 2], B_TO_A: [2, 0], A_TO_A: [1, 1], ("alone", "to", "alone"): [1, 1]}},
-        {"num_neighbors": NumNeighbors({A_TO_B: [3, 2]}, default=[1, 1])},
+        {"num_neighbors": lambda: NumNeighbors({A_TO_B: [3, 2]}, default=[1, 1])},
         {"input_nodes": ("a", torch.tensor([5, 3, 8])), "disjoint": True},
         {"input_nodes": "alone"},
         {"input_nodes": ("a", None), "time_attr": "time"},
@@ -192,16 +195,17 @@ def test_batches_of_nodes_are_pygs(settings: dict[str, Any]) -> None:
 )
 def test_batches_of_typed_nodes_are_pygs(settings: dict[str, Any]) -> None:
     settings = {"num_neighbors": [4, 3], "input_nodes": "b", "batch_size": 16, "seed": 3, **settings}
-    check_loader(NeighborLoader(typed(), **settings))
+    made = {name: value() if callable(value) else value for name, value in settings.items()}
+    check_loader(NeighborLoader(typed(), **made))
 
 
 LINKS: dict[str, dict[str, Any]] = {
     "no negatives": {},
     "labels": {"edge_label": torch.arange(E) % 3, "neg_sampling": "binary"},
-    "half": {"neg_sampling": NegativeSampling("binary", 0.5)},
+    "half": {"neg_sampling": {"mode": "binary", "amount": 0.5}},
     "ratio": {"neg_sampling_ratio": 2.0},
     "triplets": {"neg_sampling": {"mode": "triplet", "amount": 2}},
-    "weights": {"neg_sampling": NegativeSampling("binary", 1, torch.arange(N), torch.arange(N) + 1.0)},
+    "weights": {"neg_sampling": lambda: NegativeSampling("binary", 1, torch.arange(N), torch.arange(N) + 1.0)},
     "disjoint": {"neg_sampling": "triplet", "disjoint": True},
     "times": {"neg_sampling": "binary", "edge_label_time": torch.full((E,), 60), "time_attr": "time"},
     "times of triplets": {"neg_sampling": "triplet", "edge_label_time": torch.full((E,), 60), "time_attr": "edge_time"},
@@ -210,6 +214,7 @@ LINKS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("settings", LINKS.values(), ids=LINKS)
 def test_batches_of_links_are_pygs(settings: dict[str, Any]) -> None:
+    settings = {name: value() if callable(value) else value for name, value in settings.items()}
     check_loader(LinkNeighborLoader(homogeneous(), [3, 2], batch_size=300, seed=5, num_workers=2, **settings))
 
 
@@ -572,9 +577,9 @@ def test_what_cannot_be_in_a_typed_graph_is_refused(
         ({"edge_label_index": torch.tensor([[0], [N]])}, SeedError, f"is {N}, but nodes"),
         ({"edge_label_index": torch.zeros(3, dtype=torch.long)}, SeedError, "must be .2, R."),
         ({"edge_label": torch.zeros(3)}, SeedError, f"3 entries for {E}"),
-        ({"neg_sampling": NegativeSampling("binary", 1, -torch.ones(N))}, SamplerConfigError, "src_weight must be"),
+        ({"neg_sampling": {"mode": "binary", "src_weight": -torch.ones(N)}}, SamplerConfigError, "src_weight must be"),
         (
-            {"neg_sampling": NegativeSampling("binary", 1, None, torch.ones(3))},
+            {"neg_sampling": {"mode": "binary", "dst_weight": torch.ones(3)}},
             SamplerConfigError,
             "dst_weight must be",
         ),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
 from lightning_gnnload.errors import SeedError
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.pyg import GnnloadSampler, LightningLinkData, LinkNeighborLoader
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
+
+    from lightning_gnnload.pyg import GnnloadSampler, LightningLinkData, LinkNeighborLoader
 
 N, E, FIRST = 40, 150, 6
 TO = ("a", "to", "b")
@@ -61,10 +64,10 @@ def stores(batch: Any) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.filterwarnings("ignore:.*links are earlier", "ignore:.*without in-neighbours")
-@pytest.mark.parametrize("graph", [homogeneous(), typed()], ids=["homogeneous", "typed"])
+@pytest.mark.parametrize("graph", [homogeneous, typed])
 @pytest.mark.parametrize("amount", [0.5, 1, 2.5])
 def test_a_binary_negative_is_not_later_or_left_out(graph: Any, amount: float) -> None:
-    for batch in batches(graph, {"mode": "binary", "amount": amount}):
+    for batch in batches(graph(), {"mode": "binary", "amount": amount}):
         src, dst, links = stores(batch)
         assert links.edge_label_index.shape == (2, len(links.edge_label)) == (2, len(links.edge_label_time))
         num_links = len(links.input_id)
@@ -80,10 +83,10 @@ def test_a_binary_negative_is_not_later_or_left_out(graph: Any, amount: float) -
 
 
 @pytest.mark.filterwarnings("ignore:.*links are earlier", "ignore:.*without in-neighbours")
-@pytest.mark.parametrize("graph", [homogeneous(), typed()], ids=["homogeneous", "typed"])
+@pytest.mark.parametrize("graph", [homogeneous, typed])
 @pytest.mark.parametrize("amount", [1, 3])
 def test_a_triplet_negative_is_not_later_or_the_positive_one(graph: Any, amount: int) -> None:
-    for batch in batches(graph, {"mode": "triplet", "amount": amount}):
+    for batch in batches(graph(), {"mode": "triplet", "amount": amount}):
         _, dst, links = stores(batch)
         negative = dst.dst_neg_index.view(len(links.input_id), amount)
         asked = link_times()[links.input_id][:, None]

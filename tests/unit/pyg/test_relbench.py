@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch_frame import TensorFrame, stype
-from torch_geometric.data import HeteroData
-from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import NodeSamplerInput
-from torch_geometric.utils import sort_edge_index
 
-from lightning_gnnload.pyg import GnnloadSampler, NeighborLoader
+if TYPE_CHECKING:
+    from torch_frame import TensorFrame, stype
+    from torch_geometric.data import HeteroData
+    from torch_geometric.loader import NodeLoader
+    from torch_geometric.sampler import NodeSamplerInput
+    from torch_geometric.utils import sort_edge_index
+
+    from lightning_gnnload.pyg import GnnloadSampler, NeighborLoader
 
 CUSTOMERS, PRODUCTS, REVIEWS = 40, 12, 400
 
@@ -130,7 +132,6 @@ def fake(tmp_path: Any) -> Any:
     return dataset
 
 
-@pytest.mark.slow  # the database, and torch_frame's tables of it
 @pytest.mark.parametrize("share_same_time", [True, False])
 def test_relbenchs_link_loader_takes_our_sampler(fake: Any, tmp_path: Any, share_same_time: bool, monkeypatch) -> None:
     import relbench.modeling.loader as theirs

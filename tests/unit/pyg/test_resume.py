@@ -7,35 +7,48 @@ from collections.abc import Callable
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from lightning_fabric import Fabric
 from pytorch_lightning import Callback, LightningModule, Trainer
 from torch.utils.data import DistributedSampler, RandomSampler
-from torch_geometric.data import Data, HeteroData
 
 from lightning_gnnload.errors import CheckpointError
-from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
 from tests.integration.learnable import quiet_trainer
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+
+    from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*torch.jit.script", "ignore:.*does not have many workers", "ignore:num_workers means threads"
 )
 N, SIZE = 16, 5
 EDGES = torch.randint(N, (2, 200), generator=torch.Generator().manual_seed(3))
-DATA = Data(edge_index=EDGES, x=torch.arange(N)[:, None], num_nodes=N)
-TYPED = HeteroData({"a": {"x": torch.arange(N)[:, None]}, ("a", "to", "a"): {"edge_index": EDGES}})
 LISTS = [[3, 1], [4, 10, 7], [0, 2], [9], [11, 12]]
 
 Make = Callable[..., Any]
-LOADERS: dict[str, Make] = {
-    "nodes": partial(NeighborLoader, DATA, [2, 2], batch_size=SIZE, seed=7),
-    "links": partial(LinkNeighborLoader, DATA, [2, 1], EDGES[:, :N], neg_sampling="binary", batch_size=SIZE, seed=7),
-    "hgt": partial(HGTLoader, TYPED, [4, 3], "a", batch_size=SIZE, seed=7),
-    "shadow": partial(ShaDowKHopSampler, DATA, 2, 2, batch_size=SIZE, seed=7),
-}
+KINDS = ["nodes", "links", "hgt", "shadow"]
+
+
+def data() -> Data:
+    return Data(edge_index=EDGES, x=torch.arange(N)[:, None], num_nodes=N)
+
+
+def loader_of(kind: str) -> Make:
+    """What makes a loader, whatever further settings it is given."""
+    of, settings = data(), {"batch_size": SIZE, "seed": 7}
+    typed = HeteroData({"a": {"x": of.x}, ("a", "to", "a"): {"edge_index": EDGES}})
+    makes: dict[str, Make] = {
+        "nodes": partial(NeighborLoader, of, [2, 2], **settings),
+        "links": partial(LinkNeighborLoader, of, [2, 1], EDGES[:, :N], neg_sampling="binary", **settings),
+        "hgt": partial(HGTLoader, typed, [4, 3], "a", **settings),
+        "shadow": partial(ShaDowKHopSampler, of, 2, 2, **settings),
+    }
+    return makes[kind]
 
 
 def ids_of(batch: Any) -> Any:
@@ -120,12 +133,12 @@ def check(
 
 
 @pytest.mark.parametrize("settings", [{"shuffle": True, "num_workers": 1}, {}], ids=["shuffled", "in order"])
-@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_loader_resumes(kind: str, settings: dict[str, Any], tmp_path: Path) -> None:
-    make = partial(LOADERS[kind], **settings)
+    make = partial(loader_of(kind), **settings)
     only = ("middle", "validated", "end") if "shuffle" in settings else ("last", "end")
     limit = {} if "shuffle" in settings else {"limit_train_batches": 3}
-    whole = check(make, tmp_path, LOADERS["nodes"], only, **limit)
+    whole = check(make, tmp_path, loader_of("nodes"), only, **limit)
     by_hand = make()
     epochs = [[ids_of(batch) for batch in by_hand][: limit.get("limit_train_batches")] for _ in range(3)]
     assert whole.seen == [*chain(*epochs)]
@@ -133,21 +146,21 @@ def test_every_loader_resumes(kind: str, settings: dict[str, Any], tmp_path: Pat
 
 
 def test_lightning_counts_an_epoch_twice_with_max_steps(tmp_path: Path) -> None:
-    make, only = partial(LOADERS["nodes"], shuffle=True), ("last", "validated", "end")
-    check(make, tmp_path, LOADERS["nodes"], only, max_epochs=-1, max_steps=10, limit_train_batches=3)
+    make, only = partial(loader_of("nodes"), shuffle=True), ("last", "validated", "end")
+    check(make, tmp_path, loader_of("nodes"), only, max_epochs=-1, max_steps=10, limit_train_batches=3)
 
 
 @pytest.mark.parametrize("rows", [{"sampler": [8, 3, 11, 5, 2]}, {"batch_sampler": LISTS}])
 def test_rows_of_a_users_sampler_are_drawn_for_in_the_right_epoch(rows: dict[str, Any], tmp_path: Path) -> None:
-    check(partial(NeighborLoader, DATA, [2, 2], seed=7, **rows), tmp_path, only=("middle", "end"))
+    check(partial(NeighborLoader, data(), [2, 2], seed=7, **rows), tmp_path, only=("middle", "end"))
 
 
 def test_loaders_side_by_side(tmp_path: Path) -> None:
     """The shorter one is read again and again within an epoch, and gives others each time."""
 
     def make() -> dict[str, Any]:
-        few = NeighborLoader(DATA, [2], torch.tensor([1, 2, 3]), batch_size=2, seed=5, shuffle=True)
-        return {"few": few, "all": LOADERS["nodes"](shuffle=True)}
+        few = NeighborLoader(data(), [2], torch.tensor([1, 2, 3]), batch_size=2, seed=5, shuffle=True)
+        return {"few": few, "all": loader_of("nodes")(shuffle=True)}
 
     whole = check(make, tmp_path, only=("middle", "end"), reload_dataloaders_every_n_epochs=1)
     found = [str(step["few"]) for step in whole.seen]
@@ -161,14 +174,14 @@ def alone_in_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("alone_in_a_group")
-@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_ranks_that_share_rows_resume(kind: str, tmp_path: Path) -> None:
-    check(partial(LOADERS[kind], shuffle=True), tmp_path, only=("middle", "end"), strategy="ddp", devices=1)
+    check(partial(loader_of(kind), shuffle=True), tmp_path, only=("middle", "end"), strategy="ddp", devices=1)
 
 
-@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_loader_without_a_seed_goes_on_by_that_of_its_state(kind: str) -> None:
-    then, now = (LOADERS[kind](seed=None, shuffle=True) for _ in range(2))
+    then, now = (loader_of(kind)(seed=None, shuffle=True) for _ in range(2))
     assert then.seed != now.seed
     batches = iter(then)
     next(batches)
@@ -179,19 +192,19 @@ def test_a_loader_without_a_seed_goes_on_by_that_of_its_state(kind: str) -> None
 
 @pytest.mark.usefixtures("alone_in_a_group")
 def test_ranks_without_a_seed_resume(tmp_path: Path) -> None:
-    check(partial(LOADERS["nodes"], seed=None, shuffle=True), tmp_path, only=("middle",), strategy="ddp", devices=1)
+    check(partial(loader_of("nodes"), seed=None, shuffle=True), tmp_path, only=("middle",), strategy="ddp", devices=1)
 
 
 def test_lightning_shares_shuffled_rows_as_torchs() -> None:
     """Else each rank would take its share of an order of its own, where no seed is given."""
-    loader = NeighborLoader(DATA, [2], shuffle=True)
+    loader = NeighborLoader(data(), [2], shuffle=True)
     assert isinstance(loader.sampler, RandomSampler)
     assert sorted(loader.sampler) == list(range(N))
 
 
 def test_a_distributed_sampler_says_the_epoch() -> None:
     sampler = DistributedSampler(range(N), num_replicas=2, rank=1)
-    loader, whole = (NeighborLoader(DATA, [2], sampler=sampler, batch_size=SIZE, seed=7) for _ in range(2))
+    loader, whole = (NeighborLoader(data(), [2], sampler=sampler, batch_size=SIZE, seed=7) for _ in range(2))
     epochs = []
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -202,7 +215,7 @@ def test_a_distributed_sampler_says_the_epoch() -> None:
 
 def test_rows_that_were_shared_among_fewer_ranks_do_not_go_on() -> None:
     then, now = (
-        NeighborLoader(DATA, [2], sampler=DistributedSampler(range(N), num_ranks, 0), batch_size=2, seed=7)
+        NeighborLoader(data(), [2], sampler=DistributedSampler(range(N), num_ranks, 0), batch_size=2, seed=7)
         for num_ranks in (2, 3)
     )
     next(iter(then))
@@ -212,7 +225,7 @@ def test_rows_that_were_shared_among_fewer_ranks_do_not_go_on() -> None:
 
 
 def test_several_fits_and_validations_of_a_loader() -> None:
-    loader, val = LOADERS["nodes"](shuffle=True), LOADERS["nodes"]()
+    loader, val = loader_of("nodes")(shuffle=True), loader_of("nodes")()
     first, second = (fit(loader, val, max_epochs=2, num_sanity_val_steps=steps) for steps in (2, 0))
     assert first.seen == second.seen
     for step, seen in second.validated.items():
@@ -222,7 +235,7 @@ def test_several_fits_and_validations_of_a_loader() -> None:
 
 def test_fabric_resumes() -> None:
     def loader() -> tuple[Any, Any]:
-        made = LOADERS["nodes"](shuffle=True)
+        made = loader_of("nodes")(shuffle=True)
         return made, Fabric(accelerator="cpu", devices=1).setup_dataloaders(made)
 
     made, set_up = loader()

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch_geometric.data import Data, HeteroData
-from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput, neighbor_sampler
-from torch_geometric.testing import MyFeatureStore, MyGraphStore
 
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
-from lightning_gnnload.pyg import GnnloadSampler, NeighborLoader
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
+    from torch_geometric.loader import NodeLoader
+    from torch_geometric.sampler import EdgeSamplerInput, NodeSamplerInput, neighbor_sampler
+    from torch_geometric.testing import MyFeatureStore, MyGraphStore
+
+    from lightning_gnnload.pyg import GnnloadSampler, NeighborLoader
 
 N, E = 60, 400
 WRITES, CITES = ("author", "writes", "paper"), ("paper", "cites", "paper")

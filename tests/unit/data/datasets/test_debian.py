@@ -191,6 +191,7 @@ def test_missing_or_broken_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         Debian(tmp_path / "root").prepare()
 
 
+@pytest.mark.matrix
 def test_two_processes_prepare_at_once(tmp_path: Path) -> None:
     # They fork from a fresh process: a fork of this one would have torch's thread pool without its threads.
     code = f"""

@@ -124,6 +124,7 @@ def test_a_graph_that_is_loaded_while_it_is_replaced_is_one_version(tmp_path: Pa
     assert [mixed for mixed in found if len(mixed) != 1] == []
 
 
+@pytest.mark.matrix
 def test_a_partition_that_is_loaded_while_it_is_replaced_is_one_version_or_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     save_parts(0, folder)
@@ -146,6 +147,7 @@ def test_a_partition_that_is_loaded_while_it_is_replaced_is_one_version_or_says_
     assert refused < len(found)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_two_that_replace_one_folder_both_succeed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool

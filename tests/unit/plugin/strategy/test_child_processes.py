@@ -19,8 +19,6 @@ from lightning_gnnload.plugin.strategy.children import ChildProcesses, SpawnedRa
 from tests import forkserver
 from tests.threadless import refused
 
-pytestmark = pytest.mark.slow
-
 RANK_0 = f"""
 import subprocess, time
 import {ChildProcesses.__module__} as tested
