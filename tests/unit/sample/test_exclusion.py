@@ -91,6 +91,8 @@ def test_ids_that_do_not_fit() -> None:
     shop = Graph.from_hetero({"user": 2, "item": 3}, {BUYS: ([0, 1], [2, 1])}, keep_order=True)
     with pytest.raises(SeedError, match=r"edge 1 of \('user', 'buys', 'item'\) does not lead from user 0 to item 2"):
         excluded_positions(shop, "buys", np.array([0]), np.array([4]), np.array([1]))
+    with pytest.raises(SeedError, match=r"edge 0 .*does not lead from user 1 to item 2"):  # but to it, from another
+        excluded_positions(shop, "buys", np.array([1]), np.array([4]), np.array([0]))
     with pytest.raises(SamplerConfigError, match="keep_order=True"):
         excluded_positions(Graph.from_coo([0], [1]), 0, np.array([0]), np.array([1]), np.array([0]))
     with pytest.raises(SeedError, match=r"destinations\[0\] is 2"):
