@@ -14,14 +14,16 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from torch_geometric.data import Data, HeteroData
 
 import lightning_gnnload
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, Negatives, NeighborSampler, SeedTable
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
 
 PACKAGE = f"{Path(lightning_gnnload.__file__).parent}/"
 WARM = 4  # mini-batches before the one that is looked at
@@ -72,6 +74,8 @@ TYPES = [("a", "to", "b"), ("b", "rev", "a"), ("a", "c", "a")]
 
 
 def homogeneous() -> Data:
+    from torch_geometric.data import Data
+
     data = Data(x=torch.ones(NODES, 16), edge_index=_edges(), y=torch.ones(NODES).long())
     data.train_mask = torch.ones(NODES, dtype=torch.bool)
     return data
@@ -100,6 +104,8 @@ def _edges(seed: int = 0) -> torch.Tensor:
 
 
 def _hetero() -> HeteroData:
+    from torch_geometric.data import HeteroData
+
     data = HeteroData()
     data["a"].x, data["b"].x = torch.ones(NODES, 16), torch.ones(NODES, 8)
     data["a"].y, data["a"].train_mask = torch.ones(NODES).long(), torch.ones(NODES, dtype=torch.bool)

@@ -104,8 +104,8 @@ class Schema:
     """The columns of mini-batches, and the sets of rows that they belong to.
 
     Args:
-        columns: those of :func:`drawn_columns` first.
-        counted: sets of rows without a column.
+        columns: first those that the sampler draws, hop by hop.
+        counted: further sets of rows, which have no column.
     """
 
     def __init__(self, columns: tuple[Column, ...], counted: tuple[Axis, ...] = ()) -> None:
