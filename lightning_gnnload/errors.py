@@ -11,7 +11,9 @@ import warnings
 from typing import Any
 
 _HIDDEN = {*range(32), *range(127, 160), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
-_LIBRARIES = {"lightning_gnnload", "lightning", "pytorch_lightning", "lightning_fabric", "jsonargparse", "torch"}
+# What may stand between a line of the user's and this package.
+_LIBRARIES = {"lightning_gnnload", "lightning", "pytorch_lightning", "lightning_fabric", "jsonargparse"}
+_LIBRARIES |= {"torch", "torch_geometric", "dgl", "contextlib", "functools"}
 _SPELLED = {code: repr(chr(code))[1:-1] for code in _HIDDEN - {ord("\n"), ord("\t")}}
 
 

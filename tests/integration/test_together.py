@@ -49,11 +49,11 @@ def test_losses_and_weights_are_those_of_the_whole_graph(
         assert together["weights"] == whole["weights"]
     ranks = range(2) if strategy == "ddp" else range(num_trainers, num_devices)
     assert [wrote("whole", rank)["sampled"] for rank in ranks] == [[0, 0], [0, 0]]
-    # Whoever makes a mini-batch holds its seeds, but for two an epoch that one part has more than whole slices: of a
-    # shuffle, a half of 640 would be foreign.
+    # Whoever makes a mini-batch holds its seeds, but for two an epoch that one part has more than whole slices. A busy
+    # machine's samplers also help one that is late. Of a shuffle a half of 640 would be foreign, give or take 13.
     sampled, foreign = zip(*(wrote("together", rank)["sampled"] for rank in ranks), strict=True)
-    assert min(sampled) > 10
-    assert sum(foreign) == 4
+    assert min(sampled) > 0
+    assert sum(foreign) == 4 if strategy == "ddp" else 4 <= sum(foreign) < 240
 
 
 @pytest.mark.parametrize(
