@@ -89,10 +89,10 @@ class NotOfALibrary:
             if name.startswith("_"):  # asked for by pickle and copy
                 raise AttributeError(name)
             formats = import_module("lightning_gnnload.adapters.formats").FORMATS  # which are above this file
-            other = next((other for other, form in formats.items() if name in form.words), None)
-            advice = f" GraphDataModule(batch_format={other!r}) gives batches that do." if other else ""
-            held = ", ".join(each.name for each in fields(self))
-            raise AttributeError(f"a {type(self).__name__} has no {name!r}; it has {held}.{advice}")
+            library = next((library for library, form in formats.items() if name in form.words), None)
+            advice = f" GraphDataModule(batch_format={library!r}) gives batches that do." if library else ""
+            names = ", ".join(field.name for field in fields(self))
+            raise AttributeError(f"a {type(self).__name__} has no {name!r}; it has {names}.{advice}")
 
         def __getitem__(self, _: Any) -> Any:  # unpacking asks for it, where there is no __iter__
             raise TypeError(
@@ -217,8 +217,8 @@ class MiniBatch(NotOfALibrary):
 
     def _map(self, function: Any) -> MiniBatch:
         def apply(values: Block | MiniBatch) -> dict[str, Any]:
-            held = ((f.name, getattr(values, f.name)) for f in fields(values))
-            return {name: function(value) for name, value in held if isinstance(value, torch.Tensor)}
+            values_by_name = ((f.name, getattr(values, f.name)) for f in fields(values))
+            return {name: function(value) for name, value in values_by_name if isinstance(value, torch.Tensor)}
 
         def named(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             return {name: function(tensor) for name, tensor in tensors.items()}
@@ -237,8 +237,8 @@ class MiniBatch(NotOfALibrary):
 
     def __repr__(self) -> str:
         parts = [f"num_seeds={self.num_seeds}", f"num_nodes={self.num_nodes}", f"blocks={self.blocks}"]
-        held = {"x": self.x, "y": self.y, **self.tables}
-        parts += [f"{name}={list(value.shape)}" for name, value in held.items() if value is not None]
+        columns = {"x": self.x, "y": self.y, **self.tables}
+        parts += [f"{name}={list(value.shape)}" for name, value in columns.items() if value is not None]
         return f"MiniBatch({', '.join(parts)})"
 
 

@@ -53,26 +53,27 @@ EDGE_COLUMNS = (
 """In the order of HopLayout's offsets."""
 
 
-_NAMES = {each: str(each).removeprefix("torch.") for each in vars(torch).values() if isinstance(each, torch.dtype)}
+_NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 class Axis(NamedTuple):
     """A set of rows of a mini-batch, of which columns have one each.
 
     Attributes:
-        of: ``"node"``; ``"seed"``; ``"row"``, of what belongs to the seeds' rows; of a hop ``"src"``, ``"edge"``, and
+        entity: ``"node"``; ``"seed"``; ``"row"``, of what belongs to the seeds' rows; of a hop ``"src"``, ``"edge"``,
+            and
             ``"ptr"``, one more than its destinations.
         hop: of a hop, nearest first; -1 where the rows of all hops lie one after the other, as :meth:`Header.spans`
             has them.
         part: these are the rows of some nodes, of one type's edges or of one seed column alone, and which; -1: of all.
     """
 
-    of: str
+    entity: str
     hop: int = -1
     part: int = -1
 
 
-NODES, SEEDS, ROWS, EDGES = (Axis(of) for of in ("node", "seed", "row", "edge"))
+NODES, SEEDS, ROWS, EDGES = (Axis(entity) for entity in ("node", "seed", "row", "edge"))
 
 
 class Column(NamedTuple):
@@ -114,9 +115,11 @@ class Schema:
         self.number = {axis: number for number, axis in enumerate(self.axes)}
         self.indices = [number for number, column in enumerate(columns) if column.field == "indices"]
         """The number of each hop's column of indices, nearest first."""
-        self.hops = [(self.number[axis], self.number[Axis("src", axis.hop)]) for axis in self.axes if axis.of == "ptr"]
+        self.hops = [
+            (self.number[axis], self.number[Axis("src", axis.hop)]) for axis in self.axes if axis.entity == "ptr"
+        ]
         """Of each hop, nearest first: the numbers of its sets of pointers and of sources."""
-        self.over_hops = [axis for axis in self.axes if axis.of == "edge" and axis.hop < 0]
+        self.over_hops = [axis for axis in self.axes if axis.entity == "edge" and axis.hop < 0]
         self.forms = list[tuple[int, torch.dtype, int]]()
         """Of each column: the number of its axis, its dtype, and the bytes of an entry."""
         for column in columns:
@@ -172,19 +175,19 @@ class Schema:
 @lru_cache(maxsize=256)
 def _schema_of(has_queries: bool, hops: tuple[tuple[bool, ...], ...], columns: tuple[Column, ...]) -> Schema:
     """Returns the schema of what a sampler draws, and further columns; ``hops``: which of EDGE_COLUMNS each has."""
-    drawn, counted = [Column(NODES, "nodes", "int64")], list[Axis]()
+    node_columns, counted = [Column(NODES, "nodes", "int64")], list[Axis]()
     if has_queries:
-        drawn.append(Column(NODES, "rows", "int32"))
+        node_columns.append(Column(NODES, "rows", "int32"))
     for hop, presence in enumerate(hops):
         edges = Axis("edge", hop)
-        drawn += [Column(Axis("ptr", hop), "indptr", "int32"), Column(edges, "indices", "int32")]
+        node_columns += [Column(Axis("ptr", hop), "indptr", "int32"), Column(edges, "indices", "int32")]
         for (name, _, dtype), is_there in zip(EDGE_COLUMNS, presence, strict=True):
             if is_there:
-                drawn.append(Column(edges, name, _NAMES[dtype]))
+                node_columns.append(Column(edges, name, _NAMES[dtype]))
         counted.append(Axis("src", hop))
-    parts = {axis.part for axis, *_ in columns if axis.of == "edge" and axis.part >= 0}
+    parts = {axis.part for axis, *_ in columns if axis.entity == "edge" and axis.part >= 0}
     counted += [Axis("edge", hop, part) for part in sorted(parts) for hop in range(len(hops))]
-    return Schema((*drawn, *columns), tuple(counted))
+    return Schema((*node_columns, *columns), tuple(counted))
 
 
 @dataclass(frozen=True)
@@ -238,7 +241,7 @@ class Header:
             counts += hop.num_dst + 1, hop.num_edges
         schema = _schema_of(layout.queries_offset >= 0, tuple(presence), columns)
         for axis in schema.axes[len(counts) :]:
-            counts.append(layout.hops[axis.hop].num_src if axis.of == "src" else lengths[axis])
+            counts.append(layout.hops[axis.hop].num_src if axis.entity == "src" else lengths[axis])
         end = layout.free_begin
         for number, _, row_bytes in schema.forms[len(offsets) :]:
             offsets.append(end)
@@ -342,9 +345,9 @@ class Header:
         if self.num_seeds > self.num_nodes:
             raise ValueError(f"{self.num_seeds} seeds of {self.num_nodes} nodes")
         for axis, length in zip(self.schema.axes, self.lengths, strict=True):
-            if axis.of == "ptr" and length == 0:
+            if axis.entity == "ptr" and length == 0:
                 raise ValueError("a hop has no pointers")
-            if axis.of == "edge" and axis.hop < 0 and any(span.stop > length for span in self.spans(axis.part)):
+            if axis.entity == "edge" and axis.hop < 0 and any(span.stop > length for span in self.spans(axis.part)):
                 raise ValueError(f"{axis} has {length} rows, and its hops more")
         for (begin, end), (_, dtype, _) in zip(self.extents(), self.schema.forms, strict=True):
             if end >= _MAX_SIZE or begin % dtype.itemsize:
@@ -353,7 +356,7 @@ class Header:
 
 def _check_columns(axes: tuple[Axis, ...], columns: tuple[Column, ...]) -> None:
     """Checks columns that come from another process. Raises ValueError, TypeError."""
-    num_hops = sum(axis.of == "ptr" for axis in axes)
+    num_hops = sum(axis.entity == "ptr" for axis in axes)
     for axis in axes:
         if (
             type(axis.hop) is not int
@@ -375,13 +378,13 @@ def _check_columns(axes: tuple[Axis, ...], columns: tuple[Column, ...]) -> None:
     keys = [(axis, field, name) for axis, field, _, name, _ in columns]
     hops, parts = range(num_hops), [axis for axis in axes if "positions" in _FIELDS[_form(axis)]]
     needed_keys = {(NODES, "nodes", None), *((axis, "positions", None) for axis in parts)}
-    of_hops = [[(Axis("ptr", hop), "indptr", None), (Axis("edge", hop), "indices", None)] for hop in hops]
+    hop_columns = [[(Axis("ptr", hop), "indptr", None), (Axis("edge", hop), "indices", None)] for hop in hops]
     if len(set(keys)) < len(keys) or not needed_keys <= set(keys):
         raise ValueError("a column comes twice, or is missing")
-    if [key for key in keys if key[1] in ("indptr", "indices")] != [key for pair in of_hops for key in pair]:
+    if [key for key in keys if key[1] in ("indptr", "indices")] != [key for pair in hop_columns for key in pair]:
         raise ValueError("hops are missing, or in another order")
     counted = {Axis("src", hop) for hop in hops}
-    counted |= {Axis("edge", hop, axis.part) for axis in parts if axis.of == "edge" for hop in hops}
+    counted |= {Axis("edge", hop, axis.part) for axis in parts if axis.entity == "edge" for hop in hops}
     if not counted <= set(axes):
         raise ValueError(f"{counted - set(axes)} are not counted")
 
@@ -394,17 +397,17 @@ _FIELDS: dict[tuple[str, bool, bool], dict[str, str]] = {
     ("row", False, True): {"seed_columns": ""},
     ("src", True, False): {},
     ("ptr", True, False): {"indptr": "int32"},
-    ("edge", True, False): {"indices": "int32", **{each.name: _NAMES[each.dtype] for each in EDGE_COLUMNS}},
+    ("edge", True, False): {"indices": "int32", **{column.name: _NAMES[column.dtype] for column in EDGE_COLUMNS}},
     ("edge", False, False): {"x": "", "tables": ""},
     ("edge", False, True): {"positions": "int64", "tables": ""},
     ("edge", True, True): {},
 }
-"""The fields of sets of rows, by ``(of, is of a hop, is a part)``, and their dtypes where only one will do."""
+"""The fields of sets of rows, by ``(entity, is of a hop, is a part)``, and their dtypes where only one will do."""
 _DICTS = ("tables", "seed_columns")
 
 
 def _form(axis: Axis) -> tuple[str, bool, bool]:
-    return axis.of, axis.hop >= 0, axis.part >= 0
+    return axis.entity, axis.hop >= 0, axis.part >= 0
 
 
 def spans_of(arrays: Sequence[int], counts: Sequence[int]) -> list[slice]:

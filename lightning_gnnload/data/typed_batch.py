@@ -127,7 +127,7 @@ class TypedMiniBatch(NotOfALibrary):
         return self._map(torch.Tensor.clone)
 
     def _map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> TypedMiniBatch:
-        return replace(self, **{each.name: _mapped(getattr(self, each.name), function) for each in fields(self)})
+        return replace(self, **{field.name: _mapped(getattr(self, field.name), function) for field in fields(self)})
 
     def __repr__(self) -> str:
         nodes = {name: len(ids) for name, ids in self.nodes.items()}
@@ -136,14 +136,14 @@ class TypedMiniBatch(NotOfALibrary):
         return f"TypedMiniBatch(num_seeds={seeds}, num_nodes={nodes}, num_edges={edges})"
 
 
-def _mapped(held: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _mapped(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Applies ``function`` to all tensors of nested lists, dicts and blocks."""
-    if isinstance(held, torch.Tensor):
-        return function(held)
-    if isinstance(held, dict):
-        return {name: _mapped(each, function) for name, each in held.items()}
-    if isinstance(held, list):
-        return [_mapped(each, function) for each in held]
-    if isinstance(held, Block):
-        return replace(held, **{each.name: _mapped(getattr(held, each.name), function) for each in fields(held)})
-    return held
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: _mapped(part, function) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_mapped(part, function) for part in value]
+    if isinstance(value, Block):
+        return replace(value, **{part.name: _mapped(getattr(value, part.name), function) for part in fields(value)})
+    return value

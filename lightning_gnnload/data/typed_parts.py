@@ -48,9 +48,9 @@ class TypedParts:
         if not self.of_links:
             return columns
         for name in _PLACES & columns.keys():
-            places = columns[name]
-            within = self.by_type.places(places.clamp(min=0).cpu().numpy())
-            columns[name] = torch.from_numpy(within).to(places.device).where(places >= 0, -1)
+            positions = columns[name]
+            within = self.by_type.places(positions.clamp(min=0).cpu().numpy())
+            columns[name] = torch.from_numpy(within).to(positions.device).where(positions >= 0, -1)
         return columns if y is None else {**columns, "y": y}
 
     def counts(self, num_nodes: int) -> dict[str, int]:
@@ -69,43 +69,46 @@ class TypedParts:
 
     def labels(self) -> dict[str, torch.Tensor]:
         y, counts = self.batch.y, self.counts(self.batch.num_seeds)
-        of_types = [name for name, count in counts.items() if count]
+        present = [name for name, count in counts.items() if count]
         if self.of_links:
             return {}
-        if y is None or len(of_types) == 1:
-            return {} if y is None else {of_types[0]: y}
-        places = self.of_types(torch.from_numpy(self.by_type.position).to(y.device))
-        return {name: y[places[name][: counts[name]]] for name in of_types}  # a type's seeds are its first nodes
+        if y is None or len(present) == 1:
+            return {} if y is None else {present[0]: y}
+        positions = self.of_types(torch.from_numpy(self.by_type.position).to(y.device))
+        return {name: y[positions[name][: counts[name]]] for name in present}  # a type's seeds are its first nodes
 
     def node_tables(self) -> tuple[dict[str, torch.Tensor], dict[str, dict[str, torch.Tensor]]]:
         x = {} if self.batch.x is None else self.gathered(self.batch.x)
         tables: dict[str, dict[str, torch.Tensor]] = {name: {} for name in self.types.node_types}
         for name, rows in self.batch.tables.items():
             if name not in self.columns:
-                for kind, part in self.gathered(rows).items():
-                    tables[kind][name] = part
+                for node_type, part in self.gathered(rows).items():
+                    tables[node_type][name] = part
                 continue
-            kind, column = self.columns[name]
+            node_type, column = self.columns[name]
             if column == "x":
-                x[kind] = rows
+                x[node_type] = rows
             else:
-                tables[kind][column] = rows
+                tables[node_type][column] = rows
         return x, tables
 
     def blocks(self) -> list[dict[EdgeType, Block]]:
-        made: list[dict[EdgeType, Block]] = []
+        blocks: list[dict[EdgeType, Block]] = []
         for number, block in enumerate(self.batch.blocks):
             outer = self.batch.blocks[number - 1] if number else None
             if outer is not None and _is_prefix(block, outer):
-                made.append(self.prefix(made[-1], block))
+                blocks.append(self.prefix(blocks[-1], block))
             else:
-                made.append(self.cut(block))
-        return made
+                blocks.append(self.cut(block))
+        return blocks
 
     def prefix(self, outer: dict[EdgeType, Block], block: Block) -> dict[EdgeType, Block]:
         """Returns the typed blocks of a hop that is the beginning of another."""
         num_src, num_dst = self.counts(block.num_src), self.counts(block.num_dst)
-        return {kind: _beginning(each, num_src[kind[0]], num_dst[kind[2]]) for kind, each in outer.items()}
+        return {
+            edge_type: _beginning(longer, num_src[edge_type[0]], num_dst[edge_type[2]])
+            for edge_type, longer in outer.items()
+        }
 
     def cut(self, block: Block) -> dict[EdgeType, Block]:
         edges = ops.split_edges(
@@ -126,31 +129,31 @@ class TypedParts:
         position = None if edges.position is None else by_type(edges.position, edges.ptr)
         num_src, num_dst = self.counts(block.num_src), self.counts(block.num_dst)
         return {
-            kind: Block(
+            edge_type: Block(
                 indptrs[k],
                 sources[k],
-                num_dst[kind[2]],
-                num_src[kind[0]],
+                num_dst[edge_type[2]],
+                num_src[edge_type[0]],
                 None if edge_ids is None else edge_ids[k],
-                **({} if position is None else self.edge_columns(block, kind, position[k])),
+                **({} if position is None else self.edge_columns(block, edge_type, position[k])),
             )
-            for k, kind in enumerate(self.types.edge_types)
+            for k, edge_type in enumerate(self.types.edge_types)
         }
 
-    def edge_columns(self, block: Block, kind: EdgeType, position: torch.Tensor) -> dict[str, Any]:
+    def edge_columns(self, block: Block, edge_type: EdgeType, position: torch.Tensor) -> dict[str, Any]:
         """Returns further columns of an edge type's block, of edges that stand there in the block of all types."""
         columns = {"edge_weight": block.edge_weight, "x": block.x}
-        found: dict[str, Any] = {name: rows[position] for name, rows in columns.items() if rows is not None}
+        result: dict[str, Any] = {name: rows[position] for name, rows in columns.items() if rows is not None}
         tables = {}
         for name, rows in block.tables.items():
-            of_type, column = self.columns.get(EDGE_PREFIX + name, (None, name))
-            if of_type is None:
+            table_type, column = self.columns.get(EDGE_PREFIX + name, (None, name))
+            if table_type is None:
                 tables[name] = rows[position]
-            elif of_type == kind and column == "x":
-                found["x"] = rows
-            elif of_type == kind:
+            elif table_type == edge_type and column == "x":
+                result["x"] = rows
+            elif table_type == edge_type:
                 tables[column] = rows
-        return found | {"tables": tables}
+        return result | {"tables": tables}
 
 
 def columns_of(data: GraphData) -> dict[str, tuple[Any, str]]:
@@ -159,20 +162,20 @@ def columns_of(data: GraphData) -> dict[str, tuple[Any, str]]:
     Raises:
         GraphDataError: a table for some of the nodes that are not those of one type.
     """
-    types, found = data.graph.types, dict[str, tuple[Any, str]]()
+    types, result = data.graph.types, dict[str, tuple[Any, str]]()
     if types is None:
-        return found
+        return result
     for name, table in data.tables.items():
         if isinstance(table, NodeTable):
-            of_types = [kind for kind in types.node_types if types.range_of(kind) == table.nodes]
-            named = [kind for kind in of_types if name.endswith(table_of_type("", kind))]
-            if not of_types:
+            matching = [node_type for node_type in types.node_types if types.range_of(node_type) == table.nodes]
+            named = [node_type for node_type in matching if name.endswith(table_of_type("", node_type))]
+            if not matching:
                 raise GraphDataError(f"table {name!r} is for {table}, which are not the nodes of one type of {types}.")
-            found[name] = (named or of_types)[0], name.partition(".")[0]
-    for name, of_edges in data.edge_tables.items():
-        if isinstance(of_edges, EdgeTable):
-            found[EDGE_PREFIX + name] = of_edges.edge_type, name.partition(".")[0]
-    return found
+            result[name] = (named or matching)[0], name.partition(".")[0]
+    for name, per_type in data.edge_tables.items():
+        if isinstance(per_type, EdgeTable):
+            result[EDGE_PREFIX + name] = per_type.edge_type, name.partition(".")[0]
+    return result
 
 
 def edge_types(block: Block, graph: Graph) -> np.ndarray:
@@ -200,8 +203,8 @@ def _is_prefix(inner: Block, outer: Block) -> bool:
 
 def _beginning(outer: Block, num_src: int, num_dst: int) -> Block:
     end = int(outer.indptr[num_dst])
-    held = {name: getattr(outer, name) for name in ("edge_ids", "edge_weight", "x")}
-    columns = {name: rows[:end] for name, rows in held.items() if rows is not None}
+    values = {name: getattr(outer, name) for name in ("edge_ids", "edge_weight", "x")}
+    columns = {name: rows[:end] for name, rows in values.items() if rows is not None}
     return Block(
         outer.indptr[: num_dst + 1],
         outer.indices[:end],

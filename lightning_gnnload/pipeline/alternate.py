@@ -17,16 +17,11 @@ _MAX_DEPTH = 1024
 
 
 class AlternatingLoader(SampledLoader):
-    """Makes several mini-batches with all threads, delivers them, and begins again; their order stays the same.
+    """Fills a queue with all threads, delivers it, and begins again; mini-batches and their order stay the same.
 
-    Where sampling and training share the same cores or the same device, neither slows the other down, and each finds
-    its data in the caches.
-
-    Args:
-        loader: what to deliver.
-        num_threads: how many threads fill the queue; None for one a core.
-        depth: mini-batches to make in each turn; None for as many as ``memory_bytes`` hold.
-        memory_bytes: what the queue may take, judged by the first mini-batch of each turn.
+    Where sampling and training share cores or a device, neither slows the other down, and each finds its data in the
+    processor's caches. ``num_threads`` None: one a core. ``depth`` mini-batches are made in each turn; None: as many as
+    fit in ``memory_bytes``, by the size of the turn's first one.
 
     Source: GNNLab (EuroSys'22), section 5.3 (a single GPU: the queue is filled, then emptied).
     """
@@ -48,23 +43,23 @@ class AlternatingLoader(SampledLoader):
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         self.source.open()
         requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
-        left, queue = iter(requests), deque[_Made]()
+        remaining, queue = iter(requests), deque[_Made]()
         with Threads(self.num_threads, "gnnload-sample", self._slots.initializer()) as threads:
 
             def take() -> _Made:
                 if not queue:
-                    queue.extend(self._turn(left, threads))
+                    queue.extend(self._turn(remaining, threads))
                 return queue.popleft()
 
             for request in requests:
                 yield self._deliver(request, take, QueueFill(ready=len(queue), slots=self.depth or 0))
 
-    def _turn(self, left: Iterator[BatchRequest], threads: Threads) -> Iterator[_Made]:
+    def _turn(self, remaining: Iterator[BatchRequest], threads: Threads) -> Iterator[_Made]:
         # Made before the others: its size tells how many more the memory holds.
-        first = self._make(next(left))
+        first = self._make(next(remaining))
         depth = self.depth or self._depth_for(first.payload.header.num_bytes)
         yield first
-        yield from threads.map(self._make, itertools.islice(left, depth - 1))
+        yield from threads.map(self._make, itertools.islice(remaining, depth - 1))
 
     def _depth_for(self, batch_bytes: int) -> int:
         return min(max(self.memory_bytes // batch_bytes, 1), _MAX_DEPTH)

@@ -25,14 +25,10 @@ _AT_ONCE = 256  # connections that are accepted before messages are read again
 class TrainerConnections:
     """Accepts the trainers' connections, reads their messages, and refuses processes that are no trainers.
 
-    Once all trainers are there, nobody is accepted: who connects then costs nothing.
-
-    Args:
-        listener: what trainers connect to.
-        ranks: global ranks of the trainers that may come, by local index.
-        welcome: called with a connection and its first message, a hello; makes the trainer.
-        hear: called with each further message, and its file descriptors, which are then its own.
-        ended: called when the trainer's connection has ended.
+    Nobody is accepted any more once all trainers are there, so strangers then cost nothing. ``ranks`` maps a trainer's
+    local index to its global rank. ``welcome`` makes the trainer of a connection and its first message (hello);
+    ``hear`` gets each further message with its file descriptors, which it then owns; ``ended`` is called when a
+    trainer's connection has ended.
     """
 
     def __init__(
@@ -137,7 +133,7 @@ class TrainerConnections:
 
 
 class _Refusals:
-    """Logs who was turned away: the first at once, all further ones as a number from time to time."""
+    """Logs refused connections: the first one at once, later ones as a count once a minute."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -151,6 +147,6 @@ class _Refusals:
 
     def report(self, *, is_last: bool = False) -> None:
         if self._count and (is_last or time.monotonic() > self._reported_at + _REPORT_S):
-            others = f" ({self._count - 1} more were, before)" if self._count > 1 else ""
-            _log.warning("turned away: %s%s", self._reason, others)
+            more = f" ({self._count - 1} more were, before)" if self._count > 1 else ""
+            _log.warning("turned away: %s%s", self._reason, more)
             self._count, self._reported_at = 0, time.monotonic()

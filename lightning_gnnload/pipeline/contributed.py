@@ -24,24 +24,16 @@ class ContributedStep:
 class Ledger:
     """Records which slices of an epoch's global steps samplers have contributed.
 
-    All trainers add the same slices between the same two steps, so that they pass over the same steps: see
-    :class:`.SamplerGradients`. A slice goes by its number in the epoch,
-    ``step * num_ranks + rank``.
-
-    Args:
-        num_ranks: trainers that share each step.
-
-    Attributes:
-        stream: the open stream of the training epoch; -1 between epochs.
-        epoch: the epoch that it is of.
-        step: the step that Lightning has last asked for.
-        stop: where the epoch ends.
+    All trainers add the same slices between the same two steps, so they pass over the same steps: see
+    :class:`.SamplerGradients`. A slice is numbered ``step * num_ranks + rank`` within the epoch. ``stream`` is the open
+    stream of the training epoch, or -1; ``step`` is the one that Lightning asked for last, ``stop`` the end of the
+    epoch.
 
     Example:
         >>> ledger = Ledger(num_ranks=2)
         >>> ledger.open(stream=0, epoch=0, start=0, stop=10)
         >>> ledger.add([18, 19, 17])
-        >>> ledger.is_whole(9), ledger.is_whole(8), ledger.has(8, rank=1), ledger.ahead(of=9)
+        >>> ledger.is_whole(9), ledger.is_whole(8), ledger.has(8, rank=1), ledger.ahead(9)
         (True, False, True, [18, 19])
     """
 
@@ -72,20 +64,19 @@ class Ledger:
         """Whether all slices of ``step`` were contributed, so that the trainers pass over it."""
         return len(self._slices.get(step, ())) == self.num_ranks
 
-    def ahead(self, of: int) -> list[int]:
-        """Returns the contributed slices of step ``of`` and of later steps, in order."""
-        ahead = ((step, rank) for step, ranks in self._slices.items() if step >= of for rank in ranks)
-        return sorted(step * self.num_ranks + rank for step, rank in ahead)
+    def ahead(self, step: int) -> list[int]:
+        """Returns the contributed slices of ``step`` and of later steps, in order."""
+        slices = ((s, rank) for s, ranks in self._slices.items() if s >= step for rank in ranks)
+        return sorted(s * self.num_ranks + rank for s, rank in slices)
 
-    def state(self, of: int) -> dict[str, Any]:
-        """Returns what a run that is resumed at step ``of`` must know of contributed slices."""
-        return {"num_ranks": self.num_ranks, "slices": self.ahead(of)}
+    def state(self, step: int) -> dict[str, Any]:
+        """Returns what a run that resumes at ``step`` must know of contributed slices."""
+        return {"num_ranks": self.num_ranks, "slices": self.ahead(step)}
 
     def resumable(self, state: dict[str, Any]) -> list[int]:
-        """Returns the slices of a :meth:`state` that need not be trained again, numbered for this run's trainers.
+        """Returns the slices of a :meth:`state` that need no further training, numbered for this run's trainers.
 
-        With another number of trainers these are the slices of whole steps; those of steps that were under way are
-        trained again.
+        With another number of trainers, only whole steps count; slices of incomplete steps are trained again.
         """
         if state["num_ranks"] == self.num_ranks:
             return list(state["slices"])
@@ -97,11 +88,8 @@ class Ledger:
 
 
 def place_alone(state: Any) -> Any:
-    """Returns a loader's state without the contributed slices.
-
-    Raises:
-        CheckpointError: there are some, and the loader has no ledger to pass over them.
-    """
+    """Returns a loader's state without the contributed slices. CheckpointError: there are some, and no ledger to skip
+    them."""
     if not isinstance(state, dict) or "contributed" not in state:
         return state
     if slices := state["contributed"]["slices"]:

@@ -15,19 +15,15 @@ _WORTH = 0.05  # of a step: shorter waits are no reason to take memory
 
 @dataclass
 class QueueDepth:
-    """The depth of a trainer's queue to each sampler, as steps show that it is needed.
+    """The depth of a trainer's queue to each sampler, which follows how long steps wait.
 
-    A wait is for want of slots if samplers have been without any since the one before: they could have worked ahead of
-    what delays them now and then. Then the depth doubles. Where mini-batches lay ready in every step of a while, and
-    not one of the last slots was needed, it falls; each time that this proves wrong, that while is twice as long.
-    Samplers that always have a slot and are waited for are too slow, which no depth changes. No mini-batch depends on
-    it.
+    Slots were too few if samplers have had none left since the last wait: the depth then doubles. If mini-batches lay
+    ready at every step of a window and the last slots were never needed, it falls; each time that this proves wrong,
+    the window doubles. Samplers that always have a slot and are still waited for are too slow, which no depth changes.
+    Mini-batches do not depend on it.
 
-    Args:
-        depth: to begin with.
-
-    Source: TurboGNN, section III-C: sampling is slowed where its queue keeps growing. Here a queue's bound holds
-    samplers back, so that the bound is what follows the trainer's pace.
+    Source: TurboGNN, section III-C: sampling is slowed where its queue keeps growing. Here the queue's bound holds
+    samplers back, so the bound follows the trainer's pace.
 
     Example:
         >>> queue = QueueDepth(depth=4)
@@ -46,7 +42,7 @@ class QueueDepth:
     _asked_s: float = -math.inf
 
     def begin(self) -> None:
-        """Notes that a stream begins, whose queue is empty: until it has been full once, its waits tell nothing."""
+        """Notes that a stream begins with an empty queue: its waits count only after it has been full once."""
         self._has_been_full = False
 
     def after_step(
@@ -62,14 +58,9 @@ class QueueDepth:
     ) -> int:
         """Returns the depth from now on.
 
-        Args:
-            ready: mini-batches that waited for the trainer when it asked for this step's.
-            is_full: samplers had no slot then, but the one that had just come free.
-            asked_s: when that was.
-            wait_s: how long the trainer waited then.
-            num_samplers: that fill the queue; ``depth`` is of each.
-            least: it does not fall below this, which leaves each sampler slots whatever the trainer keeps.
-            most: what the memory holds.
+        ``ready`` mini-batches waited for the trainer when it asked for this step's, at ``asked_s``; it waited
+        ``wait_s``. ``is_full``: samplers had no slot left then. The depth, of each of ``num_samplers``, stays within
+        ``least`` and ``most``.
         """
         before, step_s, self._asked_s = self.depth, asked_s - self._asked_s, asked_s
         if self._has_been_full:
@@ -97,8 +88,8 @@ class QueueDepth:
 
 
 def depth_within(memory_bytes: int, slot_bytes: int, num_queues: int) -> int:
-    """Returns the greatest depth with which all queues of a machine, one a trainer and sampler, take ``memory_bytes``
-    together; at least 2, as sampling would not overlap training else.
+    """Returns the greatest depth with which the queues of a machine, one a trainer and sampler, fit in
+    ``memory_bytes``; at least 2, so that sampling overlaps training.
 
     Source: DSP (PPoPP'23), section 5 (a bounded queue, by the memory that its batches take).
     """

@@ -38,13 +38,8 @@ _COUNTED_EVERY = 64
 class MadeOnDevice(NamedTuple):
     """A mini-batch that was made on a device, with its cost.
 
-    Attributes:
-        payload: what it took.
-        batch: what the model expects; not for use before ``ready``.
-        convert_s: when turning it into that began and ended.
-        ready: when the device is done with it.
-        maker: what made it. It comes with the batch, as a loader that kept one would keep the device's memory beyond
-            the fit.
+    ``batch`` must not be used before ``ready``. It comes with its ``maker``: a loader that kept one would keep the
+    device's memory beyond the fit. ``convert_s``: when the conversion for the model began and ended.
     """
 
     payload: Making
@@ -61,11 +56,8 @@ class MadeOnDevice(NamedTuple):
 class FeatureFetcher:
     """Gathers the features of mini-batches on a device, on side streams.
 
-    Args:
-        source: the phase's mini-batches; its workload and labels are used, not its stores.
-        tables: by name: ``"x"`` and those of ``source.data.tables``. Phases may share them; what they read is then
-            counted together, by whichever comes to count.
-        device: where mini-batches come to lie.
+    Of ``source``, the workload and labels are used, not the stores. ``tables`` has ``"x"`` and the names of
+    ``source.data.tables``; phases may share them, and then count their reads together.
     """
 
     def __init__(self, source: BatchSource, tables: Mapping[str, DeviceTable], device: Device) -> None:
@@ -77,30 +69,30 @@ class FeatureFetcher:
     def _complete(self, batch: MiniBatch) -> MiniBatch:
         """Returns the mini-batch with its features."""
         stores, tables = self.source.data.stores, dict[str, torch.Tensor]()
-        of_some = {name: each for name, each in self.source.data.tables.items() if isinstance(each, NodeTable)}
-        positions = self._positions(batch.nodes, of_some)
+        node_tables = {name: store for name, store in self.source.data.tables.items() if isinstance(store, NodeTable)}
+        positions = self._positions(batch.nodes, node_tables)
         for name, table in self.tables.items():
             ids = batch.nodes
             if name in positions:
-                ids = ids[positions[name]] - of_some[name].first
+                ids = ids[positions[name]] - node_tables[name].first
             tables[name] = table.gather(ids).view(ids.numel(), *stores[name].row_shape)
         return replace(batch, x=tables.pop("x", None), tables=tables, positions=positions)
 
     def _positions(self, nodes: torch.Tensor, tables: dict[str, NodeTable]) -> dict[str, torch.Tensor]:
-        """Finds which of the nodes tables of some nodes have rows for, int64 ``[M]``, ascending, by their names. Where
-        there are such tables, the host waits to learn how many these are."""
+        """Finds the nodes that have rows in tables of one node type: int64 ``[M]``, ascending, by table name. The host
+        waits for their counts if there are such tables."""
         if not tables:
             return {}
         ranges = np.array([[table.nodes.start, table.nodes.stop] for table in tables.values()], np.int64)
-        first, last = (self.device.put(ends[:, None]) for ends in ranges.T)
+        first, last = (self.device.put(bounds[:, None]) for bounds in ranges.T)
         are_there = (nodes >= first) & (nodes < last)
         counts = self.device.read(are_there.sum(1)).tolist()
         # Those that are not go behind the last.
-        places = torch.where(are_there, are_there.cumsum(1) - 1, len(nodes))
+        positions = torch.where(are_there, are_there.cumsum(1) - 1, len(nodes))
         numbers = torch.arange(len(nodes), device=nodes.device)
         return {
-            name: nodes.new_empty(len(nodes) + 1).scatter_(0, place, numbers)[:count]
-            for name, place, count in zip(tables, places, counts, strict=True)
+            name: nodes.new_empty(len(nodes) + 1).scatter_(0, position, numbers)[:count]
+            for name, position, count in zip(tables, positions, counts, strict=True)
         }
 
     def hand_over(self, batch: Any, ready: Event) -> Any:
@@ -116,13 +108,8 @@ class FeatureFetcher:
 class DeviceBatches(FeatureFetcher):
     """Makes mini-batches on a device, equal to those that ``source`` makes on the host. Thread-safe.
 
-    Args:
-        source: as :class:`FeatureFetcher` has it.
-        draws: draws them.
-        tables: as :class:`FeatureFetcher` has them.
-        device: likewise.
-        convert: makes of a MiniBatch what the model expects.
-        max_threads: how many threads may make mini-batches at once; None for any number.
+    ``draws`` samples, ``convert`` turns a MiniBatch into what the model expects, and at most ``max_threads`` threads
+    (None: any number) may make mini-batches at once.
 
     Source: TurboGNN, section III-C: sampling, gathering and training overlap on one device; there as processes.
     """
@@ -145,9 +132,7 @@ class DeviceBatches(FeatureFetcher):
     def make(self, request: BatchRequest) -> MadeOnDevice:
         """Makes one mini-batch, by work in the calling thread's side stream.
 
-        Raises:
-            SeedError: a seed is not a node of the graph.
-            DeviceMemoryError: the device has no room for it.
+        Raises SeedError for seeds that are no nodes of the graph, DeviceMemoryError where the device has no room.
         """
         seeds = self.source.workload.seed_batch(request)
         with self.device.side_stream():
@@ -168,7 +153,8 @@ class DeviceBatches(FeatureFetcher):
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
-        """Whether to count the reads since the last count with this batch: not with each, as the host waits for it."""
+        """Whether to count reads with this batch: the host waits for the counts, so only every 64th batch and the last
+        do."""
         is_last = request.step == self.source.plan(request.num_ranks).num_steps - 1
         return is_last or request.step % _COUNTED_EVERY == _COUNTED_EVERY - 1
 
@@ -210,14 +196,9 @@ class _Fetched(NamedTuple):
 class DevicePrefetcher(FeatureFetcher):
     """Copies a trainer's mini-batches from the queue to its device ahead of time, and gathers their features there.
 
-    All of that is work of a side stream. The next mini-batch, if it has come, is begun before one is handed over, so
-    that it arrives while that one is trained on. The host waits only where it is two steps ahead of the device, so that
-    no more than three mini-batches lie there. Used by one thread.
-
-    Args:
-        source: as :class:`FeatureFetcher` has it.
-        tables: likewise.
-        device: likewise.
+    The next mini-batch, if it has come, is begun in a side stream before the current one is handed over, so it arrives
+    during training. The host waits only when it is two steps ahead of the device, so at most three mini-batches lie
+    there. For one thread.
 
     Source: GNNLab (EuroSys'22), section 5.2: trainers extract, in a pipeline with training.
     """
@@ -228,7 +209,7 @@ class DevicePrefetcher(FeatureFetcher):
         self._copied: deque[tuple[Event, MiniBatch]] = deque()
 
     def take(self, queue: BatchQueue, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
-        """Takes the next mini-batch, as :meth:`.BatchQueue.take`, for work in the current stream; steps end before
+        """Takes the next mini-batch like :meth:`.BatchQueue.take`, for work in the current stream; steps end before
         ``stop``."""
         fetched = self._ahead.pop(stream, None)
         if fetched is None or fetched.step != step:
@@ -256,10 +237,10 @@ class DevicePrefetcher(FeatureFetcher):
             self._copied.popleft()  # which gives its slot back
         with self.device.side_stream():
             # In the side stream, as a copy from a sampler's device is work of the current one.
-            taken = queue.take(stream, step)
-            if taken is None:
+            delivered = queue.take(stream, step)
+            if delivered is None:
                 return None
-            batch, payload = taken
+            batch, payload = delivered
             if batch.nodes.device != self.device.torch_device:  # else it came from a sampler's device
                 there = batch.to(self.device.torch_device, non_blocking=True)
                 self._copied.append((self.device.record(), batch))

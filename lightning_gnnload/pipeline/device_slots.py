@@ -29,15 +29,8 @@ _log = logging.getLogger(__name__)
 class DeviceSlot:
     """A slot in device memory, at the sampler that writes it.
 
-    It grows by being replaced, under a handle of its own. The reader has closed what was replaced when it gives the
-    slot back; only then it is freed.
-
-    Args:
-        runtime: of the sampler's device.
-        num_bytes: size.
-
-    Raises:
-        CudaCallError: the device has no such memory, or cannot share it.
+    It grows by being replaced under a new handle. The old memory is freed when the reader gives the slot back, having
+    closed it. Raises CudaCallError where the device has no such memory, or cannot share it.
     """
 
     def __init__(self, runtime: Runtime, num_bytes: int) -> None:
@@ -64,11 +57,7 @@ class DeviceSlot:
         return self._memory.memory_handle.values
 
     def grow(self, num_bytes: int) -> None:
-        """Makes the slot at least this large. What it held is lost.
-
-        Raises:
-            SlotMemoryError: the device has no such memory.
-        """
+        """Makes the slot at least this large and drops its contents. SlotMemoryError: the device has no such memory."""
         if num_bytes <= self.num_bytes:
             return
         try:
@@ -88,7 +77,7 @@ class DeviceSlot:
             self._runtime.copy(self._memory.address + offset, tensor.data_ptr(), tensor.nbytes)
 
     def free_replaced(self) -> None:
-        """Frees the memory that was replaced: the reader has seen the present handle, and so has closed it."""
+        """Frees the memory that was replaced: the reader has seen the new handle, and so has closed the old one."""
         for memory in self._replaced:
             memory.close(0)
         self._replaced.clear()
@@ -110,22 +99,20 @@ AnySlot = Slot | DeviceSlot
 
 
 class DeviceExporter:
-    """Makes slots in the memory of a sampler's device, which trainers read.
-
-    Args:
-        runtime: of that device.
-    """
+    """Makes slots in the memory of a sampler's device, which trainers read."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         self._is_open_to: dict[str, bool] = {}
 
     def is_open_to(self, device: str) -> bool:
-        """Whether another process's device, by its :attr:`DeviceReader.name`, is seen here and can read the memory."""
+        """Whether another process's device, by its :attr:`DeviceReader.name`, is visible here and can read the memory."""
         # Needs no lock of its own: samplers ask when they take a slot, under the service's.
         if device and device not in self._is_open_to:
-            seen = [number for number in range(self.runtime.num_devices()) if self.runtime.identity(number) == device]
-            self._is_open_to[device] = any(map(self.runtime.can_access, seen))
+            visible = [
+                number for number in range(self.runtime.num_devices()) if self.runtime.identity(number) == device
+            ]
+            self._is_open_to[device] = any(map(self.runtime.can_access, visible))
             way = "from device to device" if self._is_open_to[device] else "over page-locked memory of the host"
             here = self.runtime.identity(self.runtime.device)
             _log.info("Mini-batches from %s to %s go %s.", here, device, way)
@@ -133,11 +120,8 @@ class DeviceExporter:
 
 
 class OpenedSlot:
-    """A slot in device memory, at the trainer that reads it.
-
-    Raises:
-        DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
-    """
+    """A slot in device memory, at the trainer that reads it. DeviceShareError: the memory cannot be opened, or is
+    another's."""
 
     def __init__(self, reader: DeviceReader, memory_handle: MemoryHandle, fd: int) -> None:
         from lightning_gnnload.ops.cuda.shared_memory import OpenedMemory
@@ -146,13 +130,8 @@ class OpenedSlot:
         self._memory = OpenedMemory(reader.runtime, memory_handle, fd)
 
     def copy(self, num_bytes: int) -> tuple[torch.Tensor, Event]:
-        """Copies the first bytes to this process's memory, uint8 on its device; also gives the event of the copy's end.
-
-        The copy is work of the current stream. Does not wait.
-
-        Raises:
-            QueueProtocolError: the slot is smaller.
-        """
+        """Copies the first bytes to this process's device, in the current stream, without waiting; also returns the
+        event of the copy's end. QueueProtocolError: the slot is smaller."""
         if not 0 <= num_bytes <= self._memory.num_bytes:
             raise QueueProtocolError(
                 f"a mini-batch of {num_bytes} bytes does not lie in its slot, of {self._memory.num_bytes} bytes."
@@ -168,12 +147,7 @@ class OpenedSlot:
 
 
 class DeviceReader:
-    """Opens the memory of samplers' devices on a trainer's device.
-
-    Args:
-        device: where mini-batches are to lie.
-        runtime: of that device.
-    """
+    """Opens the memory of samplers' devices on a trainer's device."""
 
     def __init__(self, device: Device, runtime: Runtime) -> None:
         self.device = device
@@ -187,9 +161,8 @@ class DeviceReader:
     def open(self, memory_handle: dict[str, Any], fd: int) -> OpenedSlot:
         """Opens a slot, which owns the descriptor from now on; on an error it is closed.
 
-        Raises:
-            DeviceShareError: the memory cannot be opened, or is not what the sampler gave.
-            QueueProtocolError: the handle is malformed.
+        Raises DeviceShareError where the memory cannot be opened or is another's, QueueProtocolError for a malformed
+        handle.
         """
         from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
 

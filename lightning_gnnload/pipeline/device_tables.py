@@ -27,14 +27,8 @@ class DeviceTable(Protocol):
 
 
 class HostTable:
-    """Gathers rows on the host, from any store, and copies them to a device. Thread-safe.
-
-    To read the ids, the host waits for the device once more in each batch.
-
-    Args:
-        store: the table.
-        device: where rows come to lie.
-    """
+    """Gathers rows on the host, from any store, and copies them to a device. Thread-safe. The host waits for the ids
+    once in each batch."""
 
     def __init__(self, store: FeatureStore, device: Device) -> None:
         self.store = store
@@ -43,14 +37,7 @@ class HostTable:
         self._reads: Reads = ()
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        """Gathers the rows ``ids`` as ``[B, F]`` of the store's dtype.
-
-        Args:
-            ids: int64 ``[B]``, on the device.
-
-        Raises:
-            SeedError: an id is not in ``[0, N)``.
-        """
+        """Gathers the rows ``ids`` (int64 ``[B]``, on the device) as ``[B, F]``. SeedError: an id is not in ``[0, N)``."""
         rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
         if not rows.numel():
             return rows.to(self.device.torch_device)

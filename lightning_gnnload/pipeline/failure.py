@@ -50,15 +50,10 @@ other data are read.
 
 @dataclass(frozen=True)
 class Failure:
-    """A record of which rank ended, in which stage, and why.
+    """Which rank ended, in which stage, and why: what the other ranks hear of it.
 
-    Attributes:
-        role: ``"sampler"`` or ``"trainer"``.
-        rank: its global rank.
-        died: it vanished without a word.
-        stage: what it was doing.
-        text: its traceback, or what was seen of its death; empty when it was interrupted.
-        is_final: nobody is to take its work over.
+    ``died``: it vanished without a message. ``text`` is its traceback, or what was seen of its death; empty after an
+    interrupt. ``is_final``: no other rank takes over its work.
     """
 
     role: str
@@ -70,7 +65,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, *, role: str, rank: int, stage: str) -> Failure:
-        """Returns the failure behind ``error``: a peer's, where the error came from one, else this rank's own."""
+        """Returns the failure behind ``error``: a peer's, if the error came from one, else this rank's own."""
         # Who passes a failure on is not its cause: all ranks name the first one.
         if isinstance(error, PeerError) and isinstance(error.failure, Failure):
             return error.failure
@@ -80,18 +75,18 @@ class Failure:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the rank was told to end, by Ctrl-C or SIGTERM, which needs no explanation."""
+        """Whether the rank was ended by Ctrl-C or SIGTERM, which needs no explanation."""
         return not self.died and not self.text
 
     def error(self) -> PeerError:
-        """Returns the exception to raise in a rank that hears of the failure."""
-        kind = _ERRORS.get((self.role, self.died), PeerError)
+        """Returns the exception to raise in another rank."""
+        error_class = _ERRORS.get((self.role, self.died), PeerError)
         how = "was interrupted" if self.interrupted else "failed"
         if self.died and self.stage == "start":
             how = "did not start"
         elif self.died:
             how = "is gone without a word (killed, out of memory, or crashed)"
-        error = kind(f"{self.role} rank {self.rank} {how} in stage {self.stage!r}.\n{self.text}".rstrip())
+        error = error_class(f"{self.role} rank {self.rank} {how} in stage {self.stage!r}.\n{self.text}".rstrip())
         error.failure = self
         return error
 
@@ -116,7 +111,7 @@ def not_started(rank: int, why: str | None) -> PeerError:
 
 
 def stalled(rank: int, doing: str, timeout_s: float) -> PeerError:
-    """Returns the error for a sampler that owed something and was silent for too long."""
+    """Returns the error for a sampler that was asked for something and stayed silent for too long."""
     text = (
         f"nothing came from sampler rank {rank} for {timeout_s:.0f} s ({doing}), although it is connected. "
         f"It may be stopped, or swapping. If a batch really takes so long, raise FactoredStrategy(stall_timeout_s=...)."
@@ -127,8 +122,7 @@ def stalled(rank: int, doing: str, timeout_s: float) -> PeerError:
 
 
 def stuck(rank: int, doing: str, timeout_s: float, where: str) -> Failure:
-    """Returns the failure of a sampler that gets nowhere before its first mini-batch; ``where`` is the stack of the
-    thread that hangs."""
+    """Returns the failure of a sampler whose setup hangs; ``where`` is the stack of the thread that hangs."""
     text = (
         f"For {timeout_s:g} s, nothing moved in it ({doing}): the data module's setup did not return, no rows were "
         f"cached, no mini-batches sampled ahead. Its process ends itself. If setup takes so long, raise "

@@ -22,10 +22,8 @@ from lightning_gnnload.sample.rows import SeedBatch
 class Filling(NamedTuple):
     """The columns that come with one mini-batch, and what fills them.
 
-    Attributes:
-        header: of all columns of the mini-batch.
-        end: where they end. The hops must begin behind it.
-        contents: of each column that was not drawn: the name of a store, or rows; and which of these, or None for all.
+    ``header`` describes all columns; they end at ``end``, behind which the hops must begin. ``contents`` has, for each
+    column that was not drawn, a store's name or rows, and which of these rows (None: all).
     """
 
     header: Header
@@ -33,11 +31,8 @@ class Filling(NamedTuple):
     contents: list[tuple[str | torch.Tensor, torch.Tensor | None]]
 
     def gather(self, stores: Mapping[str, FeatureStore], request: BatchRequest | None, memory: np.ndarray) -> Reads:
-        """Fills the columns, and announces the request to their stores, unless it is None.
-
-        Returns:
-            Where the rows came from, of stores that count.
-        """
+        """Fills the columns and returns where the rows came from. Stores are told of ``request`` first, unless it is
+        None."""
         header, reads = self.header, list[Reads]()
         views = header.views(memory, len(header.offsets) - len(self.contents))
         for (rows, ids), out in zip(self.contents, views, strict=True):
@@ -54,7 +49,8 @@ class Filling(NamedTuple):
 
 
 class Filler:
-    """Finds the columns that come with mini-batches of these data: features, labels, and what belongs to the rows."""
+    """Finds the columns that come with mini-batches of these data: features, labels, and what belongs to the seeds'
+    rows."""
 
     def __init__(self, data: GraphData) -> None:
         self._data = data
@@ -73,10 +69,10 @@ class Filler:
                 self._of_nodes.append((name, Column.of(NODES, "tables", table, name)))
         for name, store in data.edge_stores.items():
             key = name.removeprefix(EDGE_PREFIX)
-            of_type = data.edge_tables.get(key) if name.startswith(EDGE_PREFIX) else None
-            if isinstance(of_type, EdgeTable):
+            per_type = data.edge_tables.get(key) if name.startswith(EDGE_PREFIX) else None
+            if isinstance(per_type, EdgeTable):
                 assert data.graph.types is not None, "GraphData refuses it"
-                part = data.graph.types.edge_type_number(of_type.edge_type)
+                part = data.graph.types.edge_type_number(per_type.edge_type)
                 column = Column.of(EDGES._replace(part=part), "tables", store, key)
                 self._of_types.setdefault(part, []).append((name, column))
             elif name == "edge_x":
@@ -85,46 +81,41 @@ class Filler:
                 self._of_edges.append((name, Column.of(EDGES, "tables", store, key)))
 
     def place(self, layout: SampleLayout, seeds: SeedBatch, memory: np.ndarray) -> Filling:
-        """Places the columns of one mini-batch in the middle of its memory; there may be too little of it.
+        """Places the columns of one drawn mini-batch between its nodes and its hops; ``memory`` (uint8) may be too
+        small.
 
-        Args:
-            layout: what was drawn.
-            seeds: the mini-batch's, with what belongs to its rows.
-            memory: where it lies, uint8.
-
-        Raises:
-            SamplerConfigError: the data has edge tables, but the blocks no edge ids.
+        Raises SamplerConfigError where the data has edge tables, but the blocks have no edge ids.
         """
         data, nodes = self._data, memory[: 8 * layout.num_nodes].view(np.int64)
         ids = torch.from_numpy(nodes)
         columns, lengths = list[Column](), {NODES: layout.num_nodes}
         contents = list[tuple[str | torch.Tensor, torch.Tensor | None]]()
 
-        def add(these: list[tuple[str, Column]], rows: torch.Tensor) -> None:
-            for name, column in these:
+        def add(group: list[tuple[str, Column]], rows: torch.Tensor) -> None:
+            for name, column in group:
                 columns.append(column)
                 contents.append((name, rows))
 
-        def add_part(these: list[tuple[str, Column]], places: np.ndarray, rows: torch.Tensor) -> None:
-            axis = these[0][1].axis
+        def add_part(group: list[tuple[str, Column]], positions: np.ndarray, rows: torch.Tensor) -> None:
+            axis = group[0][1].axis
             columns.append(Column(axis, "positions", "int64"))
-            contents.append((torch.from_numpy(places), None))
-            lengths[axis] = len(places)
-            add(these, rows)
+            contents.append((torch.from_numpy(positions), None))
+            lengths[axis] = len(positions)
+            add(group, rows)
 
         add(self._of_nodes, ids)
-        for some, these in self._of_some.items():
-            places = np.flatnonzero((nodes >= some.start) & (nodes < some.stop))
-            add_part(these, places, torch.from_numpy(nodes[places] - some.start))
+        for some, group in self._of_some.items():
+            positions = np.flatnonzero((nodes >= some.start) & (nodes < some.stop))
+            add_part(group, positions, torch.from_numpy(nodes[positions] - some.start))
         if self._of_edges or self._of_types:
             edges = _Edges(data, layout, memory)
             lengths[EDGES] = edges.num_edges
             if self._of_edges:
                 add(self._of_edges, edges.rows)
-            for part, these in self._of_types.items():
-                rows, places, counts = edges.of_type(part)
+            for part, group in self._of_types.items():
+                rows, positions, counts = edges.of_type(part)
                 lengths |= counts
-                add_part(these, places, rows)
+                add_part(group, positions, rows)
         num_seeds, key = len(seeds.draw.seeds), seeds.draw.key
         if data.y is not None and seeds.takes_labels_of_nodes:
             columns.append(Column.of(SEEDS, "y", data.y))
@@ -146,11 +137,7 @@ def of_rows(seeds: SeedBatch, labels: torch.Tensor | None) -> list[tuple[Column,
 
 
 class _Edges:
-    """The edges of a mini-batch's hops, one after the other as :func:`.spans_of` lays them, and their rows in tables.
-
-    Raises:
-        SamplerConfigError: the blocks have no edge ids.
-    """
+    """The edges of a mini-batch's hops, one after the other as :func:`.spans_of` lays them, and their rows in tables."""
 
     def __init__(self, data: GraphData, layout: SampleLayout, memory: np.ndarray) -> None:
         hops = layout.hops
@@ -197,17 +184,16 @@ class _Edges:
         return np.argsort(self._types, kind="stable"), np.concatenate([[0], np.cumsum(counts)])
 
     def of_type(self, part: int) -> tuple[torch.Tensor, np.ndarray, dict[Axis, int]]:
-        """Returns the rows of an edge type's tables, the place of each one's edge in its hop, and how many of them each
-        hop has."""
+        """Returns the table rows of one edge type, each edge's position in its hop, and the count of each hop."""
         assert self._graph.edge_order is not None
         by_type, ptr = self._by_type
         edges = by_type[ptr[part] : ptr[part + 1]]
-        places, counts = edges.copy(), {EDGES._replace(part=part): len(edges)}
+        positions, counts = edges.copy(), {EDGES._replace(part=part): len(edges)}
         for hop, span in enumerate(self._spans):  # hops that are prefixes of one array begin at one place
             first, last = np.searchsorted(edges, (span.start, span.stop)).tolist()
-            places[first:last] = edges[first:last] - span.start
+            positions[first:last] = edges[first:last] - span.start
             counts[Axis("edge", hop, part)] = last - first
-        return _rows_at(self._ids[edges], self._graph.edge_order), places, counts
+        return _rows_at(self._ids[edges], self._graph.edge_order), positions, counts
 
 
 def _rows_at(edges: np.ndarray, order: np.ndarray | None) -> torch.Tensor:

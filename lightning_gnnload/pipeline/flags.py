@@ -15,8 +15,8 @@ from lightning_gnnload.data.sockets import address
 
 
 class Flag:
-    """A named flag that other processes can see; it is up until :meth:`lower`, or until this process ends. To raise one
-    twice is no error."""
+    """A named flag that other processes see until :meth:`lower`, or until this process ends. To raise one twice is no
+    error."""
 
     def __init__(self, name: str) -> None:
         self._socket = _socket()
@@ -58,7 +58,7 @@ def rank_ended(run: str, local_rank: int) -> str:
 
 
 def rank_parted(run: str, local_rank: int) -> str:
-    """Names the flag of a rank whose launch is over: what its script does from there on, it may do without rank 0."""
+    """Names the flag of a rank whose launch is over: what its script does from there on needs no rank 0."""
     return f"{run}-parted-{local_rank}"
 
 

@@ -33,7 +33,7 @@ Convert = Callable[[MiniBatch], Any]
 
 
 class Progress(NamedTuple):
-    """A consumer's position: its epoch, and how many mini-batches of it are done. A batch at work is not among them."""
+    """A consumer's position: its epoch, and how many mini-batches of it are done, without the one at work."""
 
     epoch: int
     num_processed: int
@@ -51,21 +51,21 @@ class _Made(NamedTuple):
 class EpochLoader:
     """The interface of a train loader that Lightning can resume: a length, an epoch, and a position in it.
 
-    A subclass yields mini-batches from :meth:`_batches`. Making one starts nothing, and neither does ``iter()``:
-    Lightning makes and iterates loaders that it never reads.
+    A subclass yields mini-batches from :meth:`_batches`. Creating one and ``iter()`` start nothing: Lightning creates
+    and iterates loaders that it never reads.
 
     Args:
         source: the phase's mini-batches.
-        num_ranks: trainers that share each step; None for those of the default process group, once there is one. So a
-            loader that was made before a Trainer had launched its ranks is shared out like any other.
+        num_ranks: trainers that share each step; None for those of the default process group once it exists, so that a
+            loader made before the launch is shared like any other.
         rank: this trainer, where ``num_ranks`` is given.
 
     Attributes:
         stats: sums over the mini-batches delivered.
         last: the last one delivered, or None.
-        progress: tells where the consumer is, where it can tell. Then a batch that was at work when an error made the
-            checkpoint comes again; and the consumer decides whether its epoch goes on, and which one that is.
-        on_resume_change: ``"error"``, or ``"warn"`` to go on in an epoch whose mini-batches have become others.
+        progress: where the consumer is, if it can say. Then a batch that was at work when an error made the checkpoint
+            comes again, and the consumer decides on epochs.
+        on_resume_change: ``"error"``, or ``"warn"`` to resume an epoch whose mini-batches have changed.
     """
 
     def __init__(self, source: BatchSource, num_ranks: int | None, rank: int) -> None:
@@ -159,12 +159,11 @@ class EpochLoader:
         return point.to_state()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Lets the next iteration go on from there, unless another epoch is set.
+        """Lets the next iteration resume there, unless another epoch is set.
 
-        Raises:
-            CheckpointError: ``state`` is not a loader's of this class; or samplers had trained ahead, which only a
-                strategy with switching can pass over; or, when the iteration begins, its epoch cannot
-                go on with the settings of this one.
+        Raises CheckpointError where ``state`` is not a loader's of this class, or samplers had trained ahead, which
+        only a strategy with switching can skip; and, when the iteration begins, where the epoch cannot go on with these
+        settings.
         """
         self.position.load(ResumePoint.from_state(place_alone(state)))
 
@@ -182,24 +181,20 @@ class EpochLoader:
 
 
 class SampledLoader(EpochLoader):
-    """A loader whose mini-batches are made by threads of this process, one batch a thread, the GIL released.
-
-    Batches come in order and are the same for any number of threads.
+    """A loader whose mini-batches are made by threads of this process, one batch a thread, the GIL released. Batches
+    come in order and are the same for any number of threads.
 
     Args:
-        source: the phase's mini-batches.
-        num_ranks: as :class:`EpochLoader` has it.
-        rank: likewise.
+        source: the phase's mini-batches; ``num_ranks`` and ``rank`` as for :class:`EpochLoader`.
         num_threads: sampling threads; 0 samples in the caller's thread.
         convert: makes of a MiniBatch what the model expects.
         pinned: write to page-locked memory, for asynchronous copies to a CUDA device.
-        on_device: called when mini-batches are first needed; what it returns makes them instead of the host, unless
-            that is None.
-        prefetcher: called likewise by the QueueLoader that replaces this loader where others sample; what it returns
-            brings their mini-batches to the device, unless that is None.
-        make_again: makes this loader in another process, for a Trainer that spawns its ranks: it is pickled in the
-            loader's place, whose threads, slots and mapped data stay here.
-        num_ahead: how many mini-batches are made or wait while one is consumed; None: as many as there are threads.
+        on_device: called when mini-batches are first needed; its result, unless None, makes them instead of the host.
+        prefetcher: called likewise by the QueueLoader in this loader's place; its result brings mini-batches to the
+            device.
+        make_again: makes this loader in a spawned process: it is pickled instead of the loader, whose threads, slots
+            and mapped data stay here.
+        num_ahead: mini-batches that are made or wait while one is consumed; None: one a thread.
         on_thread: called by each thread, with its number, before it makes any.
     """
 
@@ -248,7 +243,7 @@ class SampledLoader(EpochLoader):
             for request in requests:
                 yield self._deliver(request, partial(make, request), QueueFill(ready=0))
             return
-        make = self._begun(make)
+        make = self._with_setup(make)
         threads = Threads(num_threads, "gnnload-sample")
         # One more than are made: a batch waits to be consumed while each thread makes another.
         num_ahead = num_threads if self.num_ahead is None else max(self.num_ahead, num_threads)
@@ -263,17 +258,17 @@ class SampledLoader(EpochLoader):
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _begun(self, make: Callable[[BatchRequest], _Made | MadeOnDevice]) -> Callable[[BatchRequest], Any]:
-        """Returns what makes a mini-batch in a thread that may have to begin first; what that raises is raised here, as
-        an executor's own initializer would not have it."""
-        of_slots, of_user, numbers, thread = self._slots.initializer(), self.on_thread, count(), threading.local()
+    def _with_setup(self, make: Callable[[BatchRequest], _Made | MadeOnDevice]) -> Callable[[BatchRequest], Any]:
+        """Returns a function that makes a mini-batch in a thread, which it sets up first: an executor's own initializer
+        would break the pool where that raises, instead of passing the error on."""
+        init_slots, init_user, numbers, thread = self._slots.initializer(), self.on_thread, count(), threading.local()
 
         def begin_and_make(request: BatchRequest) -> _Made | MadeOnDevice:
             if not hasattr(thread, "has_begun"):
-                if of_slots is not None:
-                    of_slots()
-                if of_user is not None:
-                    of_user(next(numbers))
+                if init_slots is not None:
+                    init_slots()
+                if init_user is not None:
+                    init_user(next(numbers))
                 thread.has_begun = True
             return make(request)
 
@@ -301,17 +296,17 @@ class SampledLoader(EpochLoader):
 
     def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]], threads: Threads) -> Any:
         # As the trainer finds it: others get done while it waits.
-        fill = QueueFill(ready=sum(made.done() for _, made in ahead))
-        request, made = ahead.popleft()
-        return self._deliver(request, partial(threads.result, made), fill)
+        fill = QueueFill(ready=sum(result.done() for _, result in ahead))
+        request, result = ahead.popleft()
+        return self._deliver(request, partial(threads.result, result), fill)
 
     def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: QueueFill) -> Any:
         asked_s = time.monotonic()
-        made = get()
+        result = get()
         taken_s = time.monotonic()
         self._note(
             Delivery.of(
-                made.payload, request.step, asked_s=asked_s, taken_s=taken_s, convert_s=made.convert_s, fill=fill
+                result.payload, request.step, asked_s=asked_s, taken_s=taken_s, convert_s=result.convert_s, fill=fill
             )
         )
-        return made.hand_over()
+        return result.hand_over()

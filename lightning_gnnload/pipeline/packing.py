@@ -15,12 +15,8 @@ if TYPE_CHECKING:
 
 
 class Packing(NamedTuple):
-    """The layout of a mini-batch's arrays in one piece of memory.
-
-    Attributes:
-        layout: nodes, and their queries, at the begin, hops at the end.
-        pieces: each array, and its offset in the slot.
-    """
+    """Where a mini-batch's arrays lie in one piece of memory: nodes and their queries first, hops at the end.
+    ``pieces`` has each array with its offset."""
 
     layout: SampleLayout
     pieces: list[tuple[int, torch.Tensor]]
@@ -32,23 +28,18 @@ def aligned(num_bytes: int) -> int:
 
 
 def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int = 0) -> Packing:
-    """Lays a sample out. Hops that share an array, as those of ``expand="new"`` do, share it in the slot.
+    """Lays a sample out for a slot of ``num_bytes`` (None: as many as it takes), with ``room_bytes`` between nodes and
+    hops. Hops that share an array, as with ``expand="new"``, share it in the slot.
 
-    Args:
-        sample: its tensors are contiguous.
-        num_bytes: of the slot; None for as many as it takes.
-        room_bytes: what is left between nodes and hops, at least.
-
-    Raises:
-        ArenaTooSmall: the slot has fewer bytes than it takes.
+    Raises ArenaTooSmall where the slot has fewer bytes than it takes.
     """
     # Of hops that share an array, the last has all of it.
     arrays = {_key(tensor): tensor for hop in sample.hops for tensor in _columns(hop) if tensor is not None}
     size = sum(aligned(tensor.nbytes) for tensor in arrays.values())
-    pieces, free_begin, of_queries = [(0, sample.nodes)], aligned(sample.nodes.nbytes), -1
+    pieces, free_begin, queries_piece = [(0, sample.nodes)], aligned(sample.nodes.nbytes), -1
     if sample.queries is not None:
-        of_queries, free_begin = free_begin, free_begin + aligned(sample.queries.nbytes)
-        pieces.append((of_queries, sample.queries))
+        queries_piece, free_begin = free_begin, free_begin + aligned(sample.queries.nbytes)
+        pieces.append((queries_piece, sample.queries))
     needed = free_begin + aligned(room_bytes) + size
     end = needed if num_bytes is None else num_bytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT
     if end < needed:
@@ -67,7 +58,7 @@ def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int 
         )
         for hop in sample.hops
     )
-    return Packing(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size, of_queries), pieces)
+    return Packing(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size, queries_piece), pieces)
 
 
 def _columns(hop: DeviceHop) -> tuple[torch.Tensor | None, ...]:

@@ -17,16 +17,8 @@ _MOST_READ = 1 << 48
 
 @dataclass(frozen=True)
 class Timing:
-    """Which thread made a mini-batch, when, and how long it took.
-
-    Attributes:
-        made_by: global rank that made it; the trainer's own unless a sampler says otherwise.
-        thread: name of the thread that did.
-        began_s: when sampling began, by ``time.monotonic``, the one clock of all processes of a machine.
-        sample_ms: sampling.
-        gather_ms: gathering features and labels, from then on.
-        cpu_ms: of these two, the time that the thread ran on a core.
-    """
+    """Which thread of which global rank made a mini-batch, when (``time.monotonic``, one clock for all processes of a
+    machine), and how long sampling, gathering and the processor took."""
 
     made_by: int
     thread: str
@@ -48,12 +40,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Payload:
-    """Describes a mini-batch in a slot, and what it cost to make.
-
-    Attributes:
-        header: what lies where.
-        reads: where the features came from, nearest tier first; empty where their store does not count.
-    """
+    """Describes a mini-batch in a slot, what it cost to make, and where its features came from (nearest tier first)."""
 
     header: Header
     timing: Timing
@@ -72,18 +59,15 @@ class Payload:
         return self.header.num_edges
 
     def view(self, buffer: Any) -> MiniBatch:
-        """Returns the mini-batch without a copy; its tensors keep ``buffer``'s memory alive.
-
-        Raises:
-            QueueProtocolError: parts of it lie beyond the end of ``buffer``.
-        """
+        """Returns the mini-batch without a copy; its tensors keep ``buffer`` alive. QueueProtocolError: parts lie
+        beyond its end."""
         try:
             return MiniBatch.of(self.header, buffer)
         except ValueError as error:  # torch looks at where the buffer ends
             raise QueueProtocolError(f"a mini-batch does not lie in its slot: {error}.") from error
 
     def made_elsewhere(self, rank: int) -> Payload:
-        """Returns it as made by another rank than the one that it is for."""
+        """Returns it as made by another rank than the one that trains on it."""
         return replace(self, timing=replace(self.timing, made_by=rank))
 
     def to_json(self) -> dict[str, Any]:
@@ -98,7 +82,7 @@ class Payload:
 
     @classmethod
     def from_json(cls, message: Any) -> Payload:
-        """Raises QueueProtocolError: ``message`` is not what :meth:`to_json` gives."""
+        """Raises QueueProtocolError where ``message`` is not what :meth:`to_json` returns."""
         try:
             header = Header.of_numbers(Schema.of_text(message["schema"]), message["header"])
             payload = cls(header, Timing(*message["timing"]), tuple(starmap(TierReads, message["reads"])))
@@ -110,7 +94,6 @@ class Payload:
         return payload
 
     def _check(self) -> None:
-        """Raises ValueError, TypeError."""
         for read in self.reads:
             if type(read.tier) is not str or any(type(n) is not int or not 0 <= n < _MOST_READ for n in read[1:]):
                 raise ValueError(f"{read!r:.100} is no count of reads")

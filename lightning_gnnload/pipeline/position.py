@@ -12,11 +12,7 @@ _31_BITS = 0x7FFFFFFF
 
 
 class NextEpoch:
-    """The epoch of the next loop by hand over any of the loaders that share this.
-
-    Attributes:
-        number: it.
-    """
+    """The number of the next epoch of loops by hand over any of the loaders that share this object."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -98,12 +94,8 @@ class Position:
         return {"epoch": self.epoch, "step": self.step, "ahead": self._ahead, "again": self._again}
 
     def read(self, batches: Callable[[int, int], Iterable[Any]], check: Callable[[ResumePoint], None]) -> Iterator[Any]:
-        """Yields an epoch's mini-batches and counts them. It begins when the first one is asked for.
-
-        Args:
-            batches: makes those of an epoch, from a step on.
-            check: raises what keeps a state from being resumed.
-        """
+        """Yields an epoch's mini-batches and counts them; begins at the first one asked for. ``batches`` makes those of
+        an epoch from a step on; ``check`` raises where a state cannot be resumed."""
         self._is_iterated = True
         return self._read(batches, check, self._num_announced)
 
@@ -135,8 +127,7 @@ class Position:
         return self._reading
 
     def counted(self, batches: Iterable[Any], reading: object) -> Iterator[Any]:
-        """Counts mini-batches as they are read. Of several iterators, the last one to begin says where the loader
-        is."""
+        """Counts mini-batches as they are read. Of several iterators, the last one to begin says where the loader is."""
 
         def count(batch: Any) -> Any:
             self.step += self._reading is reading

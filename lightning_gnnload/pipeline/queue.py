@@ -16,13 +16,13 @@ from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import PeerError
-from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace
 from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 from lightning_gnnload.pipeline.sampler_pool import SamplerPool
+from lightning_gnnload.pipeline.scheduler import BatchTime, Scheduler, WorkerState
 from lightning_gnnload.pipeline.stats import QueueFill
 from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.pipeline.wire import Message
@@ -32,43 +32,34 @@ _FORGETS = 0.95  # what is left, one step later, of how long this thread did not
 
 
 class BatchQueue:
-    """The trainer's end of the queue: hands out one trainer's mini-batches from all samplers of its machine.
+    """The trainer's end of the queue: yields one trainer's mini-batches from all samplers of its machine.
 
-    The trainer deals a stream's steps out to the samplers, to each as it comes to need more: see :class:`.Dealer`. When
-    it loses one, the others get what that one still owed: mini-batches are pure functions, so trainers need not agree,
-    and a step that comes twice is the same twice. Used by one thread. The batches that it hands out may go to any, and
-    end in any.
+    The trainer assigns a stream's steps to the samplers as they need more (:class:`.Scheduler`). When a sampler is
+    lost, the others get what was due from it: mini-batches are pure functions, so trainers need not agree, and a step
+    that comes twice is the same twice. Used by one thread; its batches may go to any.
 
     Args:
         job: name that the ranks of this job share.
-        trainer: local index of this trainer.
+        trainer: local index of this trainer, of ``num_trainers`` of this machine.
         rank: its global rank.
-        num_samplers: samplers of this machine.
-        queue_depth: slots that a stream may have out at each sampler, to begin with where these follow the waits; one
-            more where the step that is needed next finds none.
-        connect_timeout_s: how long to wait for a sampler that does nothing, to start.
-        stall_timeout_s: how long to wait for a mini-batch that a sampler owes.
-        first_sampler_rank: global rank of the machine's first sampler; the others follow.
-        num_trainers: trainers of this machine.
-        takeover: go on without a sampler that is lost; else its loss is raised.
-        has_ended: whether a sampler's process is known to have ended, so that it need not be waited for.
-        is_busy: whether a sampler that has not connected does something at this moment: it is waited for then, up to
-            ``setup_timeout_s``.
+        num_samplers: samplers of this machine; ``first_sampler_rank`` is the global rank of the first.
+        queue_depth: slots of a stream at each sampler; one more where the step that is needed next finds none.
+        connect_timeout_s: how long to wait for an idle sampler to start.
+        stall_timeout_s: how long to wait for a mini-batch that is due.
+        takeover: go on without a sampler that is lost; otherwise its loss is raised (also SamplerDiedError here).
+        has_ended: whether a sampler's process has ended, so that it need not be waited for.
+        is_busy: whether a sampler that has not connected is at work: it is waited for up to ``setup_timeout_s``.
         on_late: called with the index of a sampler that did not start in time.
-        known_gone: ranks of samplers whose loss has been told in an earlier launch.
+        known_gone: ranks of samplers whose loss was reported in an earlier launch.
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
-        reader: this trainer's device, where samplers may send mini-batches in the memory of theirs.
-        queue_memory_bytes: lets the depth follow the waits (:class:`.QueueDepth`), while all queues of the machine take
-            no more than this; None keeps it.
+        reader: this trainer's device, if samplers may send mini-batches in the memory of theirs.
+        queue_memory_bytes: bound of all queues of the machine; lets the depth follow the waits (:class:`.QueueDepth`).
 
     Attributes:
-        handlers: for kinds of messages that others add to ``wire.KINDS``; called with the sampler's index, the
-            message, and file descriptors that the handler then owns.
+        handlers: for messages that others add to ``wire.KINDS``; called with the sampler's index, the message, and file
+            descriptors that the handler then owns.
         lost: called with the index of a sampler that is lost. A sampler that comes back is not announced.
         on_wait: called each second in which a mini-batch is waited for; what it raises ends the wait.
-
-    Raises:
-        SamplerDiedError: a sampler did not start, without ``takeover``.
     """
 
     def __init__(
@@ -106,10 +97,10 @@ class BatchQueue:
         self._depths: dict[tuple[str, int], QueueDepth] = {}  # by phase and loader, from epoch to epoch
         self._slot_bytes = 0  # of the largest
         self._numbers = itertools.count()
-        self._streams: dict[int, Dealer[SamplerPeer]] = {}
+        self._streams: dict[int, Scheduler[SamplerPeer]] = {}
         self._inbox: dict[tuple[int, int], tuple[SamplerPeer, int, Payload]] = {}
         self._listened_at = time.monotonic()
-        self._deaf_s = 0.0  # how long this thread has lately gone without listening
+        self._blind_s = 0.0  # how long this thread has lately gone without listening
         self._pid = os.getpid()
         self._pool = SamplerPool(
             job,
@@ -136,17 +127,12 @@ class BatchQueue:
     # Streams.
 
     def open(self, spec: StreamSpec, homes: np.ndarray | None = None) -> int:
-        """Asks the samplers for a stream; returns its number.
-
-        Args:
-            spec: describes it.
-            homes: of each step of the epoch, the index of the sampler that holds the part of the graph it is drawn
-                from, int64. It makes the step, unless it is lost or late; no mini-batch depends on it. None: any does.
-        """
+        """Asks the samplers for a stream, and returns its number. ``homes``, int64, has for each step of the epoch the
+        sampler that holds its part of the graph, which makes it unless lost or late; None: any sampler does."""
         self._check_process()
-        self._pool.call_lost()
+        self._pool.reconnect()
         number = next(self._numbers)
-        self._streams[number] = Dealer(spec, self._pool.num_trainers, homes)
+        self._streams[number] = Scheduler(spec, self._pool.num_trainers, homes)
         self._depth(number).begin()
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
@@ -155,26 +141,21 @@ class BatchQueue:
         return number
 
     def take(self, number: int, step: int) -> tuple[MiniBatch, Payload] | None:
-        """Waits for the mini-batch of a stream's step, and returns it in its slot. Steps are taken in order.
+        """Waits for the mini-batch of a stream's step, and returns it in its slot; None where no sampler is left to
+        make it. Steps are taken in order.
 
-        The slot goes back when the last tensor over it is gone, with the next call. Someone who hoards batches
-        (predictions that are views of one) gets copies once the slots run low, so that the samplers never starve.
+        The slot goes back with the next call after its last tensor is gone. A consumer that keeps batches (predictions
+        that are views of one) gets copies once the slots run low, so that samplers never starve. From a sampler's
+        device, the batch is a copy on this trainer's, for later work of the current stream.
 
-        From a sampler's device, it is a copy on this trainer's, which later work of the current stream may read.
-
-        Returns:
-            None where no sampler is left to make it.
-
-        Raises:
-            PeerError: another trainer ended, or without ``takeover`` a sampler; the message says which rank, in
-                which stage, and why.
-            QueueStalledError: without ``takeover``: nothing came within ``stall_timeout_s``.
+        Raises PeerError when another trainer ended, or without ``takeover`` a sampler (with its rank, stage and
+        reason); QueueStalledError without ``takeover`` when nothing came within ``stall_timeout_s``.
         """
         self._check_process()
-        dealer = self._streams[number]
-        dealer.next_step = step
+        scheduler = self._streams[number]
+        scheduler.next_step = step
         self._pool.free_returned()
-        asked_s, found = time.monotonic(), self._fill(number)
+        asked_s, fill = time.monotonic(), self._fill(number)
         if (number, step) not in self._inbox:
             self._pool.finish_copies()  # samplers may be waiting for these slots
         while (number, step) not in self._inbox:
@@ -183,11 +164,11 @@ class BatchQueue:
             self.on_wait()
             # Tensors may have gone in other threads: the sampler may need their slots to make this step.
             self._deal(awaited=number)
-            self._listen(min(_POLL_S, self.stall_timeout_s, dealer.patience_s))
-        self._deaf_s *= _FORGETS
-        self._adapt(number, found, asked_s, time.monotonic() - asked_s)
+            self._listen(min(_POLL_S, self.stall_timeout_s, scheduler.poll_s))
+        self._blind_s *= _FORGETS
+        self._adapt(number, fill, asked_s, time.monotonic() - asked_s)
         peer, slot, payload = self._inbox.pop((number, step))
-        dealer.next_step = step + 1
+        scheduler.next_step = step + 1
         batch = peer.lend(slot, payload)
         # The consumer has as many of this sampler's slots as a stream may have out: kept, this one would starve it.
         if peer.num_lent >= self._depth(number).depth:
@@ -200,7 +181,7 @@ class BatchQueue:
         return (number, step) in self._inbox
 
     def skip(self, number: int, step: int) -> None:
-        """Passes over a step, whose mini-batch nobody wants; its slot goes back now, or when the batch comes."""
+        """Skips a step, whose mini-batch nobody needs; its slot goes back now, or when the batch comes."""
         self._check_process()
         self._streams[number].next_step = step + 1
         if (number, step) in self._inbox:
@@ -235,24 +216,24 @@ class BatchQueue:
     def _fill(self, number: int) -> QueueFill:
         alive = self._pool.alive
         ready = [stream for stream, _ in self._inbox].count(number)
-        held = sum([peer.num_lent for peer in alive])
-        return QueueFill(ready, held, self._depth(number).depth * len(alive))
+        num_lent = sum([peer.num_lent for peer in alive])
+        return QueueFill(ready, num_lent, self._depth(number).depth * len(alive))
 
     def _depth(self, number: int) -> QueueDepth:
         spec = self._streams[number].spec
         return self._depths.setdefault((spec.phase, spec.loader), QueueDepth(self.queue_depth))
 
-    def _adapt(self, number: int, found: QueueFill, asked_s: float, wait_s: float) -> None:
-        """Lets the depth follow what a step has found."""
+    def _adapt(self, number: int, fill: QueueFill, asked_s: float, wait_s: float) -> None:
+        """Lets the depth follow what a step has seen."""
         stream, alive = self._streams[number], self._pool.alive
         # At a stream's end there are no more steps to make ahead.
-        if self.queue_memory_bytes is None or not alive or stream.spec.stop - stream.next_step < found.slots:
+        if self.queue_memory_bytes is None or not alive or stream.spec.stop - stream.next_step < fill.slots:
             return
         depth = self._depth(number)
         before = depth.depth
         after = depth.after_step(
-            ready=found.ready,
-            is_full=found.ready + found.held >= found.slots - 1,
+            ready=fill.ready,
+            is_full=fill.ready + fill.lent >= fill.slots - 1,
             asked_s=asked_s,
             wait_s=wait_s,
             num_samplers=len(alive),
@@ -276,22 +257,19 @@ class BatchQueue:
 
     @property
     def report(self) -> PeerError | None:
-        """The error that the last sampler that raised has reported, with its traceback."""
+        """The error that the last failed sampler reported, with its traceback."""
         return self._pool.report
 
-    def send(self, index: int, kind: str, fds: tuple[int, ...] = (), **fields: Any) -> None:
+    def send(self, index: int, message: str, fds: tuple[int, ...] = (), **fields: Any) -> None:
         """Sends a message to a sampler; does nothing for one that is gone."""
-        self._pool.peers[index].send(kind, fds, **fields)
+        self._pool.peers[index].send(message, fds, **fields)
 
     def pump(self, timeout_s: float) -> bool:
-        """Handles one message of each sampler that sent any, waiting for the first at most so long.
+        """Handles one message of each sampler that sent any, waits for the first up to ``timeout_s``, and returns
+        whether there was one.
 
-        Returns:
-            Whether there was one.
-
-        Raises:
-            PeerError: another trainer has ended, or without ``takeover`` a sampler.
-            QueueProtocolError: a sampler sent what it must not.
+        Raises PeerError when another trainer has ended (without ``takeover``: or a sampler), QueueProtocolError for a
+        message that is none.
         """
         has_heard = self._listen(timeout_s)
         self._deal()
@@ -302,7 +280,7 @@ class BatchQueue:
         return self._pool.failure_behind(timeout_s)
 
     def goodbye(self, outcome: MemoryFile | None = None, failure: Failure | None = None) -> None:
-        """Says goodbye to the samplers, or tells them of a failure; sends them the outcome, and closes it."""
+        """Tells the samplers that the job ends, with its outcome (which it closes) or with a failure."""
         self._pool.goodbye(outcome, failure)
 
     def _handle(self, peer: SamplerPeer, message: Message, fds: list[int]) -> bool:
@@ -311,9 +289,12 @@ class BatchQueue:
         elif message["kind"] == "opening":
             pass  # that it was heard is all there is to it
         elif message["kind"] == "opened":
-            dealer = self._streams.get(message["stream"])
-            if dealer is not None and peer in dealer.hands:
-                dealer.hands[peer].num_threads, dealer.hands[peer].has_opened = max(message["threads"], 1), True
+            scheduler = self._streams.get(message["stream"])
+            if scheduler is not None and peer in scheduler.workers:
+                scheduler.workers[peer].num_threads, scheduler.workers[peer].has_opened = (
+                    max(message["threads"], 1),
+                    True,
+                )
         elif message["kind"] in self.handlers:
             self.handlers[message["kind"]](peer.index, message, fds)
         else:
@@ -334,36 +315,41 @@ class BatchQueue:
             self._inbox[number, step] = (peer, message["slot"], payload)
 
     def _has(self, number: int, step: int) -> bool:
-        """Whether a step's mini-batch has come, or is not wanted any more."""
+        """Whether a step's mini-batch has come, or is no longer needed."""
         stream = self._streams.get(number)
         return stream is None or step < stream.next_step or (number, step) in self._inbox
 
     def _listen(self, timeout_s: float) -> bool:
-        """Handles one message of each sampler that sent any, and gives up those that owe something and are silent."""
-        deaf_s = time.monotonic() - self._listened_at
-        self._deaf_s = max(self._deaf_s, deaf_s)
+        """Handles one message of each sampler that sent any, and gives up samplers that are silent with steps due."""
+        blind_s = time.monotonic() - self._listened_at
+        self._blind_s = max(self._blind_s, blind_s)
         for peer in self._pool.alive:
             # A step may take long, and this process may have been stopped with the whole job: little of that counts.
-            peer.heard_at += max(deaf_s - _POLL_S, 0)
+            peer.heard_at += max(blind_s - _POLL_S, 0)
         try:
             has_heard = self._pool.pump(timeout_s)
         finally:
             self._listened_at = time.monotonic()
         for peer in self._pool.alive:
-            if self._listened_at - peer.heard_at > self.stall_timeout_s and (owed := self._owed(peer)) is not None:
-                self._pool.lose_stalled(peer, owed)
+            if (
+                self._listened_at - peer.heard_at > self.stall_timeout_s
+                and (overdue := self._due_from(peer)) is not None
+            ):
+                self._pool.lose_stalled(peer, overdue)
         return has_heard
 
     def _deal(self, awaited: int = -1) -> None:
         """Asks the samplers for what they have room for; the next step of stream ``awaited`` is waited for."""
         self._pool.free_returned()
         now = time.monotonic()
-        for number, dealer in self._streams.items():
+        for number, scheduler in self._streams.items():
             depth = self._depth(number).depth
-            room = {peer: depth - len(hand.owed) - peer.num_filled(number) for peer, hand in dealer.hands.items()}
+            room = {
+                peer: depth - len(worker.due) - peer.num_filled(number) for peer, worker in scheduler.workers.items()
+            }
             dealt: dict[SamplerPeer, list[int]] = {}
-            owing = [peer for peer in room if self._owed(peer) is not None]
-            for peer, step in dealer.deal(room, now=now, deaf_s=self._deaf_s, is_awaited=number == awaited):
+            owing = [peer for peer in room if self._due_from(peer) is not None]
+            for peer, step in scheduler.deal(room, now=now, blind_s=self._blind_s, is_awaited=number == awaited):
                 dealt.setdefault(peer, []).append(step)
             for peer, steps in dealt.items():
                 if peer not in owing:
@@ -375,11 +361,11 @@ class BatchQueue:
     # Samplers that come and go.
 
     def _take_over(self, lost: SamplerPeer) -> None:
-        for number, dealer in self._streams.items():
-            hand = dealer.hands.pop(lost, None)
-            for step in () if hand is None else hand.owed:
+        for number, scheduler in self._streams.items():
+            worker = scheduler.workers.pop(lost, None)
+            for step in () if worker is None else worker.due:
                 if not self._has(number, step):
-                    dealer.give_back(step)
+                    scheduler.give_back(step)
         for key in [key for key, (peer, slot, _) in self._inbox.items() if peer is lost and peer.is_on_device(slot)]:
             lost.free(self._inbox.pop(key)[1])  # its device's memory ends with it, unseen: they are made again
             self._streams[key[0]].give_back(key[1])
@@ -387,22 +373,24 @@ class BatchQueue:
             callback(lost.index)
 
     def _announce_streams(self, peer: SamplerPeer) -> None:
-        """Announces the open streams to a sampler that comes in mid-stream, which may have to take steps over."""
+        """Announces the open streams to a sampler that joins later and may have to take over steps."""
         for number in self._streams:
             self._announce(number, peer)
 
     def _announce(self, number: int, peer: SamplerPeer) -> None:
-        dealer = self._streams[number]
-        if self._owed(peer) is None:
+        scheduler = self._streams[number]
+        if self._due_from(peer) is None:
             peer.heard_at = time.monotonic()
-        pace = peer.paces.setdefault((dealer.spec.phase, dealer.spec.loader), Pace())
-        dealer.hands[peer] = Hand(pace, home=peer.index)
-        peer.send("open", stream=number, **vars(dealer.spec))
+        batch_time = peer.batch_times.setdefault((scheduler.spec.phase, scheduler.spec.loader), BatchTime())
+        scheduler.workers[peer] = WorkerState(batch_time, home=peer.index)
+        peer.send("open", stream=number, **vars(scheduler.spec))
 
-    def _owed(self, peer: SamplerPeer) -> str | None:
-        """Returns what a sampler owes, as messages name it."""
-        hands = {number: dealer.hands[peer] for number, dealer in self._streams.items() if peer in dealer.hands}
-        if owed := [(self._has(number, step), step) for number, hand in hands.items() for step in hand.owed]:
-            return f"step {min(owed)[1]}"
+    def _due_from(self, peer: SamplerPeer) -> str | None:
+        """Returns what is due from a sampler, for messages, or None."""
+        workers = {
+            number: scheduler.workers[peer] for number, scheduler in self._streams.items() if peer in scheduler.workers
+        }
+        if due := [(self._has(number, step), step) for number, worker in workers.items() for step in worker.due]:
+            return f"step {min(due)[1]}"
         # Others may wait for it, though it is asked for no step: samplers that share a cache fill it together.
-        return None if all(hand.has_opened for hand in hands.values()) else "opening"
+        return None if all(worker.has_opened for worker in workers.values()) else "opening"

@@ -16,14 +16,9 @@ from lightning_gnnload.pipeline.streams import StreamSpec
 class QueueLoader(EpochLoader):
     """A loader whose mini-batches samplers make; when the last sampler is lost, it makes them itself.
 
-    Args:
-        queue: this trainer's end of the queue.
-        local: the loader that this one stands in for.
-        phase: ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
-        loader: which of the phase's loaders this is.
-        reload: counts how often Lightning asked for the loaders anew.
-        limit: how many steps will be read at most, once that is known.
-        ledger: tells which steps samplers have contributed, which are passed over with a ContributedStep.
+    It stands in for ``local``, the ``loader``-th of a phase (``"train"``, ``"val"``, ``"test"`` or ``"predict"``).
+    ``reload`` counts how often Lightning asked for the loaders anew, ``limit`` gives how many steps will be read at
+    most, and ``ledger`` which steps samplers have contributed: those are skipped with a ContributedStep.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class QueueLoader(EpochLoader):
         state = super().state_dict()
         if self.ledger is not None:
             unread = self.position.loaded is not None
-            state["contributed"] = self._contributed if unread else self.ledger.state(of=state["step"])
+            state["contributed"] = self._contributed if unread else self.ledger.state(state["step"])
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -90,18 +85,18 @@ class QueueLoader(EpochLoader):
                 # Reads all that has come, so that the prefetcher sees whether the next step is there, too.
                 fill = self.queue.fill(stream)
                 asked_s = time.monotonic()
-                taken = (
+                delivered = (
                     self.queue.take(stream, step)
                     if prefetcher is None
                     else prefetcher.take(self.queue, stream, step, stop)
                 )
-                if taken is None:
+                if delivered is None:
                     self.queue.close_stream(stream)
                     is_open = False
                     yield from self._sampled_here(epoch, step, stop)
                     return
-                batch, payload = taken
-                del taken
+                batch, payload = delivered
+                del delivered
                 taken_s = time.monotonic()
                 converted = [self.convert(batch)]
                 del batch  # else it would stay while the consumer works, and its slot with it
@@ -119,15 +114,14 @@ class QueueLoader(EpochLoader):
                 self.queue.close_stream(stream)
 
     def _is_contributed(self, step: int) -> bool:
-        """Whether to pass over a step. Asked when Lightning comes to it, as more is contributed with every step."""
+        """Whether to skip a step. Asked when Lightning comes to it, as more is contributed with every step."""
         if self.ledger is None:
             return False
         self.ledger.step = step
         return self.ledger.is_whole(step)
 
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
-        """Samples in this process, as there are no samplers. What made one of them raise may be raised here too, with
-        that one's report as its cause."""
+        """Samples in this process, as there are no samplers left. An error here has the samplers' report as its cause."""
         try:
             batches = map(self._note_local, self.local.batches(epoch, start, stop))
             for step in range(start, stop):

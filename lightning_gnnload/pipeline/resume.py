@@ -18,22 +18,13 @@ _MOSTLY_0 = ("ahead", "again")
 class ResumePoint:
     """The position in an epoch that a checkpoint keeps: the first ``step`` global steps are done.
 
-    Batches are pure functions, so two integers say where a run was. The others say what the functions are of: they must
-    be alike in the run that goes on, while the numbers of trainers, samplers and threads need not. So it is the
-    same in every rank, and Lightning may keep that of rank 0 alone.
+    Batches are pure functions, so two integers say where a run was. The other fields say what the functions depend on:
+    they must be the same in the run that resumes, while the numbers of trainers, samplers and threads need not. So the
+    point is the same in every rank, and Lightning may keep rank 0's alone.
 
-    Args:
-        epoch: of the run.
-        step: global steps of it that are done.
-        num_seeds: of the epoch.
-        global_batch_size: seeds of a global step.
-        seed: random seed of the data module.
-        order: the SeedOrder's name.
-        seeds: a checksum of the seeds, with their times and targets.
-        graph: the graph's fingerprint.
-        sampler: its settings, and those of links.
-        ahead: how much larger the number is by which a Trainer calls the epoch; see :class:`.Position`.
-        again: how often the epoch was read before, to its end.
+    ``order`` is the SeedOrder's name, ``seeds`` a checksum of the seeds with times and targets, ``graph`` the graph's
+    fingerprint, ``sampler`` its settings and those of links. ``ahead``: by how much a Trainer's number of the epoch is
+    larger (see :class:`.Position`); ``again``: how often the epoch was read to its end before.
     """
 
     epoch: int
@@ -66,17 +57,8 @@ class ResumePoint:
         return cls(**whole)
 
     def check(self, now: ResumePoint, num_ranks: int, num_steps: int | None, on_change: OnResumeChange) -> None:
-        """Whether the epoch can go on in a run whose own point is ``now``.
-
-        Args:
-            now: the run's own point.
-            num_ranks: its trainers.
-            num_steps: of its epoch, where that is known.
-            on_change: ``"warn"``: the epoch may go on with other mini-batches.
-
-        Raises:
-            CheckpointError: its steps have other mini-batches now, or are fewer.
-        """
+        """Raises CheckpointError unless the epoch can go on in a run at the point ``now``, with ``num_ranks`` trainers
+        and ``num_steps`` steps (None: unknown). With ``on_change="warn"``, other mini-batches are only warned about."""
         # Before the first step nothing of the epoch is done that others would contradict.
         if self.step == 0:
             return
@@ -93,15 +75,15 @@ class ResumePoint:
         ]
         if not differing:
             return
-        found = (
+        current = (
             f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, whose steps have other "
             f"mini-batches now: {', '.join(differing)}. Some seeds of the epoch may be left out and others come twice."
         )
         if on_change == "warn":
-            warn(f"{found} The run goes on all the same, as on_resume_change says.")
+            warn(f"{current} The run goes on all the same, as on_resume_change says.")
             return
         raise CheckpointError(
-            f"{found} {self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings, and "
+            f"{current} {self._remedy(now, num_ranks)} A checkpoint of an epoch's end resumes with any settings, and "
             f'this one does with on_resume_change="warn".'
         )
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
 from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.dealer import Pace
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.scheduler import BatchTime
 from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 
 if TYPE_CHECKING:
@@ -24,22 +24,13 @@ _AT_ONCE = 4096  # slots or steps in a message, which has 128 KiB
 
 
 class SamplerPeer:
-    """One sampler at the trainer's end: its connection, its pace, and its slots.
+    """One sampler at the trainer's end: its connection, its speed, and its slots.
 
-    A sampler that comes back after its end is another peer: this one stays until the last of its slots is free.
-
-    Args:
-        index: which of the machine's samplers it is.
-        rank: its global rank.
-        is_successor: another one answered in its place before, and is lost.
-
-    Attributes:
-        channel: None before it is connected, and after it is gone.
-        pid: the process that samples; 0 until it has said welcome.
-        end: why it makes no more mini-batches. One that raised is still connected, and says what becomes of trainers.
-        paces: how fast it is, by phase and loader.
-        heard_at: when its last message came, monotonic seconds, or when it began to owe something; later by the time in
-            which nobody listened.
+    A sampler that comes back after its end is another peer (``is_successor``); the old one stays until its last slot is
+    free. ``channel`` is None before it is connected and after it is gone; ``pid`` is 0 until it has said welcome.
+    ``end`` is why it makes no more mini-batches: one that raised stays connected, and reports trainers' failures.
+    ``heard_at`` is the moment of its last message, or when its oldest due step was asked for, moved by the time in
+    which nobody listened.
     """
 
     def __init__(self, index: int, rank: int, *, is_successor: bool = False) -> None:
@@ -49,7 +40,7 @@ class SamplerPeer:
         self.channel: wire.Channel | None = None
         self.pid = 0
         self.end: PeerError | None = None
-        self.paces: dict[tuple[str, int], Pace] = {}
+        self.batch_times: dict[tuple[str, int], BatchTime] = {}
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: dict[int, int] = {}  # slots that hold mini-batches, and of which stream
@@ -82,11 +73,11 @@ class SamplerPeer:
         rank = 0 if self.channel is None else self.channel.peer_pid
         return [pid for pid in dict.fromkeys((self.pid, rank)) if pid]
 
-    def send(self, kind: str, fds: tuple[int, ...] = (), **fields: object) -> None:
+    def send(self, message: str, fds: tuple[int, ...] = (), **fields: object) -> None:
         """Sends a message. Does nothing for a sampler that is gone: its end is known, or will be read."""
         if self.channel is not None:
             with suppress(OSError):
-                self.channel.send(kind, fds, **fields)
+                self.channel.send(message, fds, **fields)
 
     def deal(self, stream: int = -1, steps: Sequence[int] = ()) -> None:
         """Asks for steps of a stream, and gives back the slots that have come free."""
@@ -96,22 +87,18 @@ class SamplerPeer:
             self.send("deal", slots=freed[begin:end], stream=stream, steps=list(steps[begin:end]))
 
     def fill(self, message: wire.Message, fds: list[int], *, pinned: bool, reader: DeviceReader | None = None) -> bool:
-        """Takes note of a mini-batch that came in a slot.
+        """Notes that a mini-batch came in a slot, and returns whether it can be used: if the slot's memory cannot be
+        opened here, the sampler is asked to send the mini-batch again in another one.
 
-        Returns:
-            Whether it is there to use. False where the slot's memory cannot be opened here: the sampler is told to send
-            the mini-batch again in another slot.
-
-        Raises:
-            QueueProtocolError: the slot's memory is not known, or came twice.
+        Raises QueueProtocolError where the slot's memory is unknown, or came twice.
         """
         number, num_bytes = message["slot"], message["slot_bytes"]
-        known = self._slots.get(number)
+        slot = self._slots.get(number)
         if message["memory_handle"]:
-            if not fds or number in self._filled or isinstance(known, Slot) or reader is None:
+            if not fds or number in self._filled or isinstance(slot, Slot) or reader is None:
                 self._close(fds)
                 raise QueueProtocolError(f"sampler rank {self.rank} sent a ticket for slot {number}, which is none")
-            if known is not None:  # it has grown, and what it was is freed when nobody has it open
+            if slot is not None:  # it has grown, and what it was is freed when nobody has it open
                 self._slots.pop(number).close()
             try:
                 self._slots[number] = reader.open(message["memory_handle"], fds[0])
@@ -120,29 +107,29 @@ class SamplerPeer:
                 self.send("refuse", slot=number, text=str(error))
                 return False
         elif fds:
-            if known is not None:
+            if slot is not None:
                 self._close(fds)
                 raise QueueProtocolError(f"sampler rank {self.rank} sent the memory of slot {number} twice")
             self._slots[number] = Slot(num_bytes, fds[0], pinned=pinned)
-        elif known is None:
+        elif slot is None:
             raise QueueProtocolError(f"sampler rank {self.rank} named slot {number}, whose memory it never sent")
-        elif isinstance(known, Slot) and num_bytes > known.num_bytes:
+        elif isinstance(slot, Slot) and num_bytes > slot.num_bytes:
             # The file has grown under the same descriptor.
-            known.remap()
+            slot.remap()
         self._filled[number] = message["stream"]
         return True
 
     def lend(self, number: int, payload: Payload) -> MiniBatch:
         """Returns the mini-batch in a slot, which is free again when its last tensor is gone.
 
-        From a device's slot it is copied to this process's device, as work of the current stream; the slot is free
-        when the copy is done.
+        From a device's slot it is copied to this process's device in the current stream; the slot is free after the
+        copy.
         """
         slot = self._slots[number]
         if isinstance(slot, Slot):
             return payload.view(self._lent.lend(slot, number))
-        copied, done = slot.copy(payload.header.end)
-        self._copies.append((done, number))
+        copied, copy_end = slot.copy(payload.header.end)
+        self._copies.append((copy_end, number))
         return payload.view(copied)
 
     def is_on_device(self, number: int) -> bool:
@@ -163,8 +150,8 @@ class SamplerPeer:
     def finish_copies(self) -> None:
         """Waits for the copies from device slots, and gives these back."""
         while self._copies:
-            done, number = self._copies.popleft()
-            done.synchronize()
+            copy_end, number = self._copies.popleft()
+            copy_end.synchronize()
             self.free(number)
         self.free_returned()
 
@@ -177,8 +164,8 @@ class SamplerPeer:
             self._slots.pop(number).close()
 
     def ends_by(self, deadline: float) -> bool:
-        """Waits until it has closed its end of the connection, and returns whether it did in time; discards what still
-        comes."""
+        """Waits until it has closed its end of the connection; returns whether it did in time. Discards messages that
+        still come."""
         return self.channel is None or self.channel.drain(max(deadline - time.monotonic(), 0))
 
     def disconnect(self) -> None:

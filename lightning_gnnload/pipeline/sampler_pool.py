@@ -25,21 +25,20 @@ _LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
 class SamplerPool:
-    """The pool of a machine's samplers, as one trainer is connected to it. Used by one thread.
+    """The samplers of a machine, as one trainer is connected to them. Used by one thread.
 
     Args:
         job: name that the ranks of this job share.
-        trainer: local index of this trainer, of ``num_trainers``.
-        rank: its global rank.
+        trainer: local index of this trainer, of ``num_trainers``; ``rank`` is its global rank.
         sampler_ranks: global ranks of the machine's samplers.
-        takeover: go on without a sampler that is lost; else its loss is raised.
-        stall_timeout_s: for messages: what others mean when they say that a sampler stalled.
-        known_gone: ranks of samplers whose loss has been told in an earlier launch.
-        device: name of the device by which this trainer reads samplers' device memory, if it does.
+        takeover: go on without a sampler that is lost; otherwise its loss is raised.
+        stall_timeout_s: for messages about stalled samplers.
+        known_gone: ranks of samplers whose loss was reported in an earlier launch.
+        device: name of the device with which this trainer reads samplers' device memory, if any.
 
     Attributes:
         peers: the samplers, by index.
-        report: the error that the last sampler that raised has reported, with its traceback.
+        report: the error that the last failed sampler reported, with its traceback.
         on_message: called with a sampler's message and file descriptors, which it owns if it returns True.
         on_lost: called with a sampler that makes no more mini-batches.
         on_welcome: called with a sampler that is ready to make mini-batches.
@@ -92,39 +91,31 @@ class SamplerPool:
         has_ended: Callable[[int], bool],
         on_late: Callable[[int], None] = lambda sampler: None,
     ) -> None:
-        """Connects to each; loses those that do not answer in time, or whose process is known to have ended.
-
-        Args:
-            patience: makes what says how long to wait for a sampler.
-            has_ended: whether a sampler's process has.
-            on_late: called with the index of a sampler that does not answer in time.
-        """
+        """Connects to each sampler; loses those that do not answer within their ``patience``, or whose process has
+        ended. ``on_late`` is called with the index of one that is late."""
         patient = {peer: patience(peer.index) for peer in self.peers}
         # Not their successors: who was lost here may still come, but nobody waits for that.
         while awaited := [peer for peer in self.peers if peer.is_awaited and not peer.is_successor]:
             for peer in awaited:
                 is_late = patient[peer].is_over()
-                if is_late or (not self._call(peer) and has_ended(peer.index)):
+                if is_late or (not self._connect(peer) and has_ended(peer.index)):
                     if is_late:
                         on_late(peer.index)
                     self.lose(peer, not_started(peer.rank, str(patient[peer]) if is_late else None), may_answer=True)
             self.pump(_CONNECT_INTERVAL_S)
 
-    def call_lost(self) -> None:
-        """Connects to the samplers that are gone, where a process listens: another one of that rank, or a late one."""
+    def reconnect(self) -> None:
+        """Connects to lost samplers in whose place a process listens: a new one of that rank, or a late one."""
         for peer in self.peers:
             if peer.end is not None and peer.channel is None:
-                self._call_successor(peer)
+                self._connect_successor(peer)
 
     def pump(self, timeout_s: float) -> bool:
-        """Handles one message of each sampler that sent any, waiting for the first at most so long.
+        """Handles one message of each sampler that sent any, waits for the first up to ``timeout_s``, and returns
+        whether there was one.
 
-        Returns:
-            Whether there was one.
-
-        Raises:
-            PeerError: a trainer has ended, or without ``takeover`` a sampler.
-            QueueProtocolError: a sampler sent what it must not.
+        Raises PeerError when a trainer has ended (without ``takeover``: or a sampler), QueueProtocolError for a message
+        that is none.
         """
         by_channel = {peer.channel: peer for peer in self.peers if peer.channel is not None}
         readable = wire.readable(list(by_channel), timeout_s)
@@ -144,8 +135,9 @@ class SamplerPool:
             peer.finish_copies()
 
     def lose(self, peer: SamplerPeer, reason: PeerError, *, is_gone: bool = True, may_answer: bool = False) -> None:
-        """Goes on without a sampler. One that raised is not gone: it still says what becomes of trainers. One that is
-        late may answer the call that it has, in its own place: a second call would look like a second trainer."""
+        """Goes on without a sampler, or raises ``reason`` without takeover. One that raised is not gone: it still
+        reports trainers' failures. With ``may_answer``, its connection goes to its successor, since a second hello
+        would look like a second trainer."""
         if not self.takeover or (reason.failure is not None and reason.failure.is_final):
             raise reason
         call = None
@@ -159,17 +151,18 @@ class SamplerPool:
         if isinstance(reason, SamplerFailedError):
             self.report = reason
         if is_gone:
-            self._call_successor(peer, call)
+            self._connect_successor(peer, call)
         if peer.is_successor and not peer.pid:
             # The call was the dying one's: its listening socket can outlast its connections by an instant.
             return
         # Each trainer loses it in each launch, but it is lost once.
         is_news = self.trainer == 0 and peer.rank not in self.known_gone
-        _log.log(logging.WARNING if is_news else logging.DEBUG, "%s\n%s", reason, self._heirs())
+        _log.log(logging.WARNING if is_news else logging.DEBUG, "%s\n%s", reason, self._who_takes_over())
         self.on_lost(peer)
 
     def lose_stalled(self, peer: SamplerPeer, doing: str) -> None:
-        """Kills a sampler that owes something and is silent, lest it wake up and serve trainers that gave it up."""
+        """Kills a sampler that is silent with steps due, so that it cannot wake up later and serve trainers that gave
+        it up."""
         reason = stalled(peer.rank, doing, self.stall_timeout_s)
         if self.takeover:
             # Up before it is killed: the other trainers see its connection end, and look for the reason then.
@@ -194,16 +187,16 @@ class SamplerPool:
         return Failure("trainer", rank, True, "train", "It has left the job.").error()
 
     def _trainers_gone(self) -> list[int]:
-        others = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
-        return [other for other in others if not flags.is_up(flags.trainer_alive(self.job, other))]
+        peers = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
+        return [peer for peer in peers if not flags.is_up(flags.trainer_alive(self.job, peer))]
 
     def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
-        """Says goodbye to all samplers, or tells them of a failure, and closes the outcome. The last trainer to part
-        waits for the samplers' end, for ``stall_timeout_s`` at most, and ends those that hang."""
+        """Tells all samplers that the job ends, or of a failure, and closes the outcome. The last trainer waits for the
+        samplers' end, up to ``stall_timeout_s``, and kills those that hang."""
         for peer in self.peers:
             if failure is None:
-                told = () if outcome is None else (outcome.fd,)
-                peer.send("bye", told, num_bytes=0 if outcome is None else len(outcome.array))
+                fds = () if outcome is None else (outcome.fd,)
+                peer.send("bye", fds, num_bytes=0 if outcome is None else len(outcome.array))
             else:
                 peer.send("failed", **failure.to_json())
             if peer.channel is not None:
@@ -215,21 +208,21 @@ class SamplerPool:
         # All have been told before any is waited for, and end side by side.
         deadline = time.monotonic() + (_GOODBYE_S if failure is None else _LAST_GOODBYE_S)
         connected = [peer for peer in self.peers if peer.channel is not None]
-        left = [peer for peer in connected if not peer.ends_by(deadline)]
+        late = [peer for peer in connected if not peer.ends_by(deadline)]
         if failure is None:
             self._wake(connected)
-            self._see_off(left)
+            self._await_end(late)
         else:
-            for peer in left:  # it is stopped, or amid something long, and the job is over
+            for peer in late:  # it is stopped, or amid something long, and the job is over
                 processes.send_signal(peer.pids[-1], signal.SIGKILL)
         self.close()
 
-    def _see_off(self, left: list[SamplerPeer]) -> None:
-        """Waits for samplers that have not ended at the goodbye, unless other trainers still need them."""
+    def _await_end(self, late: list[SamplerPeer]) -> None:
+        """Waits for samplers that have not ended yet, unless other trainers still need them."""
         deadline = time.monotonic() + self.stall_timeout_s
-        while left and len(self._trainers_gone()) == self.num_trainers - 1:
+        while late and len(self._trainers_gone()) == self.num_trainers - 1:
             if time.monotonic() > deadline:
-                for peer in left:
+                for peer in late:
                     _log.warning(
                         "Sampler rank %d has not ended within %g s of the end of training, and is killed. No "
                         "mini-batch is missing. Its own output may say what it does.",
@@ -238,11 +231,11 @@ class SamplerPool:
                     )
                     processes.send_signal(peer.pids[0], signal.SIGKILL)
                 return
-            self._wake(left)
-            left = [peer for peer in left if not peer.ends_by(time.monotonic() + _POLL_S)]
+            self._wake(late)
+            late = [peer for peer in late if not peer.ends_by(time.monotonic() + _POLL_S)]
 
     def _wake(self, peers: list[SamplerPeer]) -> None:
-        """Lets samplers go on that are stopped, so that they hear the goodbye and end as others do."""
+        """Continues samplers that are stopped (SIGSTOP), so that they hear of the end."""
         for peer in peers:
             if any(list(map(processes.wake, peer.pids))):
                 _log.warning("Sampler rank %d was stopped when training ended: it is woken up.", peer.rank)
@@ -254,19 +247,19 @@ class SamplerPool:
         for flag in (self._alive, *self._stalled):
             flag.lower()
 
-    def _call(self, peer: SamplerPeer) -> bool:
-        """Connects and introduces itself, if somebody listens."""
+    def _connect(self, peer: SamplerPeer) -> bool:
+        """Connects and says hello, if somebody listens; returns whether it is connected."""
         if peer.channel is None:
             peer.channel = wire.connect(self.job, peer.index)
             peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
         return peer.channel is not None
 
-    def _call_successor(self, peer: SamplerPeer, call: wire.Channel | None = None) -> None:
-        """Connects to whoever listens in a lost sampler's place, but over ``call``, where that may be answered: a rank
-        can outlive its sampling process, and then serves itself."""
+    def _connect_successor(self, peer: SamplerPeer, call: wire.Channel | None = None) -> None:
+        """Connects to whoever listens in a lost sampler's place, over ``call`` if that is still open: a rank can
+        outlive its sampling process, and then serves itself."""
         successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
         successor.channel = call
-        if self._call(successor):
+        if self._connect(successor):
             self._departed.append(peer)
             self.peers[peer.index] = successor
 
@@ -277,20 +270,20 @@ class SamplerPool:
             self.lose(peer, self._reason_of_end(peer))
             return
         peer.heard_at = time.monotonic()
-        kind = message["kind"]
+        message_kind = message["kind"]
         # Who has not said welcome may say nothing else, but that the job failed.
         if peer.pid and self.on_message(peer, message, fds):
             return
         for fd in fds:
             os.close(fd)
-        if kind == "failed":
+        if message_kind == "failed":
             failure = Failure.from_message(message)
             if (failure.role, failure.rank) != ("sampler", peer.rank):
                 raise failure.error()
             self.lose(peer, failure.error(), is_gone=False)
         elif peer.pid:
-            raise QueueProtocolError(f"sampler rank {peer.rank} sent {kind!r} in mid-stream")
-        elif kind == "welcome" and message["version"] == wire.PROTOCOL_VERSION:
+            raise QueueProtocolError(f"sampler rank {peer.rank} sent {message_kind!r} in mid-stream")
+        elif message_kind == "welcome" and message["version"] == wire.PROTOCOL_VERSION:
             peer.rank, peer.pid = message["rank"], message["pid"]
             self.on_welcome(peer)
         else:
@@ -304,7 +297,7 @@ class SamplerPool:
         stage = "sample" if peer.pid else "start"
         return Failure("sampler", peer.rank, True, stage, "Its connection closed without a goodbye.").error()
 
-    def _heirs(self) -> str:
+    def _who_takes_over(self) -> str:
         ranks = [str(peer.rank) for peer in self.alive]
         if not ranks:
             return "The trainers sample themselves from here on, the same mini-batches, unless a sampler comes back."

@@ -24,7 +24,7 @@ from lightning_gnnload.errors import CacheShareError, QueueProtocolError
 _ALIGN = 64
 _LENGTH = struct.Struct("<Q")
 _META = torch.device("meta")
-_DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 
 
 class NotPlainError(TypeError):
@@ -32,13 +32,11 @@ class NotPlainError(TypeError):
 
 
 def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
-    """Returns a value as JSON, and the tensors and arrays that it refers to by number, each of them once.
+    """Returns a value as JSON, and the tensors and arrays that it refers to by number, each once.
 
     Plain are None, bool, int, float, str, bytes, ``Path``, ``torch.dtype``, ``torch.device``; numpy's arrays and
-    numbers; and lists, tuples, sets and dicts of these. Subclasses are not: they would come back as another type.
-
-    Raises:
-        NotPlainError: another type is in it, or a sparse or quantized tensor, or it is in itself.
+    numbers; and lists, tuples, sets and dicts of these. Raises NotPlainError for any other type (subclasses too: they
+    would come back as another type), for sparse or quantized tensors, and for cycles.
     """
     tensors: list[torch.Tensor | np.ndarray] = []
     numbers: dict[int, int] = {}
@@ -54,27 +52,27 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
         return numbers[id(tensor)]
 
     def node(value: Any) -> Any:
-        kind = type(value)
-        if value is None or kind in (bool, int, float, str):
+        cls = type(value)
+        if value is None or cls in (bool, int, float, str):
             return value
-        if kind is list:
-            return [node(each) for each in value]
-        if kind in (tuple, set):
-            return {kind.__name__: [node(each) for each in value]}
-        if kind is dict:
-            return {"dict": [[node(key), node(each)] for key, each in value.items()]}
-        if kind is torch.Tensor:
+        if cls is list:
+            return [node(entry) for entry in value]
+        if cls in (tuple, set):
+            return {cls.__name__: [node(entry) for entry in value]}
+        if cls is dict:
+            return {"dict": [[node(key), node(entry)] for key, entry in value.items()]}
+        if cls is torch.Tensor:
             return {"tensor": number(value)}
-        if kind is np.ndarray or isinstance(value, np.generic):
-            return {"array" if kind is np.ndarray else "number": number(np.asarray(value))}
-        if kind is bytes:
+        if cls is np.ndarray or isinstance(value, np.generic):
+            return {"array" if cls is np.ndarray else "number": number(np.asarray(value))}
+        if cls is bytes:
             return {"bytes": base64.b64encode(value).decode()}
         # By isinstance, unlike the others: Path() makes an object of a subclass.
         if isinstance(value, Path):
             return {"path": str(value)}
-        if kind in (torch.dtype, torch.device):
-            return {kind.__name__: _name(value)}
-        raise NotPlainError(f"{kind.__module__}.{kind.__qualname__}")
+        if cls in (torch.dtype, torch.device):
+            return {cls.__name__: _name(value)}
+        raise NotPlainError(f"{cls.__module__}.{cls.__qualname__}")
 
     try:
         return node(value), tensors
@@ -83,43 +81,36 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
 
 
 def seal(value: Any) -> MemoryFile:
-    """Writes a value to memory that can be handed to other processes.
-
-    Raises:
-        NotPlainError: as :func:`describe`.
-        CacheShareError: the machine gives no such memory.
-    """
+    """Writes a value to memory that another process can open. Raises NotPlainError like :func:`describe`,
+    CacheShareError where the machine has no such memory."""
     root, tensors = describe(value)
-    places: list[Any] = []
+    views: list[Any] = []
     end = 0
     for tensor in tensors:
-        places.append([_name(tensor.dtype), list(tensor.shape), end])
+        views.append([_name(tensor.dtype), list(tensor.shape), end])
         end = _aligned(end + tensor.nbytes)
-    description = json.dumps({"value": root, "tensors": places}).encode()
+    description = json.dumps({"value": root, "tensors": views}).encode()
     begin = _aligned(_LENGTH.size + len(description))
     file = MemoryFile.create("outcome", begin + end)
     file.array[: _LENGTH.size + len(description)] = np.frombuffer(
         _LENGTH.pack(len(description)) + description, np.uint8
     )
     memory = torch.from_numpy(file.array)
-    for tensor, (_, _, offset) in zip(tensors, places, strict=True):
+    for tensor, (_, _, offset) in zip(tensors, views, strict=True):
         # Straight to its place: no copy in between, from whatever device and in whatever strides.
-        place = view_of(memory, begin + offset, tuple(tensor.shape), _DTYPES[_name(tensor.dtype)])
+        view = view_of(memory, begin + offset, tuple(tensor.shape), _DTYPES[_name(tensor.dtype)])
         if isinstance(tensor, np.ndarray):
-            np.copyto(place.numpy(), tensor)
+            np.copyto(view.numpy(), tensor)
         else:
-            place.copy_(tensor.detach())
+            view.copy_(tensor.detach())
     return file
 
 
 def unseal(file: MemoryFile) -> Any:
-    """Returns the value that another process sealed.
+    """Returns the value that another process sealed; QueueProtocolError where the memory holds none.
 
-    Its tensors are views of one private mapping, which stays until the last of them is gone: clone what outlives the
-    others. They can be written to, which nobody else sees.
-
-    Raises:
-        QueueProtocolError: the memory holds no such value.
+    Its tensors view one private writable mapping, which stays until the last of them is gone: clone what outlives the
+    others.
     """
     try:
         memory = mmap.mmap(file.fd, len(file.array), access=mmap.ACCESS_COPY)
@@ -146,11 +137,8 @@ def unseal(file: MemoryFile) -> Any:
 
 
 def adopt_sealed(fd: int, num_bytes: int) -> MemoryFile:
-    """Opens the memory that came with a message. The descriptor belongs to the new object, or is closed.
-
-    Raises:
-        QueueProtocolError: it is of another size, or could still change it.
-    """
+    """Opens the memory that came with a message, and owns the descriptor. QueueProtocolError: another size, or not
+    sealed."""
     try:
         return MemoryFile.adopt(fd, num_bytes)
     except CacheShareError as error:
@@ -159,25 +147,25 @@ def adopt_sealed(fd: int, num_bytes: int) -> MemoryFile:
 
 def _value(node: Any, tensors: list[torch.Tensor]) -> Any:
     if isinstance(node, list):
-        return [_value(each, tensors) for each in node]
+        return [_value(entry, tensors) for entry in node]
     if not isinstance(node, dict):
         return node
-    ((kind, content),) = node.items()
-    if kind in ("tensor", "array", "number"):
+    ((tag, content),) = node.items()
+    if tag in ("tensor", "array", "number"):
         if type(content) is not int or content < 0:
             raise ValueError(f"tensor {content!r}")
         tensor = tensors[content]
-        return tensor if kind == "tensor" else tensor.numpy() if kind == "array" else tensor.numpy()[()]
-    if kind == "dict":
-        return {_value(key, tensors): _value(each, tensors) for key, each in content}
-    if kind in ("tuple", "set"):
-        return {"tuple": tuple, "set": set}[kind]([_value(each, tensors) for each in content])
-    return _SCALARS[kind](content)
+        return tensor if tag == "tensor" else tensor.numpy() if tag == "array" else tensor.numpy()[()]
+    if tag == "dict":
+        return {_value(key, tensors): _value(entry, tensors) for key, entry in content}
+    if tag in ("tuple", "set"):
+        return {"tuple": tuple, "set": set}[tag]([_value(entry, tensors) for entry in content])
+    return _SCALARS[tag](content)
 
 
-def _name(kind: Any) -> str:
+def _name(named: Any) -> str:
     """Returns the name of a dtype, torch's or numpy's, or of a device."""
-    return str(kind).removeprefix("torch.")
+    return str(named).removeprefix("torch.")
 
 
 def _bytes(text: str) -> bytes:

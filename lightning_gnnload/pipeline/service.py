@@ -44,32 +44,27 @@ _log = logging.getLogger(__name__)
 
 
 class SamplerService:
-    """The main loop of a sampler rank, which serves the trainers of one machine until all have said goodbye.
+    """The main loop of a sampler rank, which serves the trainers of one machine until all have parted.
 
     Args:
         job: name that the ranks of this job share.
-        sampler: which of the machine's samplers this is.
-        rank: this process's global rank, for messages.
-        num_trainers: trainers of this machine.
+        sampler: which of the machine's samplers this is; ``rank`` is its global rank.
+        num_trainers: trainers of this machine; ``first_trainer_rank`` is the global rank of the first.
         world_size: trainers of all machines.
         num_threads: sampling threads.
-        open_source: finds the mini-batches of a stream; called once for each stream that is opened, even where this
-            sampler is asked for none of them: samplers that share a cache fill it together. While it gets on, trainers
-            are told so.
-        connect_timeout_s: how long to wait for trainers that do nothing.
-        setup_timeout_s: how long ``open_source`` may go without a beat of this process's pulse; it counts no longer
-            while this process waits for another one. Then this sampler tells the trainers, and ends its process, of
-            which no thread can be ended.
-        first_trainer_rank: global rank of the machine's first trainer; the others follow.
-        takeover: the others go on when sampling raises here; this one samples no more, and ends with the trainers.
-        is_busy: whether a trainer that has not connected does something at this moment: it is waited for then, up to
-            ``setup_timeout_s``.
+        open_source: finds the mini-batches of a stream. Called for each stream, even if no step is asked for here:
+            samplers that share a cache fill it together.
+        connect_timeout_s: how long to wait for idle trainers.
+        setup_timeout_s: how long ``open_source`` may make no progress (beats of the process's pulse, or waiting for
+            another process). After that, trainers are told and this process ends, as its thread cannot be ended.
+        takeover: the others go on when sampling raises here; this rank samples no more, and ends with the trainers.
+        is_busy: whether a trainer that has not connected is at work: it is waited for up to ``setup_timeout_s``.
 
     Attributes:
-        handlers: for kinds of messages that others add to ``wire.KINDS``; called in the reading thread, under the
-            service's lock, with the trainer and the message.
-        companions: functions that run beside sampling, each in a thread of its own; each returns when ``is_over``.
-        is_successor: another process served at this socket, and was lost.
+        handlers: for messages that others add to ``wire.KINDS``; called in the reading thread, under the service's
+            lock, with the trainer and the message.
+        companions: functions that run beside sampling, each in its own thread, until ``is_over``.
+        is_successor: another process served at this socket before, and was lost.
 
     Source: GNNLab (EuroSys'22), section 5.2 (samplers, trainers and a queue); the bound is DSP (PPoPP'23), section 5.
     """
@@ -119,16 +114,14 @@ class SamplerService:
         self._stopping = False
 
     def serve(self, *, is_successor: bool = False) -> MemoryFile | None:
-        """Samples until every trainer has said goodbye; returns the sealed outcome that trainer 0 sent with its own, if
-        this sampler has heard it.
+        """Samples until every trainer has parted; returns the sealed outcome of trainer 0, if this sampler has received
+        it.
 
-        Args:
-            is_successor: another process served at this socket, and was lost. Trainers come when they notice, and
-                some may have parted already: it waits for those whose flags are up.
+        ``is_successor``: another process served at this socket, and was lost. Trainers reconnect when they notice, and
+        some may have parted: it waits for those whose flags are up.
 
-        Raises:
-            TrainerFailedError, TrainerDiedError: a trainer ended otherwise; the other trainers have been told.
-            Exception: what the sampler itself raised, without ``takeover``; the trainers have been told.
+        Raises TrainerFailedError or TrainerDiedError where a trainer ended otherwise, and without ``takeover`` what
+        sampling raised here; the other trainers have been told.
         """
         self.is_successor = is_successor
         threads: list[threading.Thread] = []
@@ -155,10 +148,10 @@ class SamplerService:
         return outcome
 
     def _start_others(self, threads: list[threading.Thread]) -> None:
-        """Starts what samples beside this thread. Trainers hear of threads that the system does not give."""
+        """Starts the other threads. Trainers are told if the system has none left."""
         works = {"gnnload-open": self._open_streams}
         works |= {f"gnnload-sample_{number}": self._work for number in range(1, self.num_threads)}
-        works |= {f"gnnload-companion_{number}": each for number, each in enumerate(self.companions)}
+        works |= {f"gnnload-companion_{number}": companion for number, companion in enumerate(self.companions)}
         try:
             for name, work in works.items():
                 threads.append(start_thread(name, work))
@@ -170,13 +163,8 @@ class SamplerService:
         return len(self._trainers) >= self.num_trainers
 
     def wait_until_idle(self, timeout_s: float) -> bool:
-        """Waits for a moment when no mini-batch is asked for that can be made.
-
-        For threads that use such time otherwise.
-
-        Returns:
-            Whether it came before the time was over, and before the service was.
-        """
+        """Waits for a moment without a mini-batch to make, for threads that use such time otherwise; returns whether it
+        came before the time, or the service, was over."""
         with self._changed:
             idle = self._changed.wait_for(lambda: self.is_over or not (self._ready() or self._unopened()), timeout_s)
             return idle and not self.is_over
@@ -184,8 +172,8 @@ class SamplerService:
     def stream_of(self, rank: int, phase: str) -> Stream | None:
         """Returns the newest open stream of a phase that trainer ``rank`` reads, or None."""
         with self._changed:
-            found = [s for trainer in self._trainers if trainer.rank == rank for s in trainer.streams.values()]
-            return max((s for s in found if s.spec.phase == phase), key=lambda s: s.number, default=None)
+            streams = [s for trainer in self._trainers if trainer.rank == rank for s in trainer.streams.values()]
+            return max((s for s in streams if s.spec.phase == phase), key=lambda s: s.number, default=None)
 
     @property
     def is_over(self) -> bool:
@@ -257,8 +245,8 @@ class SamplerService:
     def _open_streams(self) -> None:
         try:
             while (stream := self._next_unopened()) is not None:
-                hangs = partial(self._leave, f"{stream.spec.phase}, epoch {stream.spec.epoch}")
-                with watched(self.setup_timeout_s, gets_on=self._say_opening, hangs=hangs):
+                hangs = partial(self._end_process, f"{stream.spec.phase}, epoch {stream.spec.epoch}")
+                with watched(self.setup_timeout_s, gets_on=self._report_opening, hangs=hangs):
                     source = self._open_source(stream.spec)
                 with self._changed:
                     stream.source = source
@@ -277,15 +265,15 @@ class SamplerService:
                 self._changed.wait(_POLL_S)
             return None
 
-    def _say_opening(self) -> None:
+    def _report_opening(self) -> None:
         with self._changed:
             # Who has read nothing for minutes has many of these to read; to wait for it would keep all others waiting.
-            for trainer in (each for each in self._trainers if sockets.has_room(each.channel)):
+            for trainer in (peer for peer in self._trainers if sockets.has_room(peer.channel)):
                 with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
                     trainer.channel.send("opening")
 
-    def _leave(self, doing: str, where: str) -> None:
-        """Ends this process, as a thread of it hangs that nobody can end. The trainers hear why."""
+    def _end_process(self, doing: str, where: str) -> None:
+        """Ends this process, of which a thread hangs that nothing can end. Trainers are told why."""
         with self._changed:
             self._breakdown = stuck(self.rank, doing, self.setup_timeout_s, where)
             self._tell(self._breakdown)
@@ -337,36 +325,36 @@ class SamplerService:
             self._changed.notify_all()
 
     def _handle(self, trainer: TrainerPeer, message: wire.Message) -> None:
-        kind, number = message["kind"], message.get("stream", -1)
-        if kind == "open":
+        message_kind, number = message["kind"], message.get("stream", -1)
+        if message_kind == "open":
             spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
             trainer.streams[number] = Stream(trainer, number, spec)
-        elif kind == "deal" and (number in trainer.streams or not message["steps"]):
+        elif message_kind == "deal" and (number in trainer.streams or not message["steps"]):
             for slot in message["slots"]:
                 trainer.take_back(trainer.slot(slot))
             if message["steps"]:
                 trainer.streams[number].add(message["steps"])
-        elif kind == "close":
+        elif message_kind == "close":
             stream = trainer.streams.pop(number, None)
             if stream is not None:
                 # Threads may be making steps of it, which _publish() then drops.
                 stream.closed = True
-        elif kind == "refuse":
+        elif message_kind == "refuse":
             trainer.refuse(trainer.slot(message["slot"]), message["text"])
-        elif kind == "bye":
-            trainer.said_bye = True
+        elif message_kind == "bye":
+            trainer.has_parted = True
             self._first_bye = min(self._first_bye, time.monotonic())
-        elif kind == "failed":
-            trainer.said_bye = True
+        elif message_kind == "failed":
+            trainer.has_parted = True
             self._fail(Failure.from_message(message))
-        elif kind in self.handlers:
-            self.handlers[kind](trainer, message)
+        elif message_kind in self.handlers:
+            self.handlers[message_kind](trainer, message)
         else:
             raise QueueProtocolError(f"trainer rank {trainer.rank} sent {message!r:.200}, which it must not")
 
     def _ended(self, trainer: TrainerPeer) -> None:
         with self._changed:
-            if not trainer.said_bye:
+            if not trainer.has_parted:
                 self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))
             self._changed.notify_all()
 
@@ -387,13 +375,13 @@ class SamplerService:
             missing = living if self.is_successor else living | never
         if self._failure is not None or self._error is not None or self._stopping:
             return True
-        late = [trainer for trainer in self._trainers if not trainer.said_bye]
+        late = [trainer for trainer in self._trainers if not trainer.has_parted]
         if late and time.monotonic() > self._first_bye + _GOODBYE_S:
             self._wake(late)
         return not missing and not late
 
     def _wake(self, late: list[TrainerPeer]) -> None:
-        """Lets trainers go on that are stopped, where others have parted: nobody else is left to miss them."""
+        """Continues trainers that are stopped (SIGSTOP) when others have parted, so that they do not keep this sampler."""
         for trainer in late:
             if processes.wake(trainer.channel.peer_pid):
                 _log.warning("Trainer rank %d was stopped when others had parted: it is woken up.", trainer.rank)
@@ -406,7 +394,7 @@ class SamplerService:
             self._fail_with(error, stage)
 
     def _break_down(self, error: Exception, stage: str) -> None:
-        """Ends sampling here; others take over. The service still tells of trainers' failures, and ends with them."""
+        """Ends sampling here; others take over. The service still reports trainers' failures, and ends with them."""
         with self._changed:
             if self._breakdown is None:
                 self._breakdown = Failure.of(error, role="sampler", rank=self.rank, stage=stage)

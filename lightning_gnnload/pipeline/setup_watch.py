@@ -16,13 +16,10 @@ _HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
 
 @contextmanager
 def watched(timeout_s: float, *, gets_on: Callable[[], None], hangs: Callable[[str], None]) -> Iterator[None]:
-    """Watches this thread from another one, until the block ends.
+    """Watches this thread from another one until the block ends.
 
-    Args:
-        timeout_s: how long there may be no beat of this process's pulse. While this process waits for another one,
-            nothing counts: it is the other's to get on.
-        gets_on: called each second until then.
-        hangs: called once then, with the stack of the thread that hangs.
+    ``gets_on`` is called each second while the process makes progress (beats of its pulse; waiting for another process
+    counts as progress). After ``timeout_s`` without any, ``hangs`` is called once with the stack of the watched thread.
     """
     over, working = threading.Event(), threading.get_ident()
 

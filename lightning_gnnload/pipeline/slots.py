@@ -31,14 +31,9 @@ Token = TypeVar("Token")
 class Slot:
     """A growable buffer, private to the process or shared through a memfd, which leaves nothing behind.
 
-    Args:
-        num_bytes: size; untouched pages cost nothing.
-        fd: the memfd to map; None for private memory.
-        pinned: page-lock it for asynchronous copies to a CUDA device, the current one, which may be another one in
-            threads that use the slot later.
-
-    Raises:
-        SlotMemoryError: the machine gives no such memory.
+    ``fd`` is the memfd to map, -1 for private memory. ``pinned`` page-locks it for asynchronous copies to the current
+    CUDA device, which may be another one in threads that use the slot later. Raises SlotMemoryError where the machine
+    has no such memory.
     """
 
     _pinned_address: int | None = None
@@ -79,8 +74,8 @@ class Slot:
 
     def put(self, offset: int, tensor: torch.Tensor) -> None:
         """Copies a tensor of any device to the slot, on its current stream. Does not wait where the slot is pinned."""
-        place = torch.from_numpy(self.array[offset : offset + tensor.nbytes])
-        place.copy_(tensor.view(torch.uint8), non_blocking=True)
+        span = torch.from_numpy(self.array[offset : offset + tensor.nbytes])
+        span.copy_(tensor.view(torch.uint8), non_blocking=True)
 
     def buffer(self) -> Any:
         """Returns the memory for ``torch.frombuffer``; it keeps the mapping alive, and the slot."""
@@ -167,11 +162,8 @@ class LentBuffers(Generic[Token]):
 
 
 class SlotPool:
-    """A pool of private slots, which are recycled. Thread-safe.
-
-    It holds as many as were ever in use at once; how many that is, is the caller's bound. New slots start at the
-    size that earlier ones grew to.
-    """
+    """A pool of private slots, which are recycled. Thread-safe. It keeps as many as were ever in use at once; new slots
+    begin at the size that earlier ones grew to."""
 
     def __init__(self, *, pinned: bool = False) -> None:
         self.pinned = pinned
@@ -181,10 +173,8 @@ class SlotPool:
         self._lock = threading.Lock()
 
     def initializer(self) -> Callable[[], None] | None:
-        """Returns an initializer for threads that take slots: it gives them the caller's current device.
-
-        Slots are page-locked on that of their thread, which in a new thread would be the first one.
-        """
+        """Returns an initializer for threads that take slots: it makes the caller's device current, whose slots are
+        page-locked."""
         return partial(torch.cuda.set_device, torch.cuda.current_device()) if self.pinned else None
 
     def take(self) -> Slot:
@@ -204,11 +194,7 @@ class SlotPool:
             self._free.append(slot)
 
     def room(self, num_bytes: int) -> Any:
-        """Returns a buffer over so many bytes or more, which goes back to the pool when its last user is gone.
-
-        Raises:
-            SlotMemoryError: the machine gives no such memory.
-        """
+        """Returns a buffer of at least so many bytes, which goes back to the pool when its last user is gone."""
         slot = self.take()
         if slot.num_bytes < num_bytes:
             slot.grow(num_bytes * 5 // 4)  # a quarter more, so that the next ones fit as well

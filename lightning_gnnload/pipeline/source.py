@@ -37,9 +37,9 @@ def timed(
 ) -> tuple[Drawn, Gathered, Timing]:
     """Runs the two halves of making a mini-batch; returns what each gives, and how long it took."""
     began, cpu_began = time.monotonic(), time.thread_time()
-    drawn = draw()
+    layout = draw()
     sampled = time.monotonic()
-    gathered = gather(drawn)
+    gathered = gather(layout)
     ended, cpu_ended = time.monotonic(), time.thread_time()
     timing = Timing(
         made_by,
@@ -49,21 +49,15 @@ def timed(
         gather_ms=(ended - sampled) * 1e3,
         cpu_ms=(cpu_ended - cpu_began) * 1e3,
     )
-    return drawn, gathered, timing
+    return layout, gathered, timing
 
 
 class BatchSource:
     """Samples and gathers the mini-batches of one phase into slots. Thread-safe.
 
-    Args:
-        data: graph, features and labels.
-        workload: which mini-batches there are.
-        features: stores to gather from instead of the data's own (caches in front of them, say), by their names in
-            :attr:`.GraphData.stores`.
-        announces: tell the stores which mini-batch comes; False for another phase than they were filled for.
-
-    Raises:
-        SamplerConfigError: the data has tables of edges, but the sampler gives no edge ids.
+    ``features`` replaces stores of the data, by their names in :attr:`.GraphData.stores` (with caches, say).
+    ``announces``: stores hear which mini-batch comes; False for another phase than they were filled for. Raises
+    SamplerConfigError where the data has tables of edges, but the sampler gives no edge ids.
     """
 
     def __init__(
@@ -86,29 +80,23 @@ class BatchSource:
         self._filler = Filler(data)
 
     def plan(self, num_ranks: int) -> StepPlan:
-        """Returns the plan of an epoch's steps. Raises SeedError: fewer seeds than ranks."""
+        """Returns the plan of an epoch's steps. SeedError: fewer seeds than ranks."""
         return self.workload.plan(num_ranks)
 
     @property
     def fingerprint(self) -> str:
-        """Names what all ranks of a job must have alike: the data, the seeds by their checksum, and the random seed."""
+        """Names what all ranks of a job must share: the data, the seeds by their checksum, and the random seed."""
         return f"{self.data.summary}, seeds {self.workload.description['seeds']}, random seed {self.workload.seed}"
 
     def open(self) -> None:
-        """Opens the feature stores, which takes long where a cache is filled; else the first mini-batch does."""
+        """Opens the feature stores, which takes long where a cache is filled; otherwise the first mini-batch does."""
         for store in self.features.values():
             store.open()
 
     def make(self, request: BatchRequest, slot: AnySlot) -> Payload:
-        """Writes one mini-batch to ``slot``, which grows when it is too small.
+        """Writes one mini-batch to ``slot`` (of :meth:`new_slot`, or private), which grows when it is too small.
 
-        Args:
-            request: which one.
-            slot: one of :meth:`new_slot`, or of this process alone.
-
-        Raises:
-            SeedError: a seed is not a node of the graph.
-            SlotMemoryError: the slot cannot grow.
+        Raises SeedError for seeds that are no nodes of the graph, SlotMemoryError where the slot cannot grow.
         """
         self.open()
         seeds = self.workload.seed_batch(request)
@@ -130,17 +118,13 @@ class BatchSource:
         return False
 
     def new_slot(self, num_bytes: int, *, on_device: bool) -> AnySlot:
-        """Makes a slot for :meth:`make` that another process can open.
-
-        With ``on_device`` it lies in the device's memory; allowed where it :meth:`can_write_to` that process's device.
-        """
+        """Makes a slot for :meth:`make` that another process can open; in the device's memory if :meth:`can_write_to`
+        allows it."""
         return Slot.shared(num_bytes)
 
     def labels_of(self, seeds: SeedBatch) -> torch.Tensor | None:
-        """Gathers the labels of seeds in memory of the host, for a mini-batch that is made on a device.
-
-        They are few rows, and the device need not hold the labels of all nodes.
-        """
+        """Gathers the labels of seeds on the host, for a mini-batch made on a device, which need not hold all nodes'
+        labels."""
         if self.data.y is None or not seeds.takes_labels_of_nodes:
             return seeds.y
         nodes = torch.from_numpy(seeds.draw.seeds)
@@ -164,7 +148,7 @@ class BatchSource:
             slot.grow(needed)
 
     def _sample_into(self, draw: Draw, slot: AnySlot) -> SampleLayout:
-        """Samples into the slot. Raises ArenaTooSmall: it has to be done again, into a larger one."""
+        """Samples into the slot. ArenaTooSmall: the slot must grow first."""
         return self.workload.sampler.draw(self.data.graph, draw, slot.array)
 
 
@@ -178,14 +162,8 @@ class Draws(Protocol):
 class DeviceSource(BatchSource):
     """A :class:`.BatchSource` that draws on a device; its mini-batches are the same, number for number. Thread-safe.
 
-    They go to memory of the host, where this process gathers what the source has of features; or stay on the device, in
-    a slot that a trainer copies from, where that gathers all features itself.
-
-    Args:
-        source: what is sampled.
-        draws: what draws it.
-        device: where.
-        exporter: of the device's memory; None where that is not to be shared.
+    They go to host memory, where this process gathers features; or stay on the device, in a slot that a trainer copies
+    from, if the trainer gathers all features itself. ``exporter`` None: the device's memory is not shared.
 
     Source: GNNLab (EuroSys'22), section 5.2: samplers keep the topology on their devices, trainers the features.
     """

@@ -10,21 +10,16 @@ from lightning_gnnload.pipeline.payload import Payload, Timing
 
 
 class QueueFill(NamedTuple):
-    """How full a loader's queue is, in mini-batches.
-
-    Attributes:
-        ready: mini-batches that wait for the trainer.
-        held: mini-batches whose memory the trainer still uses.
-        slots: how many may be ready, held or in the making; 0 where nothing bounds them.
-    """
+    """How full a loader's queue is, in mini-batches: ``ready`` for the trainer, ``lent`` (the trainer still uses their
+    memory), of ``slots`` in all (0: unbounded)."""
 
     ready: int
-    held: int = 0
+    lent: int = 0
     slots: int = 0
 
 
 class Making(NamedTuple):
-    """The cost of making a mini-batch that lies in no slot; a :class:`.Payload` has that of the others."""
+    """The cost of a mini-batch that lies in no slot; a :class:`.Payload` has that of the others."""
 
     num_seeds: int
     num_nodes: int
@@ -64,7 +59,7 @@ class Delivery(Timing):
     @classmethod
     def of(
         cls,
-        made: Payload | Making,
+        source: Payload | Making,
         step: int,
         *,
         asked_s: float,
@@ -72,18 +67,18 @@ class Delivery(Timing):
         convert_s: tuple[float, float],
         fill: QueueFill,
     ) -> Delivery:
-        """Joins what its maker tells of a mini-batch and what the loader saw of its way."""
+        """Joins the maker's figures of a mini-batch with the loader's."""
         return cls(
-            **vars(made.timing),
+            **vars(source.timing),
             step=step,
-            num_seeds=made.num_seeds,
-            num_nodes=made.num_nodes,
-            num_edges=made.num_edges,
+            num_seeds=source.num_seeds,
+            num_nodes=source.num_nodes,
+            num_edges=source.num_edges,
             asked_s=asked_s,
             taken_s=taken_s,
             convert_s=convert_s,
             fill=fill,
-            reads=made.reads,
+            reads=source.reads,
         )
 
     @property

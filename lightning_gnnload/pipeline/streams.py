@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StreamSpec:
-    """Describes the mini-batches that a trainer asks for: steps ``[start, stop)`` of a phase's loader in one epoch.
+    """The mini-batches that a trainer asks for: steps ``[start, stop)`` of a phase's loader in one epoch.
 
-    ``reload`` changes when Lightning has asked the data module for its loaders anew. ``gathers`` says that the trainer
-    gathers the features itself, so that they are no part of the mini-batches. ``data`` is what they are made of at the
-    trainer, as :attr:`.BatchSource.fingerprint` has it; empty where that may be anything.
+    ``reload`` changes when Lightning has asked the data module for its loaders anew. ``gathers``: the trainer gathers
+    the features itself, so mini-batches come without them. ``data`` is the trainer's :attr:`.BatchSource.fingerprint`;
+    empty where it does not matter.
     """
 
     phase: str
@@ -37,13 +37,8 @@ class StreamSpec:
 
 @dataclass(eq=False)
 class Stream:
-    """A range of mini-batches that a trainer has opened at a sampler. A sampler makes the steps that it was asked for,
-    the lowest first, each in a slot of its own.
-
-    Attributes:
-        steps: what is yet to be made, as a heap.
-        source: its mini-batches, once they are found.
-    """
+    """A stream that a trainer has opened at a sampler, which makes the steps it was asked for, lowest first, each in
+    its own slot. ``steps`` is a heap; ``source`` is None until it is opened."""
 
     trainer: TrainerPeer
     number: int
@@ -53,11 +48,7 @@ class Stream:
     closed: bool = False
 
     def add(self, steps: list[Any]) -> None:
-        """Adds steps to make.
-
-        Raises:
-            QueueProtocolError: they are no steps of this stream.
-        """
+        """Adds steps to make. QueueProtocolError: they are no steps of this stream."""
         if not all(type(step) is int and self.spec.start <= step < self.spec.stop for step in steps):
             raise QueueProtocolError(f"{steps!r:.200} are no steps of a stream of {self.spec}")
         for step in steps:
@@ -84,11 +75,8 @@ class Stream:
 
 @dataclass(eq=False)
 class SharedSlot:
-    """A slot that a sampler shares with one trainer, and the step whose mini-batch it holds or will hold.
-
-    Attributes:
-        sent: the descriptor and the handle that the trainer has; other ones are new to it.
-    """
+    """A slot that a sampler shares with one trainer, and the step that it holds or will hold. ``sent`` is the
+    descriptor and handle that the trainer has."""
 
     number: int
     memory: Slot | DeviceSlot
@@ -103,13 +91,9 @@ class SharedSlot:
 
 @dataclass(eq=False)
 class TrainerPeer:
-    """One trainer at the sampler's end: its connection, its streams and its slots. Its slots are its own, so that a
-    slow trainer takes none from the others.
-
-    Attributes:
-        device: name of the device by which it reads other processes' device memory; empty where there is none, or
-            where that has failed.
-    """
+    """One trainer at the sampler's end: its connection, streams and slots. Trainers share no slots, so a slow one takes
+    none from the others. ``device`` names the device with which it reads other processes' device memory; empty if it
+    cannot."""
 
     channel: Channel
     index: int
@@ -118,7 +102,7 @@ class TrainerPeer:
     streams: dict[int, Stream] = field(default_factory=dict)
     slots: list[SharedSlot] = field(default_factory=list)
     free: list[SharedSlot] = field(default_factory=list)
-    said_bye: bool = False
+    has_parted: bool = False
 
     def take_slot(self, stream: Stream, step: int, num_bytes: int) -> SharedSlot:
         """Returns a slot to write to: one that came back, or a new one of that size."""
@@ -153,11 +137,8 @@ class TrainerPeer:
         self.device = ""
 
     def refuse(self, slot: SharedSlot, reason: str) -> None:
-        """Notes that the trainer cannot open the memory of a slot, whose step is to be made again in another.
-
-        Raises:
-            QueueProtocolError: the slot holds no mini-batch, or lies in memory that anyone can open.
-        """
+        """Notes that the trainer cannot open a device slot; its step is made again in host memory. QueueProtocolError:
+        the slot holds no mini-batch, or is not a device's."""
         if slot.stream is None or not slot.is_on_device:
             raise QueueProtocolError(f"trainer rank {self.rank} refused slot {slot.number}, which is none of a device")
         self.go_over_host(reason)
@@ -172,11 +153,8 @@ class TrainerPeer:
         return self.slots[number]
 
     def take_back(self, slot: SharedSlot) -> None:
-        """Takes back a slot that the trainer is done with.
-
-        Raises:
-            QueueProtocolError: it is free already; two mini-batches would be written to it at once.
-        """
+        """Takes back a slot that the trainer is done with. QueueProtocolError: it is free already, and would be written
+        twice."""
         if slot.stream is None:
             raise QueueProtocolError(f"slot {slot.number} was freed twice")
         slot.stream = None
@@ -188,5 +166,5 @@ class TrainerPeer:
         self.channel.close()
         for slot in self.slots:
             slot.memory.close()
-        for held in (self.slots, self.free, self.streams):
-            held.clear()  # slots and streams know each other, and would outlast this until a garbage collection
+        for resources in (self.slots, self.free, self.streams):
+            resources.clear()  # slots and streams know each other, and would outlast this until a garbage collection

@@ -17,17 +17,15 @@ _MOST_BEGUN = 2
 class DeviceCopies:
     """Copies mini-batches on a CUDA stream of its own, so that a copy overlaps the training step before it.
 
-    The host waits for no copy. It waits where it runs more than two steps ahead of the device: each of these steps
-    holds a batch there.
-
-    A source is kept alive until its copy is done: a slot that went back to its pool in mid-copy would be overwritten
-    under the copy engine.
+    The host waits for no copy, only when it runs more than two steps ahead of the device, where each step holds a
+    batch. A source is kept alive until its copy is done: a slot reused in mid-copy would be overwritten under the copy
+    engine.
     """
 
     def __init__(self) -> None:
         self._stream: torch.cuda.Stream | None = None
         self._under_way: deque[tuple[torch.cuda.Event, AnyBatch]] = deque()
-        self._begun: deque[torch.cuda.Event] = deque()
+        self._with_setup: deque[torch.cuda.Event] = deque()
 
     def start(self, batch: AnyBatch, device: torch.device) -> AnyBatch:
         """Starts to copy ``batch`` to ``device``; returns it there, for work in the current stream from now on."""
@@ -36,16 +34,16 @@ class DeviceCopies:
             self._under_way.popleft()
         computes = torch.cuda.current_stream(device)
         # Before the wait for this copy is queued: it happens when the device is done with the steps that it has so far.
-        self._begun.append(_moment(computes))
-        if len(self._begun) > _MOST_BEGUN:
-            self._begun.popleft().synchronize()
+        self._with_setup.append(_moment(computes))
+        if len(self._with_setup) > _MOST_BEGUN:
+            self._with_setup.popleft().synchronize()
         if self._stream is None:
             self._stream = torch.cuda.Stream(device)
         with torch.cuda.stream(self._stream):
             moved = batch.to(device, non_blocking=True)
-            done = _moment(self._stream)
-        self._under_way.append((done, batch))
-        computes.wait_event(done)
+            copy_end = _moment(self._stream)
+        self._under_way.append((copy_end, batch))
+        computes.wait_event(copy_end)
         # Allocated on the copying stream: without this, torch would reuse the memory while the step still computes.
         moved.record_stream(computes)
         return moved

@@ -69,11 +69,7 @@ class Channel(sockets.Channel):
 
 
 def listen(job: str, sampler: int) -> socket.socket:
-    """Opens the socket that trainers of this machine connect to.
-
-    Raises:
-        QueueProtocolError: another process listens under this name.
-    """
+    """Opens the socket that trainers of this machine connect to. QueueProtocolError: another process listens there."""
     try:
         return sockets.listen(_name(job, sampler))
     except OSError as error:
@@ -84,7 +80,7 @@ def listen(job: str, sampler: int) -> socket.socket:
 
 
 def accept(listener: socket.socket) -> Channel:
-    """Accepts a connection. Raises QueueProtocolError: the process runs under another user; it is cut off."""
+    """Accepts a connection. QueueProtocolError: the process runs under another user; it is cut off."""
     return Channel.accept(listener)
 
 

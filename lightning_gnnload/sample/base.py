@@ -169,9 +169,9 @@ class Sampler(ABC):
                 f"data.graph."
             )
         ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
-        for name, given in (("times", times), ("rows", rows)):
-            if given is not None and len(given) != len(ids):
-                raise SeedError(f"{name} has {len(given)} entries for {len(ids)} seeds; one each is needed.")
+        for name, argument in (("times", times), ("rows", rows)):
+            if argument is not None and len(argument) != len(ids):
+                raise SeedError(f"{name} has {len(argument)} entries for {len(ids)} seeds; one each is needed.")
         local = local_seeds(graph, ids, self.reach, self)
         # Samplers check their seeds, but times are looked up before.
         is_timed = times is not None or graph.clock is not None
@@ -182,8 +182,8 @@ class Sampler(ABC):
         table = None if times is None else SeedTable(local, time=times)
         asking = SeedRows(graph, self, table)
         names = ids if rows is None else as_ids(rows, what="rows")
-        asked = asking.ask(local if table is None else np.arange(len(ids)), key, names=names)
-        arena, layout = draw_here(self, graph, asked.draw)
+        seed_batch = asking.ask(local if table is None else np.arange(len(ids)), key, names=names)
+        arena, layout = draw_here(self, graph, seed_batch.draw)
         name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
@@ -286,14 +286,14 @@ class Relayed(Sampler):
         return getattr(self.sampler, name)
 
 
-def columns_that(**held: Any) -> tuple[str, ...]:
+def columns_that(**values: Any) -> tuple[str, ...]:
     """Returns the names of those columns that blocks hold.
 
     Example:
         >>> columns_that(edge_ids=False, edge_weight=True)
         ('edge_weight',)
     """
-    return tuple(name for name, is_held in held.items() if is_held)
+    return tuple(name for name, is_held in values.items() if is_held)
 
 
 def draw_here(sampler: Sampler, graph: Graph, draw: Draw, *, aside: bool = False) -> tuple[np.ndarray, SampleLayout]:
@@ -322,11 +322,11 @@ def nodes_of(sampler: Sampler, graph: Graph, draw: Draw) -> np.ndarray:
 
 def thread_workspace(num_nodes: int) -> Workspace:
     """Returns this thread's scratch memory for graphs of up to this size; it is kept for the largest so far."""
-    held: Workspace | None = getattr(_threads, "held", None)
-    if held is None or held.num_nodes < num_nodes:
+    workspace: Workspace | None = getattr(_threads, "held", None)
+    if workspace is None or workspace.num_nodes < num_nodes:
         _threads.held = None  # free the old table before the new one is allocated
-        _threads.held = held = Workspace(num_nodes)
-    return held
+        _threads.held = workspace = Workspace(num_nodes)
+    return workspace
 
 
 def sampler_input(graph: Graph, draw: Draw, memory: np.ndarray) -> SamplerInput:

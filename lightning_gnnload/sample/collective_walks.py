@@ -78,17 +78,17 @@ def walk_together(
     numbers = np.tile(np.arange(walks.num_walks), len(starts))
     traces = np.full((len(begun), walks.length + 1), -1, np.int64)
     traces[:, 0] = names
-    going, places = np.arange(len(begun)), begun
+    going, rows = np.arange(len(begun)), begun
     for t in range(walks.length):
         # Ranks need not ask equally often, so this one stops when its own walks have ended.
         if not len(going):
             break
-        nodes, fates = take_step(places, names[going], numbers[going], t)
+        nodes, fates = take_step(rows, names[going], numbers[going], t)
         moved = fates != ops.STUCK
         traces[going[moved], t + 1] = node_ids[nodes[moved]]
         goes_on = fates < ops.ENDS
         # A walk that restarts has reached its node, which stays in the trace, but leaves from its start.
-        places = np.where(fates == ops.RESTARTS, begun[going], nodes)[goes_on]
+        rows = np.where(fates == ops.RESTARTS, begun[going], nodes)[goes_on]
         going = going[goes_on]
     return traces
 
@@ -97,14 +97,14 @@ def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) ->
     settings = {"walks": astuple(walks), "key": astuple(key), "weighted": weighted}
     num_steps = group.partition.num_nodes << FATE_BITS  # that there can be
 
-    def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+    def take_step(nodes: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
         columns = {
             "names": narrow(names, group.partition.num_nodes),
             "numbers": narrow(numbers, walks.num_walks),
         }
-        steps = np.empty(len(places), np.int64)
-        for answer in group.ask("step", places, {**settings, "t": t}, columns):
-            steps[answer.places] = answer.numbers("steps", num_steps, len(answer.places))
+        steps = np.empty(len(nodes), np.int64)
+        for answer in group.ask("step", nodes, {**settings, "t": t}, columns):
+            steps[answer.positions] = answer.numbers("steps", num_steps, len(answer.positions))
         return steps >> FATE_BITS, steps & (1 << FATE_BITS) - 1
 
     return take_step
@@ -113,9 +113,11 @@ def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) ->
 def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
     columns = weight_columns(group, weighted)
 
-    def take_step(places: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
+    def take_step(
+        positions: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int
+    ) -> tuple[np.ndarray, np.ndarray]:
         # Walks that stand on one node share its list, which is sent once.
-        stood_on, row = np.unique(places, return_inverse=True)
+        stood_on, row = np.unique(positions, return_inverse=True)
         graph, new_ids = pull_lists(group, stood_on, columns)
         table = walk_table(graph, weighted)
         nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t, table=table)

@@ -137,36 +137,36 @@ class HGTSampler(Sampler):
         return f"HGTSampler({self.num_samples}{settings})"
 
 
-def _as_num_samples(given: Any) -> list[int] | dict[str, list[int]]:
-    if not isinstance(given, Mapping):
-        return _counts(given, given)
-    if not given or not all(isinstance(name, str) for name in given):
-        raise _no_counts(given)
-    by_type = {str(name): _counts(counts, given) for name, counts in given.items()}
+def _as_num_samples(num_samples: Any) -> list[int] | dict[str, list[int]]:
+    if not isinstance(num_samples, Mapping):
+        return _counts(num_samples, num_samples)
+    if not num_samples or not all(isinstance(name, str) for name in num_samples):
+        raise _no_counts(num_samples)
+    by_type = {str(name): _counts(counts, num_samples) for name, counts in num_samples.items()}
     if len({len(counts) for counts in by_type.values()}) > 1:
         lengths = ", ".join(f"{name!r} {len(counts)}" for name, counts in by_type.items())
         raise SamplerConfigError(
-            f"num_samples={given!r} has a number of hops that differs by type: {lengths}. Give each type as many; 0 "
-            "draws none at a hop."
+            f"num_samples={num_samples!r} has a number of hops that differs by type: {lengths}. Give each type as "
+            "many; 0 draws none at a hop."
         )
     return by_type
 
 
-def _counts(counts: Any, given: Any) -> list[int]:
+def _counts(counts: Any, num_samples: Any) -> list[int]:
     if isinstance(counts, str) or not isinstance(counts, Sequence | np.ndarray) or not np.ndim(counts):
-        raise _no_counts(given)
+        raise _no_counts(num_samples)
     if not all(isinstance(count, int | np.integer) and not isinstance(count, bool) for count in counts):
-        raise _no_counts(given)
+        raise _no_counts(num_samples)
     if len(counts) == 0 or min(counts) < 0:
         raise SamplerConfigError(
-            f"num_samples={given!r}: one number a hop is needed, of at least one hop, and each must be 0 or more. A "
-            "number as large as the graph takes all nodes that have a budget."
+            f"num_samples={num_samples!r}: one number a hop is needed, of at least one hop, and each must be 0 or "
+            "more. A number as large as the graph takes all nodes that have a budget."
         )
     return [int(count) for count in counts]
 
 
-def _no_counts(given: Any) -> SamplerConfigError:
+def _no_counts(num_samples: Any) -> SamplerConfigError:
     return SamplerConfigError(
-        f"num_samples={given!r}: a list of whole numbers is needed, one a hop, for example [512, 512]; or one of each "
-        "node type, for example {'paper': [512, 512], 'author': [256, 256]}."
+        f"num_samples={num_samples!r}: a list of whole numbers is needed, one a hop, for example [512, 512]; or one "
+        "of each node type, for example {'paper': [512, 512], 'author': [256, 256]}."
     )

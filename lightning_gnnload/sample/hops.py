@@ -92,10 +92,10 @@ def pull_lists(
     """
     starts = np.zeros(len(nodes), np.int64)
     asked = group.ask("lists", nodes[num_drawn:], {"columns": columns})
-    answers = [replace(answer, places=num_drawn + answer.places) for answer in asked]
+    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in asked]
     if "edge_starts" in columns:
         for answer in answers:
-            starts[answer.places] = answer.numbers("edge_starts", MOST, len(answer.places))
+            starts[answer.positions] = answer.numbers("edge_starts", MOST, len(answer.positions))
     edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
     new_ids, indices = relabel(group.partition, nodes, edges)
     # Neighbours that are not among the nodes come after them, with empty lists.
@@ -182,13 +182,13 @@ def edges_of(group: SamplingGroup, answers: list[Answer], num_nodes: int, column
     """
     answers = answers or [Answer(group.rank, np.empty(0, np.int64), _NO_EDGES)]
     edges = [_edges(answer, group.partition.num_nodes, columns) for answer in answers]
-    return join_lists([answer.places for answer in answers], edges, num_nodes)
+    return join_lists([answer.positions for answer in answers], edges, num_nodes)
 
 
 def _edges(answer: Answer, num_graph_nodes: int, columns: Collection[str]) -> HopEdges:
     """Reads and checks the edges that one owner drew."""
     num_edges = len(answer.arrays.get("neighbors", ()))
-    counts = answer.numbers("counts", num_edges + 1, len(answer.places))
+    counts = answer.numbers("counts", num_edges + 1, len(answer.positions))
     if counts.sum(dtype=np.int64) != num_edges:
         answer.refuse("counts", f"numbers that add up to {num_edges} neighbors")
     return HopEdges(

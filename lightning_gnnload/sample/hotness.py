@@ -29,9 +29,9 @@ class EdgeChunk(NamedTuple):
     first: int
     counts: np.ndarray
 
-    def spread(self, of_nodes: np.ndarray) -> np.ndarray:
+    def spread(self, node_values: np.ndarray) -> np.ndarray:
         """Repeats each node's value for each of its edges in the chunk."""
-        return np.repeat(of_nodes[self.first : self.first + len(self.counts)], self.counts)
+        return np.repeat(node_values[self.first : self.first + len(self.counts)], self.counts)
 
 
 def edge_chunks(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator[EdgeChunk]:
@@ -77,12 +77,12 @@ def expected_visits(
     present = np.full(graph.num_nodes, seed_share)
     visits = present.copy()
     for _ in range(num_hops - 1):
-        drawn, draws = np.zeros(graph.num_nodes), present * chance
+        expected, draws = np.zeros(graph.num_nodes), present * chance
         for chunk in edge_chunks(graph.indptr):
-            np.add.at(drawn, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
+            np.add.at(expected, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
             advance(chunk.end - chunk.begin)
         # exp(-sum of p) stands for the product of (1 - p), so that chances add up in one pass over the edges.
-        present = 1 - (1 - present) * np.exp(-drawn)
+        present = 1 - (1 - present) * np.exp(-expected)
         visits += present
     return visits
 

@@ -27,13 +27,13 @@ class UniformInclusion:
 
     def of(self, begin: int, end: int) -> np.ndarray:
         degrees = np.diff(self._indptr[begin : end + 1])
-        each = np.maximum(degrees, 1)  # a node without edges has none that could be drawn
+        divisor = np.maximum(degrees, 1)  # a node without edges has none that could be drawn
         if self._fanout < 0:
             chance = np.ones(end - begin)
         elif self._replace:
-            chance = -np.expm1(self._fanout * log_missed(1 / each))
+            chance = -np.expm1(self._fanout * log_missed(1 / divisor))
         else:
-            chance = np.minimum(self._fanout / each, 1)
+            chance = np.minimum(self._fanout / divisor, 1)
         return np.repeat(chance, degrees)
 
 

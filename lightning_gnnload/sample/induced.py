@@ -42,9 +42,9 @@ def induced_block(graph: Graph, batch: MiniBatch, until: np.ndarray | None = Non
     else:
         rows = batch.rows.numpy()
         by_row = np.argsort(rows, kind="stable")
-        ends = np.flatnonzero(np.diff(rows[by_row], append=-1)) + 1
+        stops = np.flatnonzero(np.diff(rows[by_row], append=-1)) + 1
         grouped = ops.induced_edges(
-            graph.indptr, graph.indices, nodes[by_row], np.concatenate([[0], ends]), workspace=workspace
+            graph.indptr, graph.indices, nodes[by_row], np.concatenate([[0], stops]), workspace=workspace
         )
         edges = _reordered(grouped, by_row)
         if until is not None:
@@ -53,23 +53,23 @@ def induced_block(graph: Graph, batch: MiniBatch, until: np.ndarray | None = Non
     return Block(indptr, indices, len(nodes), len(nodes), edge_ids)
 
 
-def _reordered(edges: ops.InducedEdges, places: np.ndarray) -> ops.InducedEdges:
+def _reordered(edges: ops.InducedEdges, positions: np.ndarray) -> ops.InducedEdges:
     """Returns the edges among nodes that stand at other places: ``places[i]`` is that of the ``i``-th."""
-    order = np.empty_like(places)
-    order[places] = np.arange(len(places))
+    order = np.empty_like(positions)
+    order[positions] = np.arange(len(positions))
     counts = np.diff(edges.indptr)[order]
     indptr = np.zeros_like(edges.indptr)
     np.cumsum(counts, out=indptr[1:])
     at = np.repeat(edges.indptr[:-1][order] - indptr[:-1], counts) + np.arange(len(edges.indices))
-    return ops.InducedEdges(indptr, places[edges.indices[at]].astype(np.int32), edges.edge_ids[at])
+    return ops.InducedEdges(indptr, positions[edges.indices[at]].astype(np.int32), edges.edge_ids[at])
 
 
 def _earlier(edges: ops.InducedEdges, graph: Graph, until: np.ndarray) -> ops.InducedEdges:
     """Returns the edges that are there before their destinations' times, and those of types without times."""
     assert graph.clock is not None
     assert graph.edge_time is not None
-    kept = graph.edge_time[edges.edge_ids] < np.repeat(until, np.diff(edges.indptr))
+    is_earlier = graph.edge_time[edges.edge_ids] < np.repeat(until, np.diff(edges.indptr))
     if graph.types is not None:
-        kept |= ~graph.clock.timed[graph.edge_types_of(edges.edge_ids)]
-    num_before = np.concatenate([[0], np.cumsum(kept)]).astype(np.int32)
-    return ops.InducedEdges(num_before[edges.indptr], edges.indices[kept], edges.edge_ids[kept])
+        is_earlier |= ~graph.clock.timed[graph.edge_types_of(edges.edge_ids)]
+    num_before = np.concatenate([[0], np.cumsum(is_earlier)]).astype(np.int32)
+    return ops.InducedEdges(num_before[edges.indptr], edges.indices[is_earlier], edges.edge_ids[is_earlier])

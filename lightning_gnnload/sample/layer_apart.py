@@ -69,15 +69,17 @@ class LayerApart:
 
     def _draw_alike(self, degrees: np.ndarray) -> HopEdges:
         """Draws by the lengths of lists alone."""
-        counts, places, weights = ops.draw_layer(
+        counts, positions, weights = ops.draw_layer(
             degrees, self.budget, self.key, self.first_seed, replace=self.replace, normalize=self.normalize
         )
         settings = {"edge_ids": self.edge_ids}
-        neighbors, edge_ids = (np.empty(len(places), np.int64) for _ in range(2))
-        for answer in self.group.ask("edges", np.repeat(self.frontier, counts), settings, {"places": narrow(places)}):
-            neighbors[answer.places] = self._neighbors(answer)
+        neighbors, edge_ids = (np.empty(len(positions), np.int64) for _ in range(2))
+        for answer in self.group.ask(
+            "edges", np.repeat(self.frontier, counts), settings, {"places": narrow(positions)}
+        ):
+            neighbors[answer.positions] = self._neighbors(answer)
             if self.edge_ids:
-                edge_ids[answer.places] = answer.numbers("edge_ids", MOST, len(answer.places))
+                edge_ids[answer.positions] = answer.numbers("edge_ids", MOST, len(answer.positions))
         return HopEdges(counts, neighbors, edge_ids if self.edge_ids else None, weights)
 
     def _draw_by_weight(self, units: LineUnits) -> HopEdges | None:
@@ -88,31 +90,31 @@ class LayerApart:
         num_positive = sum(int(answer.numbers("num_positive", MOST, 1)[0]) for answer in answers)
         if not self.replace and self.budget >= num_positive:
             return None
-        num_draws, left = self.budget if num_positive else 0, int(lengths.sum())
-        drawn, wave = np.empty(0, _DRAW), 0
-        while len(drawn) < num_draws:
-            missing = num_draws - len(drawn)
-            places = ops.draw_places(left, missing, self.key, self.first_seed, wave)
+        num_draws, num_left = self.budget if num_positive else 0, int(lengths.sum())
+        draws, wave = np.empty(0, _DRAW), 0
+        while len(draws) < num_draws:
+            missing = num_draws - len(draws)
+            positions = ops.draw_places(num_left, missing, self.key, self.first_seed, wave)
             if self.replace:
-                places = places[:missing]
+                positions = positions[:missing]
             # On what is left of the line: what earlier waves took of it is stepped over.
-            taken = np.sort(drawn, order="begin")
-            before = np.append(0, np.cumsum(taken["length"]))
-            places += before[np.searchsorted(taken["begin"] - before[:-1], places, side="right")]
-            found = self._find(units, lengths, places)
+            intervals = np.sort(draws, order="begin")
+            before = np.append(0, np.cumsum(intervals["length"]))
+            positions += before[np.searchsorted(intervals["begin"] - before[:-1], positions, side="right")]
+            hits = self._find(units, lengths, positions)
             if self.replace:
-                found["factor"] = left / (float(num_draws) * found["length"])
+                hits["factor"] = num_left / (float(num_draws) * hits["length"])
             else:
-                found = found[np.sort(np.unique(found["begin"], return_index=True)[1])[:missing]]
-                rest = left - (np.cumsum(found["length"]) - found["length"])
-                draws_to_come = missing - 1 - np.arange(len(found))
-                found["factor"] = (rest / found["length"] + draws_to_come) / num_draws
-                left -= int(found["length"].sum())
-            drawn, wave = np.append(drawn, found), wave + 1
+                hits = hits[np.sort(np.unique(hits["begin"], return_index=True)[1])[:missing]]
+                rest = num_left - (np.cumsum(hits["length"]) - hits["length"])
+                draws_to_come = missing - 1 - np.arange(len(hits))
+                hits["factor"] = (rest / hits["length"] + draws_to_come) / num_draws
+                num_left -= int(hits["length"].sum())
+            draws, wave = np.append(draws, hits), wave + 1
         # An edge that was drawn twice is one edge of twice the factor. bincount adds up one after the other.
-        _, firsts, which = np.unique(drawn["begin"], return_index=True, return_inverse=True)
-        edges = drawn[firsts]
-        values = np.bincount(which, drawn["factor"], len(edges)) * edges["weight"]
+        _, firsts, which = np.unique(draws["begin"], return_index=True, return_inverse=True)
+        edges = draws[firsts]
+        values = np.bincount(which, draws["factor"], len(edges)) * edges["weight"]
         wholes = np.bincount(edges["list"], values)[edges["list"]] if self.normalize else edges["whole"]
         return HopEdges(
             np.bincount(edges["list"], minlength=len(lengths)),
@@ -121,35 +123,35 @@ class LayerApart:
             (values / wholes).astype(np.float32),
         )
 
-    def _find(self, units: LineUnits, lengths: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def _find(self, units: LineUnits, lengths: np.ndarray, positions: np.ndarray) -> np.ndarray:
         """Asks which edges lie at places on the line, in the order of these."""
         # In the order of the line, by which an owner passes over each list once.
-        order = np.argsort(places)
-        ends = np.cumsum(lengths)
-        found = np.zeros(len(places), _DRAW)
-        found["list"] = lists = np.searchsorted(ends, places[order], side="right")
-        found["begin"] = (ends - lengths)[lists]
+        order = np.argsort(positions)
+        stops = np.cumsum(lengths)
+        hits = np.zeros(len(positions), _DRAW)
+        hits["list"] = lists = np.searchsorted(stops, positions[order], side="right")
+        hits["begin"] = (stops - lengths)[lists]
         settings = {"units": units, "edge_ids": self.edge_ids}
         for answer in self.group.ask(
-            "on_line", self.frontier[lists], settings, {"places": places[order] - found["begin"]}
+            "on_line", self.frontier[lists], settings, {"places": positions[order] - hits["begin"]}
         ):
-            at, count = answer.places, len(answer.places)
-            found["begin"][at] += answer.numbers("begins", MOST, count)
-            found["length"][at] = answer.numbers("lengths", MOST, count)
-            found["neighbor"][at] = self._neighbors(answer)
-            found["weight"][at] = answer.fractions("weights", count)
-            found["whole"][at] = answer.fractions("wholes", count)
+            at, count = answer.positions, len(answer.positions)
+            hits["begin"][at] += answer.numbers("begins", MOST, count)
+            hits["length"][at] = answer.numbers("lengths", MOST, count)
+            hits["neighbor"][at] = self._neighbors(answer)
+            hits["weight"][at] = answer.fractions("weights", count)
+            hits["whole"][at] = answer.fractions("wholes", count)
             if self.edge_ids:
-                found["edge_id"][at] = answer.numbers("edge_ids", MOST, count)
-        as_drawn = np.empty_like(found)
-        as_drawn[order] = found
+                hits["edge_id"][at] = answer.numbers("edge_ids", MOST, count)
+        as_drawn = np.empty_like(hits)
+        as_drawn[order] = hits
         return as_drawn
 
     def _of_lists(self, name: str, answers: list[Answer]) -> np.ndarray:
         numbers = np.empty(len(self.frontier), np.int64)
         for answer in answers:
-            numbers[answer.places] = answer.numbers(name, MOST, len(answer.places))
+            numbers[answer.positions] = answer.numbers(name, MOST, len(answer.positions))
         return numbers
 
     def _neighbors(self, answer: Answer) -> np.ndarray:
-        return answer.numbers("neighbors", self.group.partition.num_nodes, len(answer.places))
+        return answer.numbers("neighbors", self.group.partition.num_nodes, len(answer.positions))

@@ -187,8 +187,8 @@ class LayerSampler(Sampler):
                     edge_ids=self.edge_ids,
                     weighted="edge_weight" in columns,
                 )
-                if (drawn := layer.draw()) is not None:
-                    return drawn
+                if (layer_edges := layer.draw()) is not None:
+                    return layer_edges
             graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
             # A copy, as several threads may lay batches by this sampler at once.
             one = copy(self)

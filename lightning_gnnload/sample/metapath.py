@@ -51,22 +51,22 @@ def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> Wa
             "walk without a metapath."
         )
     steps = [types.edge_type_number(name) for name in metapath]
-    ends = [(types.edge_types[step][2], types.edge_types[step][0]) for step in steps]  # from where, to where
+    endpoints = [(types.edge_types[step][2], types.edge_types[step][0]) for step in steps]  # from where, to where
     for number in range(1, len(steps)):
-        if ends[number][0] != ends[number - 1][1]:
+        if endpoints[number][0] != endpoints[number - 1][1]:
             raise SamplerConfigError(
-                f"metapath[{number}], {types.edge_types[steps[number]]}, ends in {ends[number][0]!r}, but the step "
-                f"before it, along {types.edge_types[steps[number - 1]]}, reaches {ends[number - 1][1]!r}. Steps go "
-                "along in-edges, from an edge's target to its source: each edge type must end where the one before "
+                f"metapath[{number}], {types.edge_types[steps[number]]}, ends in {endpoints[number][0]!r}, but the "
+                f"step before it, along {types.edge_types[steps[number - 1]]}, reaches {endpoints[number - 1][1]!r}. "
+                "Steps go along in-edges, from an edge's target to its source: each edge type must end where the one before "
                 "begins."
             )
-    if returns and ends[-1][1] != ends[0][0]:
+    if returns and endpoints[-1][1] != endpoints[0][0]:
         raise SamplerConfigError(
-            f"the metapath leads from {ends[0][0]!r} to {ends[-1][1]!r}, but a walk of several rounds, and one whose "
-            f"visits count, must come back to {ends[0][0]!r}: add steps that lead there."
+            f"the metapath leads from {endpoints[0][0]!r} to {endpoints[-1][1]!r}, but a walk of several rounds, and "
+            f"one whose visits count, must come back to {endpoints[0][0]!r}: add steps that lead there."
         )
     first, stride = zip(*(_runs_of(types, step) for step in steps), strict=True)
-    return WalkRuns(graph.typed_lists.run_ptr, first, stride, types.range_of(ends[0][0]))
+    return WalkRuns(graph.typed_lists.run_ptr, first, stride, types.range_of(endpoints[0][0]))
 
 
 def _runs_of(types: GraphTypes, edge_type: int) -> tuple[int, int]:

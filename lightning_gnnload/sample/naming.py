@@ -44,12 +44,12 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
             "for example with numpy.unique."
         )
     local = graph.local_ids(seeds)
-    held = graph.origin.reach[local]
-    if len(short := np.flatnonzero(held < reach)):
+    num_hops = graph.origin.reach[local]
+    if len(short := np.flatnonzero(num_hops < reach)):
         raise PartReachError(
             f"{reader} reads {reach} hops of in-neighbours, but of node {seeds[short[0]]} this part holds "
-            f"{held[short[0]]}; it holds too few of {len(short)} of the {len(seeds)} seeds. Give seeds of this part, "
-            f"and make parts with hops={reach} or more."
+            f"{num_hops[short[0]]}; it holds too few of {len(short)} of the {len(seeds)} seeds. Give seeds of this "
+            f"part, and make parts with hops={reach} or more."
         )
     return local
 

@@ -121,10 +121,10 @@ class DevicePartSampler:
         device: that one.
     """
 
-    def __init__(self, sampler: PartSampler, place: Callable[[Graph], Topology], device: Device) -> None:
+    def __init__(self, sampler: PartSampler, upload: Callable[[Graph], Topology], device: Device) -> None:
         self.sampler = sampler
         self.device = device
-        self._place = place
+        self._place = upload
         self._parts: dict[int, DeviceSampler] = {}
 
     def open(self, index: int) -> None:
@@ -146,12 +146,12 @@ class DevicePartSampler:
 
         assert draw.queries is None, "parts hold neither types nor times, and sample node ids"
         part, local = place_seeds(self.sampler.partition, draw.seeds, self.sampler.reach or 0)
-        drawn = self._of(part.index)
-        sample = drawn.sample(draw._replace(seeds=local))
-        assert drawn.topology.names is not None, "a part has names"
+        part_sample = self._of(part.index)
+        sample = part_sample.sample(draw._replace(seeds=local))
+        assert part_sample.topology.names is not None, "a part has names"
         nodes = self.device.empty(len(sample.nodes), torch.int64)
         unheard = self.device.zeros(1, torch.int64)  # these ids were drawn here
-        gather_rows(self.device, drawn.topology.names, sample.nodes, nodes, unheard)
+        gather_rows(self.device, part_sample.topology.names, sample.nodes, nodes, unheard)
         return replace(sample, nodes=nodes)
 
     def _of(self, index: int) -> DeviceSampler:

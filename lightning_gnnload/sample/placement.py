@@ -71,7 +71,7 @@ def place(
     Source: DSP (PPoPP'23), sections 3.1 and 6: hot nodes' adjacency lists on the device, others read over the bus.
     """
     budget_bytes = budget_beside_model(device) if budget_bytes is None else budget_bytes
-    placing = _Placing(graph, _of_edges(graph, weighted), device, budget_bytes, hotness, progress)
+    placing = _Placing(graph, _edge_columns(graph, weighted), device, budget_bytes, hotness, progress)
     topology, refusal = None, ""
     for way in (placing.whole, placing.hot):
         try:
@@ -96,7 +96,7 @@ class _Placing:
     """Places one graph on one device."""
 
     graph: Graph
-    of_edges: dict[str, np.ndarray]
+    edge_columns: dict[str, np.ndarray]
     device: Device
     budget_bytes: int
     hotness: np.ndarray | None
@@ -108,14 +108,14 @@ class _Placing:
 
     @property
     def num_bytes(self) -> int:
-        return self.node_bytes + _num_bytes(*self.of_edges.values())
+        return self.node_bytes + _num_bytes(*self.edge_columns.values())
 
     def whole(self) -> Topology | None:
         if self.num_bytes > self.budget_bytes:
             return None
         return self._topology(
             self._copy,
-            **{name: self._copy(_TITLES[name], array) for name, array in self.of_edges.items()},
+            **{name: self._copy(_TITLES[name], array) for name, array in self.edge_columns.items()},
             about=f"Graph: all of it, {in_units(self.num_bytes)}, on {self._where}",
         )
 
@@ -123,7 +123,7 @@ class _Placing:
         if self.node_bytes > self.budget_bytes:
             return None
         graph = self.graph
-        topology = self._topology(self._copy, **{name: self._map(array) for name, array in self.of_edges.items()})
+        topology = self._topology(self._copy, **{name: self._map(array) for name, array in self.edge_columns.items()})
         lists = f"all lists, {in_units(self.num_bytes - self.node_bytes)}, in page-locked host memory"
         hot, share = self._hottest()
         if not hot.any():
@@ -132,12 +132,12 @@ class _Placing:
             )
         begin, num_edges = _begins(hot, graph.in_degrees)
         hot_bytes = begin.nbytes + num_edges * self._edge_bytes
-        of_hot: dict[str, Any] = {"hot_begin": self._copy("offsets of hot lists", begin)}
-        for name, array in self.of_edges.items():
-            of_hot[f"hot_{name}"] = self._pick(f"hot {_TITLES[name]}", array, hot, num_edges)
+        columns: dict[str, Any] = {"hot_begin": self._copy("offsets of hot lists", begin)}
+        for name, array in self.edge_columns.items():
+            columns[f"hot_{name}"] = self._pick(f"hot {_TITLES[name]}", array, hot, num_edges)
         return replace(
             topology,
-            **of_hot,
+            **columns,
             about=(
                 f"Graph: offsets and the lists of {int(hot.sum())} of {graph.num_nodes} nodes, "
                 f"{in_units(self.node_bytes + hot_bytes)} for an expected {share:.0%} of reads, on {self._where}; "
@@ -148,7 +148,7 @@ class _Placing:
     def mapped(self) -> Topology:
         return self._topology(
             lambda _, array: self._map(array),
-            **{name: self._map(array) for name, array in self.of_edges.items()},
+            **{name: self._map(array) for name, array in self.edge_columns.items()},
             about=(
                 f"Graph: all of it, {in_units(self.num_bytes)}, in page-locked host memory, read by {self._where}"
                 f"{self._why}"
@@ -165,9 +165,9 @@ class _Placing:
 
     @property
     def _edge_bytes(self) -> int:
-        return sum(array.itemsize for array in self.of_edges.values())
+        return sum(array.itemsize for array in self.edge_columns.values())
 
-    def _topology(self, put: Callable[[str, np.ndarray], Any], **held: Any) -> Topology:
+    def _topology(self, put: Callable[[str, np.ndarray], Any], **columns: Any) -> Topology:
         """Makes a topology of what is held, by edge, and of what ``put`` places, by node."""
         graph = self.graph
         indptr = put("offsets", graph.indptr)
@@ -180,7 +180,7 @@ class _Placing:
             types=graph.types,
             max_degree=int(graph.in_degrees.max(initial=0)),
             has_weights=graph.edge_weight is not None,
-            **held,
+            **columns,
         )
 
     def _lists(self, run_ptr: Any) -> DeviceLists | None:
@@ -206,19 +206,19 @@ class _Placing:
         hot = hottest_lists(graph, reads, num_edges)
         return hot, float(reads[hot].sum() / max(reads.sum(), 1e-300))
 
-    def _copy(self, what: str, array: np.ndarray) -> torch.Tensor:
+    def _copy(self, name: str, array: np.ndarray) -> torch.Tensor:
         step = _CHUNK_BYTES // array.itemsize
         chunks = (array[begin : begin + step] for begin in range(0, len(array), step))
-        return self._fill(what, chunks, len(array), array.dtype)
+        return self._fill(name, chunks, len(array), array.dtype)
 
-    def _pick(self, what: str, of_edges: np.ndarray, hot: np.ndarray, num_edges: int) -> torch.Tensor:
+    def _pick(self, name: str, edge_values: np.ndarray, hot: np.ndarray, num_edges: int) -> torch.Tensor:
         """Copies the hot nodes' entries, those of one node beside each other."""
-        chunks = (of_edges[each.begin : each.end][each.spread(hot)] for each in edge_chunks(self.graph.indptr))
-        return self._fill(what, chunks, num_edges, of_edges.dtype)
+        chunks = (edge_values[chunk.begin : chunk.end][chunk.spread(hot)] for chunk in edge_chunks(self.graph.indptr))
+        return self._fill(name, chunks, num_edges, edge_values.dtype)
 
-    def _fill(self, what: str, chunks: Iterable[np.ndarray], count: int, dtype: np.dtype) -> torch.Tensor:
+    def _fill(self, name: str, chunks: Iterable[np.ndarray], count: int, dtype: np.dtype) -> torch.Tensor:
         filled, end = self.device.empty(count, _DTYPES[dtype]), 0
-        with progress_bar(f"Placing {what}", count, shown=self.progress) as advance:
+        with progress_bar(f"Placing {name}", count, shown=self.progress) as advance:
             for chunk in chunks:
                 begin, end = end, end + len(chunk)
                 if len(chunk):
@@ -244,15 +244,15 @@ class _Placing:
             return self.device.map_host(array.copy())
 
 
-def _of_edges(graph: Graph, weighted: bool) -> dict[str, np.ndarray]:
+def _edge_columns(graph: Graph, weighted: bool) -> dict[str, np.ndarray]:
     """Returns the arrays with an entry for each edge, by their names in a :class:`.Topology`."""
-    of_edges = {"indices": graph.indices}
+    columns = {"indices": graph.indices}
     if weighted:
         table = graph.alias_table if graph.types is None else graph.run_alias_table
-        of_edges["table"] = table.entries.view(np.int64)
+        columns["table"] = table.entries.view(np.int64)
     if graph.edge_time is not None:
-        of_edges["edge_time"] = _signed(graph.edge_time)
-    return of_edges
+        columns["edge_time"] = _signed(graph.edge_time)
+    return columns
 
 
 def _signed(array: np.ndarray) -> np.ndarray:
@@ -263,8 +263,8 @@ def _signed(array: np.ndarray) -> np.ndarray:
 def _begins(hot: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, int]:
     """Finds where each hot list begins among them, in the order of nodes, -1 for others, int64 ``[N]``; and their
     edges."""
-    ends = np.cumsum(np.where(hot, degrees, 0))
-    return np.where(hot, ends - degrees, -1), int(ends[-1])
+    stops = np.cumsum(np.where(hot, degrees, 0))
+    return np.where(hot, stops - degrees, -1), int(stops[-1])
 
 
 def _num_bytes(*arrays: np.ndarray | None) -> int:

@@ -51,8 +51,8 @@ def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilit
             there = [-np.expm1(log[owner]) for log in missed[:-1]]
             if mutual:
                 degrees = np.maximum(np.bincount(owner - begin, minlength=end - begin), 1)
-                drawn = np.bincount(owner - begin, _drawn(chances, there, again), minlength=end - begin) / degrees
-                returned[-1][begin:end] = log_missed(drawn)
+                share = np.bincount(owner - begin, _drawn(chances, there, again), minlength=end - begin) / degrees
+                returned[-1][begin:end] = log_missed(share)
                 there = _without(sources, missed[:-1], returned[:-1], owner)
             unseen = log_missed(_drawn(chances, there, again))
             unseen[sources == owner] = 0  # a loop brings nobody
@@ -121,13 +121,13 @@ def _drawn(chances: Sequence[np.ndarray], there: Sequence[np.ndarray], again: bo
         there: of each hop and edge, that the node is there before it.
         again: whether a node draws in every hop from the one in which it came, or in that one alone.
     """
-    before, waiting, drawn = np.zeros((3, len(chances[0])))
+    before, waiting, total = np.zeros((3, len(chances[0])))
     for chance, now in zip(chances, there, strict=True):
         came = now - before
         waiting, before = waiting + came if again else came, now
-        drawn += waiting * chance
+        total += waiting * chance
         waiting = waiting * (1 - chance)
-    return drawn
+    return total
 
 
 def _without(
@@ -168,13 +168,13 @@ def _kept(visits: np.ndarray, walks: Walks, num_neighbors: int) -> np.ndarray:
     lower = np.linspace(0, 1, 257)
     fewer = np.zeros((num_neighbors, len(lower)))  # [j]: that j of the other visits went to lower ids
     fewer[0] = 1
-    kept = np.zeros(len(lower))
+    share = np.zeros(len(lower))
     for chance in chance_of[1:]:
-        kept += chance * fewer.sum(axis=0)
+        share += chance * fewer.sum(axis=0)
         fewer[1:] = fewer[1:] * (1 - lower) + fewer[:-1] * lower
         fewer[0] *= 1 - lower
     passed = np.cumsum(visits)
-    return np.interp(passed / max(passed[-1], 1e-300), lower, kept / chance_of.sum())
+    return np.interp(passed / max(passed[-1], 1e-300), lower, share / chance_of.sum())
 
 
 def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> np.ndarray:

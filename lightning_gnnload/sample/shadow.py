@@ -122,8 +122,8 @@ def _find_scope(draw: HopDrawer, num_hops: int, group: SamplingGroup, seeds: np.
     nodes, first = seeds, 0
     for hop in range(num_hops):
         edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
-        drawn = HopEdges(np.concatenate([np.zeros(first, np.int64), edges.counts]), edges.neighbors)
-        first, (nodes, _) = len(nodes), relabel(group.partition, nodes, drawn)
+        hop_edges = HopEdges(np.concatenate([np.zeros(first, np.int64), edges.counts]), edges.neighbors)
+        first, (nodes, _) = len(nodes), relabel(group.partition, nodes, hop_edges)
     return nodes
 
 
@@ -135,6 +135,6 @@ def _push(group: SamplingGroup, scope: np.ndarray, num_dst: int, edge_ids: bool)
 
 def _pull(group: SamplingGroup, scope: np.ndarray, num_dst: int, edge_ids: bool) -> HopEdges:
     graph, new_ids = pull_lists(group, scope[:num_dst], ["edge_starts"] if edge_ids else [])
-    kept = edges_within(graph, np.arange(num_dst), new_ids, np.sort(scope), edge_ids)
-    counts = np.concatenate([kept.counts, np.zeros(len(scope) - num_dst, np.int64)])
-    return HopEdges(counts, new_ids[kept.neighbors], kept.edge_ids)
+    inner = edges_within(graph, np.arange(num_dst), new_ids, np.sort(scope), edge_ids)
+    counts = np.concatenate([inner.counts, np.zeros(len(scope) - num_dst, np.int64)])
+    return HopEdges(counts, new_ids[inner.neighbors], inner.edge_ids)

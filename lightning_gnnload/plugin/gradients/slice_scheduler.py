@@ -141,7 +141,7 @@ class SliceScheduler:
             staleness=self._staleness,
             start=ledger.step,
             stop=int(min(ledger.stop, ledger.step + num_left)),
-            merged=ledger.ahead(of=ledger.step),
+            merged=ledger.ahead(ledger.step),
         )
         self._contributors.begin_epoch(ledger.stream)
         self.pause()

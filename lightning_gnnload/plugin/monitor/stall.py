@@ -161,7 +161,7 @@ def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: floa
     if sampling_s + gathering_s > 0.5 * before_s:
         return Cause.SAMPLING if sampling_s >= gathering_s else Cause.GATHERING
     fill = delivery.fill
-    return Cause.SLOTS if 0 < fill.slots <= fill.held + fill.ready else Cause.STOPPED
+    return Cause.SLOTS if 0 < fill.slots <= fill.lent + fill.ready else Cause.STOPPED
 
 
 def explain(cause: Cause, delivery: Delivery, settings: PipelineSettings) -> str:
@@ -191,7 +191,7 @@ def explain(cause: Cause, delivery: Delivery, settings: PipelineSettings) -> str
             f"Leave it cores of its own, or raise {settings.more_workers}."
         ),
         Cause.SLOTS: (
-            f"The cause is this trainer, which held {delivery.fill.held} of {delivery.fill.slots} slots, so that no "
+            f"The cause is this trainer, which held {delivery.fill.lent} of {delivery.fill.slots} slots, so that no "
             f"mini-batch could be made ahead. Keep no tensor of a batch beyond its step (batch.clone() frees the "
             f"slot), or raise {settings.deeper_queue}."
         ),

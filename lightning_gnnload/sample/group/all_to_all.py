@@ -201,9 +201,9 @@ class AllToAll:
             try:
                 result = self._serve(rank, task)
             except Exception as error:
-                own, asking = map(self._exchange.global_rank, (self._exchange.rank, rank))
+                this_rank, asking = map(self._exchange.global_rank, (self._exchange.rank, rank))
                 # Not raised: the next round has to tell the others first.
-                self._give_up(f"rank {own}: it cannot serve rank {asking}: {type(error).__name__}: {error}")
+                self._give_up(f"rank {this_rank}: it cannot serve rank {asking}: {type(error).__name__}: {error}")
                 return
             with self._changed:
                 self._outgoing[rank].results[number] = result

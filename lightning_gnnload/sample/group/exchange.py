@@ -109,7 +109,7 @@ class _Table:
             if lost := self._lost(at):
                 raise ExchangeError(f"rank {rank} lost {_ranks(lost)}, which closed while others still sampled.")
             if not all_came:
-                late = [each for each, rounds in enumerate(self._num_rounds) if rounds <= at]
+                late = [other_rank for other_rank, rounds in enumerate(self._num_rounds) if rounds <= at]
                 raise ExchangeError(
                     f"rank {rank} waited {self._timeout_s:g} s for {_ranks(late)}. All ranks open and close the "
                     "exchange alike; if one only takes long, give a larger timeout_s."
@@ -204,29 +204,29 @@ class DistributedExchange(Exchange):
         return cls(group, ranks=ranks)  # type: ignore[arg-type]
 
     def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
-        own = outgoing[self.rank]
+        to_itself = outgoing[self.rank]
         sent = [data if rank != self.rank else data[:0] for rank, data in enumerate(outgoing)]
         try:
             # Everyone tells everyone the largest of its messages: so all know alike whether there is anything.
             largest = max(map(len, sent))
             heads = np.array([[len(data), largest] for data in sent], np.int64)
-            told = self._move(heads.view(np.uint8).reshape(-1), [16] * self.num_ranks, [16] * self.num_ranks)
-            sizes, largest_of = told.view(np.int64).reshape(-1, 2).T.tolist()
+            counts = self._move(heads.view(np.uint8).reshape(-1), [16] * self.num_ranks, [16] * self.num_ranks)
+            sizes, largest_of = counts.view(np.int64).reshape(-1, 2).T.tolist()
             # An idle round then costs one small all-to-all instead of two.
             if not any(largest_of):
-                received = [own[:0]] * self.num_ranks
+                received = [to_itself[:0]] * self.num_ranks
             else:
                 moved = self._move(np.concatenate(sent), list(map(len, sent)), sizes)
                 received = np.split(moved, np.cumsum(sizes)[:-1])
         except RuntimeError as error:
-            others = [str(self.global_rank(rank)) for rank in range(self.num_ranks) if rank != self.rank]
-            whom = f"rank {others[0]}" if len(others) == 1 else f"one of the ranks {', '.join(others)}"
+            peers = [str(self.global_rank(rank)) for rank in range(self.num_ranks) if rank != self.rank]
+            whom = f"rank {peers[0]}" if len(peers) == 1 else f"one of the ranks {', '.join(peers)}"
             reason = str(error).strip().split(". ")[0]
             raise ExchangeError(
                 f"rank {self.global_rank(self.rank)} lost {whom}, with which it samples: it ended, or kept the others "
                 f"waiting for too long. Its own log says more; the network says: {reason}."
             ) from error
-        received[self.rank] = own
+        received[self.rank] = to_itself
         return received
 
     def close(self) -> None:

@@ -148,16 +148,16 @@ class SamplingGroup:
         """
         owners = self.partition.owner_of(nodes)
         about = {"operation": operation, **(settings or {})}
-        places, tasks = {}, {}
+        positions, tasks = {}, {}
         for rank in range(self.num_ranks):
             at = np.flatnonzero(owners == rank)
             if len(at):
                 # Rows rather than ids: they fit a smaller dtype on the wire, and their owner need not look them up.
                 rows = narrow(nodes[at] - self.partition.starts[rank])
-                places[rank] = at
-                own = {name: array[at] for name, array in (columns or {}).items()}
-                tasks[rank] = Message(about, {"rows": rows, **own, **(shared or {})})
-        return self._answers(operation, places, tasks)
+                positions[rank] = at
+                local = {name: array[at] for name, array in (columns or {}).items()}
+                tasks[rank] = Message(about, {"rows": rows, **local, **(shared or {})})
+        return self._answers(operation, positions, tasks)
 
     def ask_all(self, operation: str, settings: Mapping[str, Any] | None = None) -> list[Answer]:
         """Asks every rank, as :meth:`ask` does, to run an operation that is about none of its nodes."""
@@ -181,14 +181,14 @@ class SamplingGroup:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
             self.close()
         else:
             self.fail(f"{type(error).__name__}: {error}")
 
-    def _answers(self, operation: str, places: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
+    def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         remote = {rank: task.to_bytes() for rank, task in tasks.items() if rank != self.rank}
         # Before the own share, which is then drawn while the others draw theirs.
         pending = self._all_to_all.ask(remote)
@@ -200,11 +200,11 @@ class SamplingGroup:
         with self._counting:
             traffic = self.traffic.setdefault(operation, Traffic())
             traffic.num_tasks += len(remote)
-            traffic.num_nodes += sum(map(len, places.values()))
-            traffic.num_remote += sum(len(places[rank]) for rank in remote)
+            traffic.num_nodes += sum(map(len, positions.values()))
+            traffic.num_remote += sum(len(positions[rank]) for rank in remote)
             traffic.bytes_sent += sum(map(len, remote.values()))
             traffic.bytes_received += sum(map(len, results.values()))
-        return [Answer(self._exchange.global_rank(rank), at, arrays[rank]) for rank, at in places.items()]
+        return [Answer(self._exchange.global_rank(rank), at, arrays[rank]) for rank, at in positions.items()]
 
     def _serve(self, rank: int, task: np.ndarray) -> np.ndarray:
         return Message({}, self._do(Message.from_bytes(task))).to_bytes()
@@ -221,23 +221,23 @@ class SamplingGroup:
         """Checks with all ranks that they belong together, and returns what this one owns."""
         partition, rank, num_ranks = self.partition, self._exchange.rank, self._exchange.num_ranks
         called = self._exchange.global_rank
-        own = {
+        report = {
             "protocol": PROTOCOL,
             "fingerprint": partition.fingerprint,
             "starts": partition.starts.tolist(),
             # Parts may be of equal sizes and yet of other nodes, which would answer for each other unnoticed.
             "numbering": f"{zlib.crc32(np.ascontiguousarray(partition.node_ids).data):08x}",
         }
-        received = self._exchange.all_to_all([Message(own, {}).to_bytes()] * num_ranks)
+        received = self._exchange.all_to_all([Message(report, {}).to_bytes()] * num_ranks)
         # Every rank has said who it is before any refuses: so all learn why.
-        for other, data in enumerate(received):
-            said = Message.from_bytes(data).about
-            for name, value in own.items():
-                if said.get(name) != value:
+        for peer, data in enumerate(received):
+            about = Message.from_bytes(data).about
+            for name, value in report.items():
+                if about.get(name) != value:
                     error = ExchangeError if name == "protocol" else PartitionMismatchError
                     raise error(
-                        f"rank {called(other)} has another partition than rank {called(rank)}, or another version of "
-                        f"this package: its {name} is {said.get(name)}, not {value}. Give all ranks one folder, made "
+                        f"rank {called(peer)} has another partition than rank {called(rank)}, or another version of "
+                        f"this package: its {name} is {about.get(name)}, not {value}. Give all ranks one folder, made "
                         f"once."
                     )
         if partition.num_parts != num_ranks:

@@ -55,11 +55,11 @@ class Message:
                 raise ValueError(f"about a {type(about).__name__}")
             # Each begins at a multiple of 8 bytes, so that it is viewed where it lies, whatever its dtype.
             arrays, begin = {}, 8 + aligned(size)
-            for name, kind, length in shapes:
-                dtype = np.dtype(kind)
+            for name, dtype_name, length in shapes:
+                dtype = np.dtype(dtype_name)
                 end = begin + length * dtype.itemsize
                 if not isinstance(name, str) or dtype.kind not in _KINDS or length < 0 or end > len(data):
-                    raise ValueError(f"array {name} of {length} x {kind}")
+                    raise ValueError(f"array {name} of {length} x {dtype_name}")
                 arrays[name], begin = data[begin:end].view(dtype), aligned(end)
             return cls(about, arrays)
         except (ValueError, TypeError, RecursionError) as error:
@@ -74,12 +74,12 @@ class Answer:
 
     Attributes:
         rank: the rank that answered, as messages call it.
-        places: int64 ``[D]``, where they stand among the nodes that were asked for.
+        positions: int64 ``[D]``, where they stand among the nodes that were asked for.
         arrays: the result, as it came.
     """
 
     rank: int
-    places: np.ndarray
+    positions: np.ndarray
     arrays: Mapping[str, np.ndarray]
 
     def numbers(self, name: str, below: int, length: int | None = None) -> np.ndarray:
@@ -108,15 +108,15 @@ class Answer:
             self.refuse(name, f"{length} floats")
         return array
 
-    def refuse(self, name: str, wanted: str) -> NoReturn:
+    def refuse(self, name: str, needed: str) -> NoReturn:
         """Raises ExchangeError: an array is not what was wanted."""
         array = self.arrays.get(name)
-        found = f"no {name}"
+        got = f"no {name}"
         if array is not None:
             spans = f" in [{array.min()}, {array.max()}]" if len(array) else ""
-            found = f"{name} {array.dtype} [{len(array)}]{spans}"
+            got = f"{name} {array.dtype} [{len(array)}]{spans}"
         raise ExchangeError(
-            f"rank {self.rank} answered with {found}, but {wanted} were asked for. Do all ranks run the same version, "
+            f"rank {self.rank} answered with {got}, but {needed} were asked for. Do all ranks run the same version, "
             f"over parts that pass load_partition(folder, verify=True)?"
         )
 
@@ -166,13 +166,13 @@ class Parcel:
             raise ExchangeError(f"a rank sent a message that is no parcel ({error!r}).") from error
 
 
-def _called(kind: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
-    found = {}
+def _called(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:
+    arrays_by_rank = {}
     for name, data in arrays.items():
         which, number = name.split()
-        if which == kind:
-            found[int(number)] = data
-    return found
+        if which == prefix:
+            arrays_by_rank[int(number)] = data
+    return arrays_by_rank
 
 
 def narrow(values: np.ndarray, bound: int | None = None) -> np.ndarray:

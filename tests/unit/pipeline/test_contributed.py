@@ -38,19 +38,19 @@ def test_an_epoch_begins_with_nothing_but_what_it_is_resumed_with() -> None:
     assert ledger.is_whole(9)
     ledger.open(stream=4, epoch=2, start=0, stop=10)
     assert not ledger.is_whole(9)
-    assert ledger.ahead(of=0) == []
+    assert ledger.ahead(0) == []
 
 
 def test_a_checkpoint_keeps_what_is_ahead_through_json() -> None:
     ledger = opened(contributed=(19, 18, 15, 2))
-    state = json.loads(json.dumps(ledger.state(of=3)))
+    state = json.loads(json.dumps(ledger.state(3)))
     assert Ledger(2).resumable(state) == [15, 18, 19]
-    assert ledger.ahead(of=7) == [15, 18, 19], "the step that comes next is ahead, too"
-    assert ledger.ahead(of=8) == [18, 19]
+    assert ledger.ahead(7) == [15, 18, 19], "the step that comes next is ahead, too"
+    assert ledger.ahead(8) == [18, 19]
 
 
 def test_with_another_number_of_trainers_whole_steps_are_kept() -> None:
-    state = opened(contributed=(19, 18, 15)).state(of=3)  # steps 9 and half of 7, of two trainers
+    state = opened(contributed=(19, 18, 15)).state(3)  # steps 9 and half of 7, of two trainers
     assert Ledger(4).resumable(state) == [36, 37, 38, 39]
     assert Ledger(1).resumable(state) == [9]
 
@@ -58,9 +58,9 @@ def test_with_another_number_of_trainers_whole_steps_are_kept() -> None:
 def test_a_loader_without_a_ledger_refuses_contributed_steps_and_nothing_else() -> None:
     place = {"epoch": 0, "step": 3}
     assert place_alone(place) == place
-    assert place_alone({**place, "contributed": opened().state(of=3)}) == place
+    assert place_alone({**place, "contributed": opened().state(3)}) == place
     with pytest.raises(CheckpointError, match=r"2 mini-batches of its end.*switching=True"):
-        place_alone({**place, "contributed": opened(contributed=(18, 19)).state(of=3)})
+        place_alone({**place, "contributed": opened(contributed=(18, 19)).state(3)})
 
 
 def read(loaders: list[QueueLoader], whole: set[int], start: int = 0) -> Iterator[list[Any]]:

@@ -319,7 +319,7 @@ def test_a_delivery_tells_how_full_the_queue_is() -> None:
         held.append(next(reading))
         assert loader.last.fill == (2, 2, 4)  # ready, held, slots
         del held[:]
-        assert settles(lambda: running.queues[0].fill(0).held, 0)
+        assert settles(lambda: running.queues[0].fill(0).lent, 0)
         assert settles(lambda: running.queues[0].fill(0).ready, 4)
 
 

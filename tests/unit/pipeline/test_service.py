@@ -456,7 +456,7 @@ def test_who_has_opened_and_owes_nothing_may_be_silent() -> None:
     with played_sampler(("opened", {"stream": 0, "threads": 1})) as name:
         queue = connected(name)
         number, (peer,) = queue.open(replace(SPEC, stop=0)), queue._pool.peers
-        while not queue._streams[number].hands[peer].has_opened:
+        while not queue._streams[number].workers[peer].has_opened:
             queue.pump(1)
         peer.heard_at -= 60
         queue.pump(0)
