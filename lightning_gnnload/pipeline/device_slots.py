@@ -106,7 +106,7 @@ class DeviceExporter:
         self._is_open_to: dict[str, bool] = {}
 
     def is_open_to(self, device: str) -> bool:
-        """Whether another process's device, by its :attr:`DeviceReader.name`, is visible here and can read the memory."""
+        """Whether another process's device, by its :attr:`DeviceReader.name`, is seen here and can read the memory."""
         # Needs no lock of its own: samplers ask when they take a slot, under the service's.
         if device and device not in self._is_open_to:
             visible = [

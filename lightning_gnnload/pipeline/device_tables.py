@@ -37,7 +37,7 @@ class HostTable:
         self._reads: Reads = ()
 
     def gather(self, ids: torch.Tensor) -> torch.Tensor:
-        """Gathers the rows ``ids`` (int64 ``[B]``, on the device) as ``[B, F]``. SeedError: an id is not in ``[0, N)``."""
+        """Gathers the rows ``ids`` (int64 ``[B]``, on the device) as ``[B, F]``. SeedError: an id is out of range."""
         rows = torch.empty((len(ids), self.store.shape[1]), dtype=self.store.dtype)
         if not rows.numel():
             return rows.to(self.device.torch_device)

@@ -137,7 +137,7 @@ def of_rows(seeds: SeedBatch, labels: torch.Tensor | None) -> list[tuple[Column,
 
 
 class _Edges:
-    """The edges of a mini-batch's hops, one after the other as :func:`.spans_of` lays them, and their rows in tables."""
+    """The edges of a mini-batch's hops, joined as :func:`.spans_of` lays them, and their rows in tables."""
 
     def __init__(self, data: GraphData, layout: SampleLayout, memory: np.ndarray) -> None:
         hops = layout.hops

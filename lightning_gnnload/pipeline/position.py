@@ -127,7 +127,7 @@ class Position:
         return self._reading
 
     def counted(self, batches: Iterable[Any], reading: object) -> Iterator[Any]:
-        """Counts mini-batches as they are read. Of several iterators, the last one to begin says where the loader is."""
+        """Counts mini-batches as they are read. Of several iterators, the last one sets the loader's position."""
 
         def count(batch: Any) -> Any:
             self.step += self._reading is reading

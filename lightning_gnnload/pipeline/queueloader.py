@@ -121,7 +121,7 @@ class QueueLoader(EpochLoader):
         return self.ledger.is_whole(step)
 
     def _sampled_here(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
-        """Samples in this process, as there are no samplers left. An error here has the samplers' report as its cause."""
+        """Samples in this process, as no sampler is left. An error here has the samplers' report as its cause."""
         try:
             batches = map(self._note_local, self.local.batches(epoch, start, stop))
             for step in range(start, stop):

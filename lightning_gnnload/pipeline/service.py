@@ -381,7 +381,7 @@ class SamplerService:
         return not missing and not late
 
     def _wake(self, late: list[TrainerPeer]) -> None:
-        """Continues trainers that are stopped (SIGSTOP) when others have parted, so that they do not keep this sampler."""
+        """Continues trainers that are stopped (SIGSTOP) when others have parted: this sampler waits for them."""
         for trainer in late:
             if processes.wake(trainer.channel.peer_pid):
                 _log.warning("Trainer rank %d was stopped when others had parted: it is woken up.", trainer.rank)

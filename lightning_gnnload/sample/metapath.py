@@ -57,8 +57,8 @@ def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> Wa
             raise SamplerConfigError(
                 f"metapath[{number}], {types.edge_types[steps[number]]}, ends in {endpoints[number][0]!r}, but the "
                 f"step before it, along {types.edge_types[steps[number - 1]]}, reaches {endpoints[number - 1][1]!r}. "
-                "Steps go along in-edges, from an edge's target to its source: each edge type must end where the one before "
-                "begins."
+                "Steps go along in-edges, from an edge's target to its source: each edge type must end where the one "
+                "before begins."
             )
     if returns and endpoints[-1][1] != endpoints[0][0]:
         raise SamplerConfigError(
