@@ -150,11 +150,7 @@ class Schema:
     @staticmethod
     @lru_cache(maxsize=256)
     def of_text(text: str) -> Schema:
-        """Reads what :attr:`text` gives.
-
-        Raises:
-            QueueProtocolError: it is something else.
-        """
+        """Reads what :attr:`text` gives. QueueProtocolError: it is something else."""
         try:
             axes, columns = json.loads(text)
             if max(len(axes), len(columns)) > _MOST_COLUMNS:
@@ -192,15 +188,8 @@ def _schema_of(has_queries: bool, hops: tuple[tuple[bool, ...], ...], columns: t
 
 @dataclass(frozen=True)
 class Header:
-    """How long the columns of one mini-batch are, and where they lie.
-
-    Attributes:
-        schema: which columns there are.
-        epoch: of the draw key.
-        step: likewise.
-        lengths: of each axis of the schema, its rows.
-        offsets: of each column of the schema, its first byte.
-    """
+    """How long the columns of one mini-batch are (by axis of the schema), and where they begin in its memory (by
+    column). ``epoch`` and ``step`` are those of the draw key."""
 
     schema: Schema
     epoch: int
@@ -218,16 +207,8 @@ class Header:
         columns: tuple[Column, ...] = (),
         lengths: Mapping[Axis, int] = MappingProxyType({}),
     ) -> tuple[Header, int]:
-        """Places columns behind the nodes that were drawn, one after the other. Returns also where they end.
-
-        Args:
-            layout: what was drawn.
-            num_seeds: S.
-            epoch: of the draw key.
-            step: likewise.
-            columns: what comes with it.
-            lengths: of their axes, and of each hop's edges of a part.
-        """
+        """Places columns behind the nodes that were drawn, one after the other; also returns where they end.
+        ``lengths`` are those of the columns' axes, and of each hop's edges of a part."""
         presence, offsets, counts = [], [0], [layout.num_nodes, num_seeds]
         if layout.queries_offset >= 0:
             offsets.append(layout.queries_offset)
@@ -288,11 +269,8 @@ class Header:
         return [(offset, offset + self.lengths[number] * row_bytes) for offset, (number, _, row_bytes) in columns]
 
     def spans(self, part: int = -1) -> list[slice]:
-        """Finds the rows of each hop among those of all hops. Hops that are prefixes of one array share rows.
-
-        Args:
-            part: of this type's edges; -1: of all.
-        """
+        """Returns the rows of each hop among those of all hops, of one part (-1: all). Hops that are prefixes of one
+        array share rows."""
         arrays, counts = list[int](), list[int]()
         for hop, column in enumerate(self.schema.indices):
             arrays.append(self.offsets[column])
@@ -300,11 +278,8 @@ class Header:
         return spans_of(arrays, counts)
 
     def views(self, memory: Any, first: int = 0) -> list[torch.Tensor]:
-        """Returns the columns, from number ``first`` on, without a copy; they keep ``memory`` alive.
-
-        Raises:
-            ValueError: one lies beyond the end of ``memory``.
-        """
+        """Returns the columns from number ``first`` on, without a copy; they keep ``memory`` alive. ValueError: one
+        lies beyond its end."""
         views, is_on_host = list[torch.Tensor](), not isinstance(memory, torch.Tensor)
         columns = zip(self.offsets, self.schema.forms, self.schema.columns, strict=True)
         for offset, (axis, dtype, _), column in islice(columns, first, None):
@@ -321,11 +296,8 @@ class Header:
 
     @classmethod
     def of_numbers(cls, schema: Schema, numbers: Sequence[int]) -> Header:
-        """Checks a header that comes from another process. What lies beyond the memory is an error of :meth:`view`.
-
-        Raises:
-            QueueProtocolError: the numbers are none of this schema.
-        """
+        """Checks a header that comes from another process; QueueProtocolError where the numbers are none of this
+        schema. Memory that is too short is an error of :meth:`views`."""
         try:
             num_axes = len(schema.axes)
             if len(numbers) != 2 + num_axes + len(schema.columns):
@@ -341,7 +313,6 @@ class Header:
         return header
 
     def _check(self) -> None:
-        """Raises ValueError."""
         if self.num_seeds > self.num_nodes:
             raise ValueError(f"{self.num_seeds} seeds of {self.num_nodes} nodes")
         for axis, length in zip(self.schema.axes, self.lengths, strict=True):
@@ -411,11 +382,8 @@ def _form(axis: Axis) -> tuple[str, bool, bool]:
 
 
 def spans_of(arrays: Sequence[int], counts: Sequence[int]) -> list[slice]:
-    """Lays the edges of hops one after the other. Hops that are prefixes of one array share rows.
-
-    Args:
-        arrays: of each hop, where its indices begin.
-        counts: of each, its edges.
+    """Lays the edges of hops one after the other, by where their indices begin and how many they are. Hops that are
+    prefixes of one array share rows.
 
     Example:
         >>> spans_of([0, 64, 64], [2, 3, 5])
@@ -430,14 +398,8 @@ def spans_of(arrays: Sequence[int], counts: Sequence[int]) -> list[slice]:
 
 
 def view_of(buffer: Any, offset: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Returns a tensor over ``buffer`` at a byte offset, which keeps its memory alive. Empty shapes own no memory.
-
-    Args:
-        buffer: of the host, or a uint8 tensor ``[bytes]`` on any device.
-
-    Raises:
-        ValueError: it lies beyond the end of ``buffer``.
-    """
+    """Returns a tensor over ``buffer`` (host memory, or a uint8 tensor on any device) at a byte offset, which keeps the
+    memory alive. Empty shapes own no memory. ValueError: it lies beyond the end."""
     count = math.prod(shape)
     if not isinstance(buffer, torch.Tensor):
         if count == 0:

@@ -35,7 +35,7 @@ class EdgeChunk(NamedTuple):
 
 
 def edge_chunks(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator[EdgeChunk]:
-    """Yields all edges in order, so many at a time. A long list comes in several chunks."""
+    """Yields all edges in order, ``chunk_edges`` at a time. A long list comes in several chunks."""
     num_edges = int(indptr[-1])
     for begin in range(0, num_edges, chunk_edges):
         end = min(begin + chunk_edges, num_edges)
@@ -54,16 +54,9 @@ def expected_visits(
 ) -> np.ndarray:
     """Estimates how often a mini-batch reads each node's list, float64 ``[N]``.
 
-    Its seeds are any nodes alike; a node draws each of its ``d`` in-neighbours with probability ``min(1, fanout / d)``;
-    one that several draw is visited once. Draws of different nodes count as independent, edge weights as equal. Reads
-    the edges once for each hop after the first, in chunks.
-
-    Args:
-        graph: of N nodes.
-        fanout: of each hop.
-        num_hops: whose destinations are counted: the seeds, then those that were drawn so far.
-        seed_share: seeds of a mini-batch, as a share of all nodes.
-        advance: told how many edges were read.
+    Seeds are any ``seed_share`` of the nodes; a node draws each of its ``d`` in-neighbours with probability ``min(1,
+    fanout / d)``. Draws of different nodes count as independent, edge weights as equal. Reads the edges once for each
+    hop after the first, in chunks, and calls ``advance`` with their number.
 
     Source: the expectation that PaGraph (SoCC'20), 3.1, takes from out-degrees alone, and DSP (PPoPP'23), 3.1, from
     in-degrees.
@@ -89,10 +82,7 @@ def expected_visits(
 
 def expected_reads(graph: Graph, visits: np.ndarray, fanout: int = FANOUT) -> np.ndarray:
     """Estimates how many entries of each node's list its visits read, at most ``fanout`` a visit: float64 ``[N]``.
-
-    Raises:
-        SamplerConfigError: visits that are not ``[N]`` finite numbers from 0 on.
-    """
+    SamplerConfigError: visits are no ``[N]`` finite numbers from 0 on."""
     visits = np.asarray(visits)
     if visits.shape != (graph.num_nodes,) or visits.dtype.kind not in "iuf":
         raise SamplerConfigError(
@@ -107,10 +97,10 @@ def expected_reads(graph: Graph, visits: np.ndarray, fanout: int = FANOUT) -> np
 
 
 def hottest_lists(graph: Graph, reads: np.ndarray, num_edges: int) -> np.ndarray:
-    """Selects the nodes whose lists serve most reads in the room for so many edges, bool ``[N]``.
+    """Selects the nodes whose lists serve most reads in the room for ``num_edges`` edges, bool ``[N]``.
 
-    Ranked by reads an edge, as a knapsack's greedy solution is; a list that does not fit is left out, and later ones
-    still looked at. Nodes of no in-neighbours or no reads are in none.
+    Greedy by reads an edge; a list that does not fit is left out, and later ones are still looked at. Nodes without
+    in-neighbours or reads are not selected.
     """
     degrees = graph.in_degrees
     order = np.flatnonzero((degrees > 0) & (reads > 0))

@@ -38,15 +38,15 @@ class UniformInclusion:
 
 
 class WeightedInclusion:
-    """Computes inclusion probabilities of drawing by edge weight. Without replacement they are approximate: each edge
-    is drawn as if on its own, with the right expected number a node.
+    """Inclusion probabilities of draws by edge weight. Without replacement they are approximate: each edge is drawn
+    independently, with the right expected number a node.
 
-    Drawing one by one in proportion to weight is a race of exponential clocks, one an edge, whose first ``fanout``
-    win. Here all win that ring before a time of the node's, at which ``fanout`` are expected to have rung:
-    ``1 - exp(-rate * weight)``. The error vanishes as degrees grow.
+    Drawing one by one in proportion to weight is a race of exponential clocks, one an edge, of which the first
+    ``fanout`` win. Here all win that ring before a time at which ``fanout`` are expected to have rung: ``1 - exp(-rate
+    * weight)``. The error vanishes as degrees grow.
 
-    Source: Rosén, "Asymptotic theory for successive sampling with varying probabilities without replacement"
-    (Annals of Mathematical Statistics 43, 1972).
+    Source: Rosén, "Asymptotic theory for successive sampling with varying probabilities without replacement" (Annals of
+    Mathematical Statistics 43, 1972).
     """
 
     def __init__(self, graph: Graph, fanout: int, replace: bool) -> None:
@@ -74,7 +74,7 @@ class WeightedInclusion:
         return np.divide(weight, total[owner], out=np.zeros_like(weight), where=weight > 0), owner
 
     def _ringing_rate(self, begin: int, end: int) -> np.ndarray:
-        """Solves for each node's rate, infinite where it takes all that has weight. Newton's steps from below never
+        """Solves for each node's rate, infinite where it takes all edges with a weight. Newton's steps from below never
         overshoot: the expected number that have rung is concave in the rate."""
         shares, owner = self._shares(begin, end)
         count = end - begin
@@ -92,7 +92,7 @@ class WeightedInclusion:
 
 
 def chunks(indptr: np.ndarray, num_edges: int = 1 << 21) -> list[tuple[int, int]]:
-    """Cuts the nodes into runs ``[begin, end)`` with about so many edges each: what is computed by edge stays small.
+    """Cuts the nodes into ranges ``[begin, end)`` of about ``num_edges`` edges each, so that arrays by edge stay small.
 
     Example:
         >>> chunks(np.array([0, 2, 4, 9, 10]), num_edges=4)
@@ -105,5 +105,5 @@ def chunks(indptr: np.ndarray, num_edges: int = 1 << 21) -> list[tuple[int, int]
 
 
 def log_missed(chance: np.ndarray) -> np.ndarray:
-    """Computes ``log(1 - chance)``; what is certain is missed once in 2**53, so that logarithms stay finite."""
+    """Computes ``log(1 - chance)``; a chance of 1 counts as 1 - 2**-53, so that logarithms stay finite."""
     return np.log1p(-np.minimum(chance, 1 - 2.0**-53))

@@ -15,18 +15,12 @@ def induced_block(graph: Graph, batch: MiniBatch, until: np.ndarray | None = Non
     """Returns the subgraph that a mini-batch's nodes induce: all edges of the graph between them.
 
     Every node is a destination, in the order of ``batch.nodes``, and keeps its in-neighbours in adjacency order,
-    repeated edges and loops included. Where rows have nodes of their own, so do edges: both ends are of one row. In a
-    graph with types, edges are of all types; :meth:`.Graph.edge_types_of` says which, by ``edge_ids``.
+    repeated edges and loops included. Where rows have nodes of their own, both endpoints are of one row. Edges are of
+    all types; :meth:`.Graph.edge_types_of` tells which. ``until`` ``[R]`` has, for each row, the code of
+    :meth:`.Clock.until` from which on its edges are left out.
 
-    Args:
-        graph: that the mini-batch was sampled of, as a whole.
-        batch: on the host.
-        until: of each row, the code of :meth:`.Clock.until` from which on its edges are left out, ``[R]``; None: edges
-            of any time are taken.
-
-    Raises:
-        SeedError: a node that the graph does not have, or that a row has twice, as with ``order="path"``.
-        SamplerConfigError: edges beyond int32.
+    Raises SeedError for a node that the graph lacks or that a row has twice (``order="path"``), SamplerConfigError for
+    edges beyond int32.
 
     Example:
         >>> from lightning_gnnload import NeighborSampler
@@ -54,7 +48,7 @@ def induced_block(graph: Graph, batch: MiniBatch, until: np.ndarray | None = Non
 
 
 def _reordered(edges: ops.InducedEdges, positions: np.ndarray) -> ops.InducedEdges:
-    """Returns the edges among nodes that stand at other places: ``places[i]`` is that of the ``i``-th."""
+    """Returns the edges among the nodes in another order, in which node ``i`` stands at ``positions[i]``."""
     order = np.empty_like(positions)
     order[positions] = np.arange(len(positions))
     counts = np.diff(edges.indptr)[order]

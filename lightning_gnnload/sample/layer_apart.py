@@ -30,16 +30,9 @@ _DRAW = np.dtype(
 
 @dataclass(frozen=True)
 class LayerApart:
-    """The edges into some nodes. Draws of them are those of :func:`.ops.sample_layers` with ``"dsp"``, to the bit.
-
-    Args:
-        group: the ranks that hold the nodes' lists.
-        frontier: new ids of the nodes, int64 ``[D]``.
-        budget: of edges.
-        key: decides every draw, with the seed.
-        first_seed: the name of the batch's first seed.
-        replace: see :class:`.LayerSampler`; likewise ``normalize``, ``edge_ids`` and ``weighted``.
-    """
+    """The edges into ``frontier`` (new ids, int64 ``[D]``), whose lists lie with the ranks of ``group``. Draws are
+    those of :func:`.ops.sample_layers` with ``"dsp"``, bit by bit: up to ``budget`` edges, by ``key`` and the global id
+    of the batch's first seed. The other settings are :class:`.LayerSampler`'s."""
 
     group: SamplingGroup
     frontier: np.ndarray
@@ -52,11 +45,8 @@ class LayerApart:
     weighted: bool
 
     def draw(self) -> HopEdges | None:
-        """Draws edges; None where the budget takes all that weigh anything, which is for pulled lists.
-
-        Raises:
-            ExchangeError: a rank cannot answer.
-        """
+        """Draws edges; None where the budget takes every edge with a weight, which pulled lists do. ExchangeError: a
+        rank cannot answer."""
         answers = self.group.ask("degrees", self.frontier, {"weighted": self.weighted})
         degrees = self._of_lists("degrees", answers)
         if self.weighted and degrees.any():
@@ -83,8 +73,8 @@ class LayerApart:
         return HopEdges(counts, neighbors, edge_ids if self.edge_ids else None, weights)
 
     def _draw_by_weight(self, units: LineUnits) -> HopEdges | None:
-        """Draws places on the line of all edges; without replacement in waves, as
-        ``kernels/sample_layers/draw_waves.h`` has them."""
+        """Draws positions on the line of all edges; without replacement in waves, like
+        ``kernels/sample_layers/draw_waves.h``."""
         answers = self.group.ask("lengths", self.frontier, {"units": units})
         lengths = self._of_lists("lengths", answers)
         num_positive = sum(int(answer.numbers("num_positive", MOST, 1)[0]) for answer in answers)

@@ -12,11 +12,8 @@ from lightning_gnnload.ops import WalkRuns
 
 
 def check_metapath(metapath: Any) -> list[Any]:
-    """Returns a metapath as a list of edge types, which :meth:`.GraphTypes.edge_type_number` finds in a graph.
-
-    Raises:
-        SamplerConfigError: it is no list, or has no steps.
-    """
+    """Returns a metapath as a list of edge types for :meth:`.GraphTypes.edge_type_number`; SamplerConfigError if it is
+    none."""
     if isinstance(metapath, str) or not isinstance(metapath, Sequence) or not metapath:
         raise SamplerConfigError(
             f"metapath={metapath!r}: a list of edge types is needed, one a step, for example "
@@ -26,17 +23,11 @@ def check_metapath(metapath: Any) -> list[Any]:
 
 
 def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> WalkRuns:
-    """Returns the runs that walks along a metapath leave nodes by.
+    """Returns the runs of lists that walks along a metapath leave nodes by.
 
-    Args:
-        graph: N nodes, with types.
-        metapath: edge types in the order of steps. Walks go along in-edges: the first edge type ends in the starts'
-            node type, and each further one in that which the step before has reached.
-        returns: the last step must reach the starts' type again.
-
-    Raises:
-        SamplerConfigError: a graph without types, an edge type that it does not have, steps that do not follow each
-            other, or do not return.
+    Walks go along in-edges: the first edge type ends in the starts' node type, each further one in that which the step
+    before has reached. With ``returns``, the last step must reach the starts' type again. Raises SamplerConfigError for
+    a graph without these types, and for steps that do not follow each other or do not return.
 
     Example:
         >>> buys, rev_buys = ("user", "buys", "item"), ("item", "rev_buys", "user")

@@ -16,17 +16,10 @@ from lightning_gnnload.ops import SampleLayout
 
 
 def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any) -> np.ndarray:
-    """Returns the seeds by their ids in the part, int64 ``[S]``.
+    """Returns the seeds (int64 ``[S]``, ids of the whole graph) by their ids in the part, int64 ``[S]``.
 
-    Args:
-        graph: a part, or a whole graph, whose ids these are.
-        seeds: int64 ``[S]``, ids of the whole graph.
-        reach: hops of in-neighbours that will be read; None: nobody knows how many.
-        reader: who will read them, for error texts.
-
-    Raises:
-        PartReachError: the part does not hold all that will be read.
-        SeedError: a seed repeats.
+    ``reach``: hops of in-neighbours that ``reader`` will read; None: unknown. Raises PartReachError where the part
+    lacks some of them, SeedError where a seed repeats.
     """
     if graph.origin is None:
         return seeds
@@ -55,13 +48,8 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
 
 
 def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
-    """Writes ids of the whole graph over a part's own: over the nodes of a mini-batch, and its edge ids.
-
-    Args:
-        graph: a part; nothing is done for a whole graph.
-        layout: what a sampler wrote.
-        arena: to where, uint8 ``[bytes]``.
-    """
+    """Writes ids of the whole graph over a part's own in ``arena``: nodes and edge ids. Does nothing for a whole
+    graph."""
     if graph.names is None:
         return
     # Edges first: they are named by the local ids of their destinations, which the last line overwrites.
@@ -76,13 +64,8 @@ def name_batch(graph: Graph, layout: SampleLayout, arena: np.ndarray) -> None:
 
 
 def edge_names(graph: Graph, destinations: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Returns the positions of a part's edges in the whole graph's ``indices``: int64 ``[E]``.
-
-    Args:
-        graph: a part, or a whole graph, where nothing changes.
-        destinations: int64 ``[E]``, the node of the part that each edge leads to.
-        edges: int64 ``[E]``, positions in the part's ``indices``.
-    """
+    """Returns the positions of a part's ``edges``, int64 ``[E]`` into nodes ``destinations``, in the whole graph's
+    ``indices``."""
     if graph.origin is None:
         return edges
     return edges - graph.indptr[destinations] + graph.origin.edge_starts[destinations]

@@ -45,8 +45,8 @@ def can_sample(sampler: Sampler) -> str | None:
 
 
 def why_on_host(workload: Workload) -> str | None:
-    """Says why mini-batches of this workload are drawn on the host, by a sampler that has kernels for a device; None
-    where they need not."""
+    """Says why mini-batches of this workload are drawn on the host although the sampler has kernels for a device, or
+    None."""
     graph, sampler = workload.graph, workload.sampler
     if workload.rows.has_queries and sampler.weighting == "always":
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
@@ -58,13 +58,8 @@ def why_on_host(workload: Workload) -> str | None:
 class DeviceSampler:
     """Runs a sampler's kernels on a device; it draws what ``sampler`` draws on the CPU, number for number. Thread-safe.
 
-    Args:
-        sampler: one that :func:`can_sample`.
-        topology: of the graph, with alias tables where it draws by weight.
-        device: where that lies.
-
-    Raises:
-        CudaUnavailableError: walks or layers by edge weight, which has no kernels for a device.
+    ``topology`` needs alias tables where it draws by weight. Raises CudaUnavailableError for walks or layers by edge
+    weight, which have no kernels for a device.
     """
 
     def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
@@ -79,11 +74,9 @@ class DeviceSampler:
         self._idle: list[DeviceWorkspace] = []
 
     def sample(self, draw: Draw) -> DeviceSample:
-        """Samples one mini-batch by work in the current stream, which the host waits for; its driver says how often.
+        """Samples one mini-batch by work in the current stream, for which the host waits.
 
-        Raises:
-            SeedError: a seed is not a node, or repeats.
-            DeviceMemoryError: there is no memory for it.
+        Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it.
         """
         from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
@@ -104,7 +97,7 @@ class DeviceSampler:
 
 
 def can_sample_parts(sampler: Sampler) -> str | None:
-    """Says what :func:`.can_sample` says, for a sampler that may be a PartSampler."""
+    """Like :func:`can_sample`, for a sampler that may be a PartSampler."""
     if not isinstance(sampler, PartSampler):
         return can_sample(sampler)
     if "edge_ids" in (sampler.columns or ()):
@@ -113,13 +106,8 @@ def can_sample_parts(sampler: Sampler) -> str | None:
 
 
 class DevicePartSampler:
-    """Runs a :class:`.PartSampler`'s kernels on a device, with the same result as on the CPU. Thread-safe.
-
-    Args:
-        sampler: one that :func:`can_sample_parts`.
-        place: puts the graph of a part, which it may be asked for repeatedly, on the device.
-        device: that one.
-    """
+    """Runs a :class:`.PartSampler`'s kernels on a device, with the same result as on the CPU. Thread-safe. ``upload``
+    puts a part's graph on the device, perhaps more than once."""
 
     def __init__(self, sampler: PartSampler, upload: Callable[[Graph], Topology], device: Device) -> None:
         self.sampler = sampler
@@ -128,20 +116,13 @@ class DevicePartSampler:
         self._parts: dict[int, DeviceSampler] = {}
 
     def open(self, index: int) -> None:
-        """Puts a part on the device, which its first mini-batch does otherwise.
-
-        Raises:
-            DeviceMemoryError: neither the device nor the host has room for it.
-        """
+        """Puts a part on the device, which its first mini-batch does otherwise. DeviceMemoryError: nobody has room for
+        it."""
         self._of(index)
 
     def sample(self, draw: Draw) -> DeviceSample:
-        """Samples one mini-batch, by ids of the whole graph; see :meth:`.DeviceSampler.sample`.
-
-        Raises:
-            SeedError, PartitionError, PartReachError: as :meth:`.PartSampler.draw`.
-            DeviceMemoryError: there is no memory for it.
-        """
+        """Samples one mini-batch, by ids of the whole graph. Raises what :meth:`.PartSampler.draw` raises, and
+        DeviceMemoryError."""
         from lightning_gnnload.ops.cuda.gather import gather_rows
 
         assert draw.queries is None, "parts hold neither types nor times, and sample node ids"
@@ -165,11 +146,6 @@ class DevicePartSampler:
 class UploadingSampler:
     """Draws on the host, and copies the result to the device where the features are. Thread-safe.
 
-    Args:
-        sampler: any.
-        graph: the topology.
-        device: where mini-batches come to lie.
-
     Source: PaGraph (SoCC'20), section 4, and BGL (NSDI'23), section 3: the host samples, the GPU holds the cache.
     """
 
@@ -179,11 +155,7 @@ class UploadingSampler:
         self.device = device
 
     def sample(self, draw: Draw) -> DeviceSample:
-        """Samples one mini-batch, copied by the current stream, for which the host does not wait.
-
-        Raises:
-            SeedError: a seed is not a node, or repeats.
-        """
+        """Samples one mini-batch, copied in the current stream, for which the host does not wait."""
         from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
         arena, layout = draw_here(self.sampler, self.graph, draw)
@@ -197,17 +169,11 @@ class UploadingSampler:
 
 
 def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, request: BatchRequest) -> None:
-    """Draws a small mini-batch on the device and on the host, and compares them, which costs some milliseconds. As
-    equality is the contract, any difference is a fault: of a driver, a compiler, a card, or of ours.
+    """Compares a small mini-batch (the first 64 seeds of ``request``) drawn on the device with the host's, in some
+    milliseconds. They must be equal; a difference is a fault of a driver, a compiler, a card, or ours.
 
-    Args:
-        draws: on the device.
-        workload: what it will draw.
-        request: a mini-batch of it, whose first 64 seeds are taken.
-
-    Raises:
-        CudaUnavailableError: they differ, and where; or the device's raises an error.
-        KernelCompileError, DeviceMemoryError: likewise.
+    Raises CudaUnavailableError where they differ or the device fails; KernelCompileError and DeviceMemoryError
+    likewise.
     """
     try:
         seeds, key, queries = workload.seed_batch(request).draw

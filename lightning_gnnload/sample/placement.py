@@ -50,23 +50,14 @@ def place(
 ) -> Topology:
     """Puts a graph where a device's sampling kernels read it; the batches are the same wherever it lies.
 
-    The first of these that fits: everything on the device; where each list begins, and the lists that are read most,
-    on the device, and all lists in page-locked host memory; all in page-locked host memory. ``Topology.about`` says in
-    a line what lies where. Arrays are copied in chunks, as they may be mapped from files larger than the host's
-    memory. Waits until all is there.
+    The first of these that fits ``budget_bytes`` (None: :func:`budget_beside_model`): everything on the device; the
+    offsets and the most read lists on the device, and all lists in page-locked host memory; everything in page-locked
+    host memory. ``Topology.about`` says what lies where. ``weighted`` adds alias tables, 8 bytes an edge. ``hotness``
+    has expected visits ``[N]``; None estimates them by :func:`.expected_visits` where not all lists fit. Copies in
+    chunks, as arrays may be mapped from files larger than the host's memory, and waits for the copies.
 
-    Args:
-        graph: whole, or a part.
-        device: that samples.
-        weighted: with the alias tables of its edge weights, 8 bytes an edge, made on first use.
-        budget_bytes: of the device's memory; None for :func:`budget_beside_model`.
-        hotness: expected visits of each node, ``[N]``, as presampling counts them; None to estimate them by
-            :func:`.expected_visits`. Looked at where not all lists fit.
-        progress: show bars on stderr.
-
-    Raises:
-        DeviceMemoryError: not even the host can page-lock what does not fit.
-        SamplerConfigError: hotness that is no number of visits a node; no edge weights to draw by.
+    Raises DeviceMemoryError where the host cannot page-lock the rest, SamplerConfigError for a bad hotness or missing
+    weights.
 
     Source: DSP (PPoPP'23), sections 3.1 and 6: hot nodes' adjacency lists on the device, others read over the bus.
     """
@@ -261,7 +252,7 @@ def _signed(array: np.ndarray) -> np.ndarray:
 
 
 def _begins(hot: np.ndarray, degrees: np.ndarray) -> tuple[np.ndarray, int]:
-    """Finds where each hot list begins among them, in the order of nodes, -1 for others, int64 ``[N]``; and their
+    """Returns where each hot list begins among the hot ones, int64 ``[N]``, -1 for others; and their number of
     edges."""
     stops = np.cumsum(np.where(hot, degrees, 0))
     return np.where(hot, stops - degrees, -1), int(stops[-1])

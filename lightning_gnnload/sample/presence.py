@@ -22,19 +22,14 @@ from lightning_gnnload.sample.inclusion import (
 
 
 def presence(graph: Graph, seeds: np.ndarray, hops: Sequence[InclusionProbabilities], *, again: bool) -> np.ndarray:
-    """Computes how likely each node is in a mini-batch whose nodes draw in-neighbours each by itself, float64 ``[N]``.
+    """Computes how likely each node is in a mini-batch whose nodes draw in-neighbours independently, float64 ``[N]``.
 
-    A node is missed if it is no seed and no node that is there draws it; these are multiplied as if they were
-    independent. So it is exact where every node is reached along one path from one seed, or along paths that share
-    nothing, and an approximation where paths meet. Two cases that would weigh most are followed: a node draws afresh
-    in each hop from the one in which it came; and, where all edges go both ways, a node that is there only because
-    ``v`` drew it brings nothing new when it draws ``v``.
-
-    Args:
-        graph: N nodes.
-        seeds: chance of each node to be a seed, float64 ``[N]``.
-        hops: what a node draws, nearest hop first.
-        again: nodes seen in earlier hops draw again, ``expand="all"``; else only new ones.
+    ``seeds`` has each node's chance to be a seed, ``hops`` what a node draws, nearest hop first; with ``again``
+    (``expand="all"``) nodes of earlier hops draw again. A node is missed if it is no seed and no node that is there
+    draws it; these chances are multiplied as if independent. That is exact where every node is reached along one path,
+    or along paths that share nothing, and an approximation where paths meet. Two cases that weigh most are followed: a
+    node draws afresh in each hop from the one in which it came; and, where all edges go both ways, a node that is there
+    only because ``v`` drew it brings nothing new when it draws ``v``.
 
     Source: SALIENT++ (MLSys'23), vertex inclusion probabilities, which follows neither case.
     """
@@ -88,18 +83,9 @@ def presence_by_walks(
 ) -> np.ndarray:
     """Approximates how likely each node is in a mini-batch of random walks, float64 ``[N]``.
 
-    Visits to a node are counted as if they came at random moments (Poisson), except that the walks from one node may
-    take the same first edge. Of what a node's walks visit, its ``num_neighbors`` are taken as if all were visited
-    equally often: then the lower ids are kept.
-
-    Args:
-        graph: N nodes.
-        seeds: chance of each node to be a seed, float64 ``[N]``.
-        walks: from each node, in each layer.
-        num_layers: how many.
-        num_neighbors: of a node, at most.
-        weighted: whether a step goes by edge weight.
-        again: nodes seen in earlier layers walk again, ``expand="all"``; else only new ones.
+    Visits to a node count as if they came at random moments (Poisson), except that the walks from one node may take the
+    same first edge. Of what a node's walks visit, ``num_neighbors`` are taken as if all were visited equally often,
+    lower ids first. ``seeds`` and ``again`` are those of :func:`presence`.
     """
     missed = log_missed(seeds)
     present, came = seeds, seeds
@@ -114,13 +100,8 @@ def presence_by_walks(
 
 
 def _drawn(chances: Sequence[np.ndarray], there: Sequence[np.ndarray], again: bool) -> np.ndarray:
-    """Computes the chance that each edge was drawn by the last of some hops.
-
-    Args:
-        chances: of each hop and edge, if the edge's node draws in that hop.
-        there: of each hop and edge, that the node is there before it.
-        again: whether a node draws in every hop from the one in which it came, or in that one alone.
-    """
+    """Computes the chance that each edge was drawn by the last of some hops. By hop and edge: ``chances`` that the
+    edge's node draws it, ``there`` that the node is there before."""
     before, waiting, total = np.zeros((3, len(chances[0])))
     for chance, now in zip(chances, there, strict=True):
         came = now - before
@@ -189,8 +170,8 @@ def _number_of_visits(length: int, num_walks: int, termination_prob: float) -> n
 
 
 def _along_edges(graph: Graph, amount: np.ndarray, chances: InclusionProbabilities) -> np.ndarray:
-    """Passes every node's amount on to its in-neighbours, times the chance of the edge, and returns what each node
-    gets, float64 ``[N]``."""
+    """Passes each node's amount on to its in-neighbours, times the chance of the edge; returns what each gets, float64
+    ``[N]``."""
     got = np.zeros(graph.num_nodes)
     for begin, end in chunks(graph.indptr):
         owner, sources = _edges(graph, begin, end)
@@ -199,11 +180,11 @@ def _along_edges(graph: Graph, amount: np.ndarray, chances: InclusionProbabiliti
 
 
 def goes_both_ways(graph: Graph) -> bool:
-    """Returns whether each edge has one back: each node's in-neighbours and out-neighbours have the same sum of random
-    64-bit words. That another graph passes has a chance of 2**-64.
+    """Returns whether each edge has a reverse: each node's in- and out-neighbours have the same sum of random 64-bit
+    words. Another graph passes with a chance of 2**-64.
 
     Example:
-        >>> [goes_both_ways(Graph.from_coo([0, 1, 1], ends)) for ends in ([1, 0, 1], [1, 0, 2])]
+        >>> [goes_both_ways(Graph.from_coo([0, 1, 1], dst)) for dst in ([1, 0, 1], [1, 0, 2])]
         [True, False]
     """
     # Sums need no sorted copy of the edges to compare: two words a node, and one pass.

@@ -30,7 +30,7 @@ _EXIT_S = 5.0
 
 
 class Pending:
-    """Holds the results that one sampling thread waits for."""
+    """The results that one sampling thread waits for."""
 
     def __init__(self, num_tasks: int) -> None:
         # Changed with AllToAll's lock held; wait reads without it, since the event is set last.
@@ -42,11 +42,7 @@ class Pending:
             self._settled.set()
 
     def wait(self) -> dict[int, np.ndarray]:
-        """Waits for the results, by the rank that made them.
-
-        Raises:
-            ExchangeError: they will not come, as the rounds ended or this rank closed.
-        """
+        """Waits for the results, by the rank that made them. ExchangeError: the rounds ended, or this rank closed."""
         self._settled.wait()
         if self._error is not None:
             raise ExchangeError(str(self._error)) from self._error
@@ -66,15 +62,9 @@ class Pending:
 class AllToAll:
     """Runs the rounds of the exchange in one thread of a rank; any other thread may :meth:`ask`.
 
-    A rank that has nothing to ask still serves, until all have closed. Where one fails, or is gone, the tasks of all
-    end in an ExchangeError. A process that exits without closing tells the others that it fails.
-
-    Args:
-        exchange: connects the ranks; it is closed when the rounds end.
-        serve: called by the thread for each task that comes. What it raises ends the rounds of all ranks.
-
-    Attributes:
-        num_rounds: how many rounds there were.
+    A rank without tasks still serves, until all have closed. Where one fails, or is gone, the tasks of all end in an
+    ExchangeError. A process that exits without closing tells the others that it fails. ``serve`` is called for each
+    task that comes; what it raises ends the rounds of all ranks.
     """
 
     def __init__(self, exchange: Exchange, serve: Serve) -> None:
@@ -94,11 +84,8 @@ class AllToAll:
         atexit.register(self._exit)
 
     def ask(self, tasks: Mapping[int, np.ndarray]) -> Pending:
-        """Sends tasks, uint8 ``[bytes]`` by rank, with the next round, and returns at once.
-
-        Raises:
-            ExchangeError: the rounds have ended.
-        """
+        """Sends tasks (uint8 by rank) with the next round, and returns at once. ExchangeError: the rounds have
+        ended."""
         check_process(self._pid, "The exchange between ranks")
         with self._changed:
             if self._end is not None:
@@ -114,11 +101,8 @@ class AllToAll:
         return pending
 
     def close(self) -> None:
-        """Asks no more, serves until all ranks close, and returns then. Safe to call twice.
-
-        Raises:
-            ExchangeError: a rank failed before all had closed; only at the first call.
-        """
+        """Asks no more, and serves until all ranks close. Safe to call twice. ExchangeError, at the first call: a rank
+        failed."""
         if self._pid != os.getpid():
             return  # a fork has not the thread, and its parent goes on
         with self._changed:

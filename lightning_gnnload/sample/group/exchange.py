@@ -19,15 +19,8 @@ DEFAULT_TIMEOUT_S = 300.0
 
 
 class Exchange(ABC):
-    """An exchange is the all-to-all communication among ranks that hold one part each.
-
-    One thread a rank calls it, so that all ranks call in one order (DSP, PPoPP'23, section 5, by construction).
-
-    Attributes:
-        rank: this rank, which holds part ``rank``.
-        num_ranks: how many there are.
-        global_ranks: what messages call them; empty where they are no ranks of a larger job.
-    """
+    """The all-to-all communication among ranks that hold one part each; one thread a rank calls it, so all ranks call
+    in one order (DSP, PPoPP'23, section 5, by construction). ``global_ranks`` has the ranks' names for messages."""
 
     rank: int
     num_ranks: int
@@ -39,13 +32,8 @@ class Exchange(ABC):
 
     @abstractmethod
     def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Sends ``outgoing[r]`` to rank ``r``, and returns what each rank sent here: uint8 ``[bytes]`` each way.
-
-        Returns when every rank has called it. What a rank sends to itself is not copied.
-
-        Raises:
-            ExchangeError: a rank is gone, or has not come in time.
-        """
+        """Sends ``outgoing[r]`` (uint8) to rank ``r``, and returns what each rank sent here, once every rank has called
+        it. What a rank sends to itself is not copied. ExchangeError: a rank is gone or late."""
 
     @abstractmethod
     def close(self) -> None:
@@ -68,12 +56,7 @@ class ThreadExchange(Exchange):
 
     @classmethod
     def connect(cls, num_ranks: int, timeout_s: float = 60.0) -> list[ThreadExchange]:
-        """Makes the exchanges of all ranks.
-
-        Args:
-            num_ranks: how many.
-            timeout_s: a rank that keeps the others waiting for longer is an error.
-        """
+        """Makes the exchanges of all ranks. A rank that keeps the others waiting for ``timeout_s`` is an error."""
         table = _Table(num_ranks, timeout_s)
         return [cls(table, rank) for rank in range(num_ranks)]
 
@@ -85,10 +68,10 @@ class ThreadExchange(Exchange):
 
 
 class _Table:
-    """The table holds what ranks bring to a round, each of which takes what is its own when all have come.
+    """Where ranks leave what they bring to a round, and take what is theirs once all have come.
 
-    At most two rounds' messages are held: a rank that has come to round t + 1 has taken all of round t, and none comes
-    to round t + 2 before it has.
+    It keeps two rounds' messages at most: a rank that has come to round t + 1 has taken all of round t, and none comes
+    to round t + 2 before that.
     """
 
     def __init__(self, num_ranks: int, timeout_s: float) -> None:
@@ -134,16 +117,11 @@ def _ranks(ranks: Sequence[int]) -> str:
 
 
 class DistributedExchange(Exchange):
-    """Connects ranks over a torch process group, which serves nothing else: no other collective may come between.
+    """Connects ranks over a torch process group, on which no other collective may run.
 
-    The group's own timeout says how long a rank waits for the others; where one is killed, gloo tells at once.
-
-    Args:
-        group: the ranks, of which rank ``p`` holds part ``p``.
-        device: where the group communicates: the CPU with gloo, or a GPU with NCCL, by way of which all bytes then go.
-            NCCL is untested.
-        destroy: gives the group back; called by :meth:`close`.
-        ranks: their global ranks in the job, for messages.
+    The group's own timeout bounds waiting; where a rank is killed, gloo reports at once. ``device`` is the CPU with
+    gloo, or a GPU with NCCL (untested), through which all bytes then go. ``destroy`` gives the group back on
+    :meth:`close`; ``ranks`` are their global ranks, for messages.
     """
 
     def __init__(
@@ -170,19 +148,11 @@ class DistributedExchange(Exchange):
         interface: str | None = None,
         ranks: Sequence[int] = (),
     ) -> DistributedExchange:
-        """Connects the ranks over gloo, in processes that need not have a default group.
+        """Connects the ranks over gloo, in processes that need no default group.
 
-        Args:
-            store: where the ranks find each other; for this exchange alone.
-            rank: this one, of ``num_ranks``.
-            num_ranks: how many.
-            timeout_s: how long to wait for the others, when they meet and in each round.
-            interface: of the network, ``"lo"`` for ranks of one machine; None leaves it to gloo.
-            ranks: their global ranks in the job, for messages.
-
-        Raises:
-            ExchangeError: a rank has not come in time.
-            StrangerError: a process of another user came in a rank's place.
+        ``store`` serves this exchange alone; ``interface`` is ``"lo"`` for ranks of one machine, None leaves it to
+        gloo. Raises ExchangeError where a rank is late, StrangerError where a process of another user came in a rank's
+        place.
         """
         # The class itself, as distributed.new_group wants a default group, which sampling processes may not have.
         gloo = distributed.ProcessGroupGloo

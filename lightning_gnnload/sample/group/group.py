@@ -22,14 +22,8 @@ PROTOCOL = 3
 
 
 class OwnedLists:
-    """Holds the part of the graph that this rank owns and serves to all ranks.
-
-    Attributes:
-        graph: n nodes of the part, with the lists of its own, which come first.
-        num_own: the number of its own nodes.
-        new_ids: of the part's nodes, int64 ``[n]``.
-        num_nodes: N, of the whole graph.
-    """
+    """The part of the graph that this rank owns and serves: its graph (n nodes, its own first), ``num_own``, the nodes'
+    ``new_ids`` int64 ``[n]``, and N of the whole graph."""
 
     def __init__(self, partition: Partition, rank: int) -> None:
         part = partition.parts[rank]
@@ -55,15 +49,8 @@ def operation(serve: Operation) -> Operation:
 
 @dataclass
 class Traffic:
-    """Counts what one rank requested by one operation.
-
-    Attributes:
-        num_tasks: sent to other ranks.
-        num_nodes: asked for, of all ranks.
-        num_remote: of them, those that other ranks own.
-        bytes_sent: tasks to other ranks.
-        bytes_received: their results.
-    """
+    """What one rank requested by one operation: tasks to other ranks, nodes asked for (and how many of them other ranks
+    own), and bytes each way."""
 
     num_tasks: int = 0
     num_nodes: int = 0
@@ -79,20 +66,12 @@ class Traffic:
 class SamplingGroup:
     """Connects the ranks that sample together, each with one part of the graph; all of them open it together.
 
-    Any thread may :meth:`ask`. Close it on every rank when nothing is sampled any more, or :meth:`fail`.
+    Any thread may :meth:`ask`. Close it on every rank when sampling ends, or :meth:`fail`; it closes ``exchange``.
+    ``operations`` are what ranks can be asked for by name, the same on all. ``traffic`` counts what this rank asked
+    for, by operation.
 
-    Args:
-        partition: in which each list lies with its owner; this rank reads part ``exchange.rank`` alone.
-        exchange: connects the ranks; it is closed with this.
-        operations: what ranks can be asked for, by name, alike on all.
-
-    Attributes:
-        traffic: what this rank asked for so far, by operation.
-
-    Raises:
-        PartitionError: the partition has another number of parts than there are ranks.
-        PartitionMismatchError: another rank has another partition.
-        ExchangeError: another rank is gone, late, or runs another version.
+    Raises PartitionError where parts and ranks differ in number, PartitionMismatchError where another rank has another
+    partition, ExchangeError where one is gone, late, or of another version.
     """
 
     def __init__(
@@ -131,20 +110,11 @@ class SamplingGroup:
         columns: Mapping[str, np.ndarray] | None = None,
         shared: Mapping[str, np.ndarray] | None = None,
     ) -> list[Answer]:
-        """Asks each node's owner to run an operation on it. This rank serves its own nodes meanwhile.
+        """Asks each node's owner to run an operation on it, while this rank serves its own nodes; returns one answer a
+        rank that owns any of ``nodes`` (new ids, int64 ``[D]``).
 
-        Args:
-            operation: its name.
-            nodes: new ids, int64 ``[D]``; the owners are told the rows.
-            settings: JSON values, for all nodes.
-            columns: further arrays ``[D]``, of which each owner is sent its nodes' values.
-            shared: further arrays, of which each owner is sent all.
-
-        Returns:
-            An answer of each rank that owns any.
-
-        Raises:
-            ExchangeError: a rank cannot answer.
+        ``settings`` are JSON values for all; of ``columns`` (arrays ``[D]``) each owner gets its nodes' values, of
+        ``shared`` all. ExchangeError: a rank cannot answer.
         """
         owners = self.partition.owner_of(nodes)
         about = {"operation": operation, **(settings or {})}
@@ -166,11 +136,7 @@ class SamplingGroup:
         return self._answers(operation, nowhere, dict.fromkeys(nowhere, task))
 
     def close(self) -> None:
-        """Serves the others until they close too, and returns then. Safe to call twice.
-
-        Raises:
-            ExchangeError: a rank failed meanwhile.
-        """
+        """Serves the others until they close too. Safe to call twice. ExchangeError: a rank failed meanwhile."""
         self._all_to_all.close()
 
     def fail(self, reason: str) -> None:

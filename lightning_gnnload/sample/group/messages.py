@@ -24,12 +24,7 @@ _KINDS = "iuf"  # of the dtypes that an array may have
 
 @dataclass(frozen=True)
 class Message:
-    """A message between ranks consists of JSON fields and named arrays.
-
-    Attributes:
-        about: JSON values by name.
-        arrays: of numbers, one dimension, by name.
-    """
+    """A message between ranks: JSON fields (``about``) and named one-dimensional arrays of numbers."""
 
     about: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray]
@@ -43,11 +38,8 @@ class Message:
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> Message:
-        """Decodes a message, whose arrays are views of ``data``, uint8 aligned to 8 bytes.
-
-        Raises:
-            ExchangeError: these bytes are no message.
-        """
+        """Decodes a message, whose arrays are views of ``data`` (uint8, aligned to 8 bytes). ExchangeError: it is
+        none."""
         try:
             [size] = data[:8].view(np.int64).tolist()
             about, shapes = json.loads(data[8 : 8 + size].tobytes())
@@ -70,24 +62,16 @@ class Message:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer is one rank's reply about its nodes, which is validated as it is read.
-
-    Attributes:
-        rank: the rank that answered, as messages call it.
-        positions: int64 ``[D]``, where they stand among the nodes that were asked for.
-        arrays: the result, as it came.
-    """
+    """One rank's reply about its nodes, validated as it is read. ``positions``, int64 ``[D]``, say where these stand
+    among the nodes that were asked for; ``arrays`` is the result as it came."""
 
     rank: int
     positions: np.ndarray
     arrays: Mapping[str, np.ndarray]
 
     def numbers(self, name: str, below: int, length: int | None = None) -> np.ndarray:
-        """Reads whole numbers in ``[0, below)``, of any dtype that int64 holds: ``[length]``, or as many as came.
-
-        Raises:
-            ExchangeError: the rank sent none, or others.
-        """
+        """Reads whole numbers in ``[0, below)``, ``[length]`` or as many as came. ExchangeError: it has none, or
+        others."""
         array = self.arrays.get(name)
         if array is None or not np.can_cast(array.dtype, np.int64):
             self.refuse(name, "whole numbers")
@@ -98,18 +82,14 @@ class Answer:
         return array
 
     def fractions(self, name: str, length: int) -> np.ndarray:
-        """Reads floats ``[length]``.
-
-        Raises:
-            ExchangeError: the rank sent none, or something else.
-        """
+        """Reads floats ``[length]``. ExchangeError: it has none, or something else."""
         array = self.arrays.get(name)
         if array is None or array.dtype.kind != "f" or len(array) != length:
             self.refuse(name, f"{length} floats")
         return array
 
     def refuse(self, name: str, needed: str) -> NoReturn:
-        """Raises ExchangeError: an array is not what was wanted."""
+        """Raises ExchangeError: an array is not what was asked for."""
         array = self.arrays.get(name)
         got = f"no {name}"
         if array is not None:
@@ -123,13 +103,8 @@ class Answer:
 
 @dataclass
 class Parcel:
-    """A parcel is what one rank sends another in one round: tasks and results, uint8 ``[bytes]`` by request number.
-
-    Attributes:
-        state: of the rank that brings it.
-        reason: why that rank has failed.
-        is_busy: the rank brings somebody something to this round, here or to another rank.
-    """
+    """What one rank sends another in one round: tasks and results, uint8 by request number; its ``state``, the
+    ``reason`` where it has failed, and whether it brings anybody anything (``is_busy``)."""
 
     state: int = OPEN
     reason: str = ""
@@ -142,7 +117,7 @@ class Parcel:
         return not self.tasks and not self.results
 
     def to_bytes(self) -> np.ndarray:
-        """Encodes the parcel as uint8 ``[bytes]``; none at all from a rank that is idle."""
+        """Encodes the parcel as uint8 ``[bytes]``; empty from an idle rank."""
         # No bytes rather than an empty message: where no rank has any, the exchange moves nothing further.
         if self.state == OPEN and not self.is_busy:
             return np.empty(0, np.uint8)
@@ -176,12 +151,8 @@ def _called(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarr
 
 
 def narrow(values: np.ndarray, bound: int | None = None) -> np.ndarray:
-    """Casts whole numbers of at least 0 to the smallest dtype that holds them all, for the wire.
-
-    Args:
-        values: integers.
-        bound: they lie below it; None to take the largest of them.
-    """
+    """Casts whole numbers from 0 on, below ``bound`` (None: their largest decides), to the smallest dtype, for the
+    wire."""
     largest = int(values.max(initial=0)) if bound is None else max(bound - 1, 0)
     dtype = np.min_scalar_type(largest)
     return values.astype(np.int64 if dtype == np.uint64 else dtype, copy=False)  # a graph has no 2**63 of anything
