@@ -25,7 +25,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical 
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,11 +93,14 @@ house: $(ready)  ## redraw the picture of the layers, and list the classes in th
 	$(BIN)/python docs/house.py
 
 # Where LG_WERROR is set, the installed kernels have been compiled with warnings as errors.
-lint: ruff mypy imports clang-format cuda $(if $(LG_WERROR),,kernels)  ## every static check (make -k lint goes on after a failure)
+lint: ruff names mypy imports clang-format cuda $(if $(LG_WERROR),,kernels)  ## every static check (make -k lint goes on after a failure)
 
 ruff: $(lint_ready)  ## style of the Python code
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+
+names: $(ready)  ## names that say nothing, and one name for two things
+	$(BIN)/python docs/names.py
 
 mypy: $(lint_ready)  ## types
 	$(BIN)/mypy

@@ -275,7 +275,7 @@ class Header:
         for hop, column in enumerate(self.schema.indices):
             arrays.append(self.offsets[column])
             counts.append(self.lengths[self.schema.number[Axis("edge", hop, part)]])
-        return spans_of(arrays, counts)
+        return hop_spans(arrays, counts)
 
     def views(self, memory: Any, first: int = 0) -> list[torch.Tensor]:
         """Returns the columns from number ``first`` on, without a copy; they keep ``memory`` alive. ValueError: one
@@ -381,12 +381,12 @@ def _form(axis: Axis) -> tuple[str, bool, bool]:
     return axis.entity, axis.hop >= 0, axis.part >= 0
 
 
-def spans_of(arrays: Sequence[int], counts: Sequence[int]) -> list[slice]:
+def hop_spans(arrays: Sequence[int], counts: Sequence[int]) -> list[slice]:
     """Lays the edges of hops one after the other, by where their indices begin and how many they are. Hops that are
     prefixes of one array share rows.
 
     Example:
-        >>> spans_of([0, 64, 64], [2, 3, 5])
+        >>> hop_spans([0, 64, 64], [2, 3, 5])
         [slice(0, 2, None), slice(2, 5, None), slice(2, 7, None)]
     """
     longest: dict[int, int] = {}

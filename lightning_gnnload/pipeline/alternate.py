@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.threads import Threads
-from lightning_gnnload.pipeline.loader import SampledLoader, _Made
+from lightning_gnnload.pipeline.loader import SampledLoader, _HostBatch
 from lightning_gnnload.pipeline.stats import QueueFill
 
 _MAX_DEPTH = 1024
@@ -43,10 +43,10 @@ class AlternatingLoader(SampledLoader):
     def batches(self, epoch: int, start: int, stop: int) -> Iterator[Any]:
         self.source.open()
         requests = [BatchRequest(epoch, step, self.rank, self.num_ranks) for step in range(start, stop)]
-        remaining, queue = iter(requests), deque[_Made]()
+        remaining, queue = iter(requests), deque[_HostBatch]()
         with Threads(self.num_threads, "gnnload-sample", self._slots.initializer()) as threads:
 
-            def take() -> _Made:
+            def take() -> _HostBatch:
                 if not queue:
                     queue.extend(self._turn(remaining, threads))
                 return queue.popleft()
@@ -54,7 +54,7 @@ class AlternatingLoader(SampledLoader):
             for request in requests:
                 yield self._deliver(request, take, QueueFill(ready=len(queue), slots=self.depth or 0))
 
-    def _turn(self, remaining: Iterator[BatchRequest], threads: Threads) -> Iterator[_Made]:
+    def _turn(self, remaining: Iterator[BatchRequest], threads: Threads) -> Iterator[_HostBatch]:
         # Made before the others: its size tells how many more the memory holds.
         first = self._make(next(remaining))
         depth = self.depth or self._depth_for(first.payload.header.num_bytes)

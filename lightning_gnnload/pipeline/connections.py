@@ -36,7 +36,7 @@ class TrainerConnections:
         listener: socket.socket,
         *,
         ranks: Mapping[int, int],
-        welcome: Callable[[wire.Channel, wire.Message], TrainerPeer],
+        welcome: Callable[[wire.QueueChannel, wire.Message], TrainerPeer],
         hear: Callable[[TrainerPeer, wire.Message, list[int]], None],
         ended: Callable[[TrainerPeer], None],
     ) -> None:
@@ -46,7 +46,7 @@ class TrainerConnections:
         self._hear = hear
         self._ended = ended
         self._selector = selectors.DefaultSelector()
-        self._peers: dict[wire.Channel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
+        self._peers: dict[wire.QueueChannel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
         self._refusals = _Refusals()
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -64,7 +64,7 @@ class TrainerConnections:
                     if key.fileobj is self.listener:
                         self._accept()
                     else:
-                        self._read(cast(wire.Channel, key.fileobj))
+                        self._read(cast(wire.QueueChannel, key.fileobj))
         finally:
             self._selector.close()
             self._refusals.report(is_last=True)
@@ -85,7 +85,7 @@ class TrainerConnections:
                 self._peers[newcomer] = None
                 self._selector.register(newcomer, selectors.EVENT_READ)
 
-    def _read(self, channel: wire.Channel) -> None:
+    def _read(self, channel: wire.QueueChannel) -> None:
         trainer = self._peers[channel]
         try:
             message, fds = channel.receive()
@@ -117,11 +117,11 @@ class TrainerConnections:
     def _here(self) -> set[int]:
         return {trainer.index for trainer in self._peers.values() if trainer is not None}
 
-    def _refuse(self, channel: wire.Channel, reason: str) -> None:
+    def _refuse(self, channel: wire.QueueChannel, reason: str) -> None:
         self._refusals.note(reason)
         self._forget(channel)
 
-    def _forget(self, channel: wire.Channel) -> None:
+    def _forget(self, channel: wire.QueueChannel) -> None:
         self._selector.unregister(channel)
         trainer = self._peers.pop(channel)
         if trainer is None:

@@ -22,15 +22,13 @@ from lightning_gnnload.data.features import Reads, bytes_of, summed_reads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.device_tables import DeviceTable
-from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
-from lightning_gnnload.pipeline.stats import Making
+from lightning_gnnload.pipeline.stats import BatchCost
 from lightning_gnnload.sample.rows import SeedBatch
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event
     from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.pipeline.queue import BatchQueue
 
 _COUNTED_EVERY = 64
 
@@ -42,7 +40,7 @@ class MadeOnDevice(NamedTuple):
     device's memory beyond the fit. ``convert_s``: when the conversion for the model began and ended.
     """
 
-    payload: Making
+    payload: BatchCost
     batch: Any
     convert_s: tuple[float, float]
     ready: Event
@@ -149,7 +147,7 @@ class DeviceBatches(FeatureFetcher):
             ready = self.device.record()
             # After the batch's event: who uses the batch does not wait for what is counted.
             reads = self._reads() if self._counts(request) else ()
-        making = Making(batch.num_seeds, batch.num_nodes, _num_edges(sample), timing, reads)
+        making = BatchCost(batch.num_seeds, batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
 
     def _counts(self, request: BatchRequest) -> bool:
@@ -182,70 +180,6 @@ class DeviceBatches(FeatureFetcher):
         if not rows.numel():
             return rows.to(self.device.torch_device)
         return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
-
-
-class _Fetched(NamedTuple):
-    """A mini-batch of ``step``, complete once the device is ``ready``."""
-
-    step: int
-    batch: MiniBatch
-    payload: Payload
-    ready: Event
-
-
-class DevicePrefetcher(FeatureFetcher):
-    """Copies a trainer's mini-batches from the queue to its device ahead of time, and gathers their features there.
-
-    The next mini-batch, if it has come, is begun in a side stream before the current one is handed over, so it arrives
-    during training. The host waits only when it is two steps ahead of the device, so at most three mini-batches lie
-    there. For one thread.
-
-    Source: GNNLab (EuroSys'22), section 5.2: trainers extract, in a pipeline with training.
-    """
-
-    def __init__(self, source: BatchSource, tables: Mapping[str, DeviceTable], device: Device) -> None:
-        super().__init__(source, tables, device)
-        self._ahead: dict[int, _Fetched] = {}  # by stream
-        self._copied: deque[tuple[Event, MiniBatch]] = deque()
-
-    def take(self, queue: BatchQueue, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
-        """Takes the next mini-batch like :meth:`.BatchQueue.take`, for work in the current stream; steps end before
-        ``stop``."""
-        fetched = self._ahead.pop(stream, None)
-        if fetched is None or fetched.step != step:
-            fetched = self._fetch(queue, stream, step)
-        if fetched is None:
-            return None
-        if step + 1 < stop and queue.has_come(stream, step + 1):
-            following = self._fetch(queue, stream, step + 1)
-            assert following is not None, "it has come"
-            self._ahead[stream] = following
-        # Read before this batch is handed over, and waited for last: by then the device has all the work there is.
-        handed = tuple(self._handed)
-        batch = self.hand_over(fetched.batch, fetched.ready)
-        if len(handed) == 2:
-            handed[0].synchronize()
-        return batch, fetched.payload
-
-    def forget(self, stream: int) -> None:
-        """Drops what was fetched ahead of a stream that nobody reads any more."""
-        self._ahead.pop(stream, None)
-
-    def _fetch(self, queue: BatchQueue, stream: int, step: int) -> _Fetched | None:
-        # One thread has one side stream, so copies end in the order in which they began.
-        while self._copied and self._copied[0][0].is_done():
-            self._copied.popleft()  # which gives its slot back
-        with self.device.side_stream():
-            # In the side stream, as a copy from a sampler's device is work of the current one.
-            delivered = queue.take(stream, step)
-            if delivered is None:
-                return None
-            batch, payload = delivered
-            if batch.nodes.device != self.device.torch_device:  # else it came from a sampler's device
-                there = batch.to(self.device.torch_device, non_blocking=True)
-                self._copied.append((self.device.record(), batch))
-                batch = there
-            return _Fetched(step, self._complete(batch), payload, self.device.record())
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:

@@ -12,7 +12,7 @@ import torch
 from lightning_gnnload.data.features import FeatureStore, Reads, gather, summed_reads
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header, spans_of
+from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header, hop_spans
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import SampleLayout, gather_rows
@@ -108,7 +108,7 @@ class Filler:
             positions = np.flatnonzero((nodes >= some.start) & (nodes < some.stop))
             add_part(group, positions, torch.from_numpy(nodes[positions] - some.start))
         if self._of_edges or self._of_types:
-            edges = _Edges(data, layout, memory)
+            edges = _HopEdges(data, layout, memory)
             lengths[EDGES] = edges.num_edges
             if self._of_edges:
                 add(self._of_edges, edges.rows)
@@ -136,8 +136,8 @@ def of_rows(seeds: SeedBatch, labels: torch.Tensor | None) -> list[tuple[Column,
     return values
 
 
-class _Edges:
-    """The edges of a mini-batch's hops, joined as :func:`.spans_of` lays them, and their rows in tables."""
+class _HopEdges:
+    """The edges of a mini-batch's hops, joined as :func:`.hop_spans` lays them, and their rows in tables."""
 
     def __init__(self, data: GraphData, layout: SampleLayout, memory: np.ndarray) -> None:
         hops = layout.hops
@@ -150,7 +150,7 @@ class _Edges:
                 f"from_pyg(edge_tables=[])."
             )
         self._graph, self._types_at, self._memory = data.graph, types, memory
-        self._spans = spans_of([hop.indices_offset for hop in hops], [hop.num_edges for hop in hops])
+        self._spans = hop_spans([hop.indices_offset for hop in hops], [hop.num_edges for hop in hops])
         self.num_edges = max([span.stop for span in self._spans], default=0)
         self._ids = self._column(ids, np.dtype(np.int64))
 

@@ -27,7 +27,8 @@ from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats, QueueFill
 
 if TYPE_CHECKING:  # of CUDA
-    from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher, MadeOnDevice
+    from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
+    from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
 
 Convert = Callable[[MiniBatch], Any]
 
@@ -39,7 +40,7 @@ class Progress(NamedTuple):
     num_processed: int
 
 
-class _Made(NamedTuple):
+class _HostBatch(NamedTuple):
     payload: Payload
     batch: Any
     convert_s: tuple[float, float]
@@ -247,7 +248,7 @@ class SampledLoader(EpochLoader):
         threads = Threads(num_threads, "gnnload-sample")
         # One more than are made: a batch waits to be consumed while each thread makes another.
         num_ahead = num_threads if self.num_ahead is None else max(self.num_ahead, num_threads)
-        ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]] = deque()
+        ahead: deque[tuple[BatchRequest, Future[_HostBatch | MadeOnDevice]]] = deque()
         try:
             for request in requests:
                 ahead.append((request, threads.submit(make, request)))
@@ -258,12 +259,12 @@ class SampledLoader(EpochLoader):
         finally:
             threads.shutdown(cancel_futures=True)
 
-    def _with_setup(self, make: Callable[[BatchRequest], _Made | MadeOnDevice]) -> Callable[[BatchRequest], Any]:
+    def _with_setup(self, make: Callable[[BatchRequest], _HostBatch | MadeOnDevice]) -> Callable[[BatchRequest], Any]:
         """Returns a function that makes a mini-batch in a thread, which it sets up first: an executor's own initializer
         would break the pool where that raises, instead of passing the error on."""
         init_slots, init_user, numbers, thread = self._slots.initializer(), self.on_thread, count(), threading.local()
 
-        def begin_and_make(request: BatchRequest) -> _Made | MadeOnDevice:
+        def begin_and_make(request: BatchRequest) -> _HostBatch | MadeOnDevice:
             if not hasattr(thread, "has_begun"):
                 if init_slots is not None:
                     init_slots()
@@ -274,7 +275,7 @@ class SampledLoader(EpochLoader):
 
         return begin_and_make
 
-    def _open(self) -> tuple[Callable[[BatchRequest], _Made | MadeOnDevice], int]:
+    def _open(self) -> tuple[Callable[[BatchRequest], _HostBatch | MadeOnDevice], int]:
         """Opens the source or the device. Returns what makes a mini-batch, and how many threads may call it at once."""
         if (on_device := self.on_device()) is None:
             self.source.open()
@@ -282,7 +283,7 @@ class SampledLoader(EpochLoader):
         most = on_device.max_threads
         return on_device.make, self.num_threads if most is None else min(self.num_threads, most)
 
-    def _make(self, request: BatchRequest) -> _Made:
+    def _make(self, request: BatchRequest) -> _HostBatch:
         slot = self._slots.take()
         try:
             payload = self.source.make(request, slot)
@@ -292,15 +293,15 @@ class SampledLoader(EpochLoader):
         began = time.monotonic()
         # Once lent, the slot comes back with the last tensor over it, also where converting raises.
         batch = self.convert(payload.view(self._slots.lend(slot)))
-        return _Made(payload, batch, (began, time.monotonic()))
+        return _HostBatch(payload, batch, (began, time.monotonic()))
 
-    def _next(self, ahead: deque[tuple[BatchRequest, Future[_Made | MadeOnDevice]]], threads: Threads) -> Any:
+    def _next(self, ahead: deque[tuple[BatchRequest, Future[_HostBatch | MadeOnDevice]]], threads: Threads) -> Any:
         # As the trainer finds it: others get done while it waits.
         fill = QueueFill(ready=sum(result.done() for _, result in ahead))
         request, result = ahead.popleft()
         return self._deliver(request, partial(threads.result, result), fill)
 
-    def _deliver(self, request: BatchRequest, get: Callable[[], _Made | MadeOnDevice], fill: QueueFill) -> Any:
+    def _deliver(self, request: BatchRequest, get: Callable[[], _HostBatch | MadeOnDevice], fill: QueueFill) -> Any:
         asked_s = time.monotonic()
         result = get()
         taken_s = time.monotonic()

@@ -37,7 +37,7 @@ class SamplerPeer:
         self.index = index
         self.rank = rank
         self.is_successor = is_successor
-        self.channel: wire.Channel | None = None
+        self.channel: wire.QueueChannel | None = None
         self.pid = 0
         self.end: PeerError | None = None
         self.batch_times: dict[tuple[str, int], BatchTime] = {}

@@ -250,11 +250,11 @@ class SamplerPool:
     def _connect(self, peer: SamplerPeer) -> bool:
         """Connects and says hello, if somebody listens; returns whether it is connected."""
         if peer.channel is None:
-            peer.channel = wire.connect(self.job, peer.index)
+            peer.channel = wire.connect_to_sampler(self.job, peer.index)
             peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
         return peer.channel is not None
 
-    def _connect_successor(self, peer: SamplerPeer, call: wire.Channel | None = None) -> None:
+    def _connect_successor(self, peer: SamplerPeer, call: wire.QueueChannel | None = None) -> None:
         """Connects to whoever listens in a lost sampler's place, over ``call`` if that is still open: a rank can
         outlive its sampling process, and then serves itself."""
         successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
@@ -263,7 +263,7 @@ class SamplerPool:
             self._departed.append(peer)
             self.peers[peer.index] = successor
 
-    def _hear(self, peer: SamplerPeer, channel: wire.Channel) -> None:
+    def _hear(self, peer: SamplerPeer, channel: wire.QueueChannel) -> None:
         try:
             message, fds = channel.receive()
         except EOFError:

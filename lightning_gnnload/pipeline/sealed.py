@@ -31,7 +31,7 @@ class NotPlainError(TypeError):
     """A value that is neither plain nor a dense tensor; the message names its type."""
 
 
-def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
+def to_json(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
     """Returns a value as JSON, and the tensors and arrays that it refers to by number, each once.
 
     Plain are None, bool, int, float, str, bytes, ``Path``, ``torch.dtype``, ``torch.device``; numpy's arrays and
@@ -81,9 +81,9 @@ def describe(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
 
 
 def seal(value: Any) -> MemoryFile:
-    """Writes a value to memory that another process can open. Raises NotPlainError like :func:`describe`,
+    """Writes a value to memory that another process can open. Raises NotPlainError like :func:`to_json`,
     CacheShareError where the machine has no such memory."""
-    root, tensors = describe(value)
+    root, tensors = to_json(value)
     views: list[Any] = []
     end = 0
     for tensor in tensors:

@@ -99,7 +99,7 @@ class SamplerService:
         self._open_source = open_source
         self._never: set[int] = set()  # trainers that have not come yet
         self._patience = Patience(connect_timeout_s, setup_timeout_s, lambda: any(map(is_busy, self._never)))
-        self._listener = wire.listen(job, sampler)
+        self._listener = wire.listen_to_trainers(job, sampler)
         # Over a lock that its owner may take again: _is_over() and _handle() are called under it, and fail the job.
         self._changed = threading.Condition()
         self._trainers: list[TrainerPeer] = []
@@ -298,7 +298,7 @@ class SamplerService:
         except Exception as error:
             self._fail_with(error, "read")
 
-    def _welcome(self, channel: wire.Channel, message: wire.Message) -> TrainerPeer:
+    def _welcome(self, channel: wire.QueueChannel, message: wire.Message) -> TrainerPeer:
         if message["version"] != wire.PROTOCOL_VERSION:
             raise QueueProtocolError(
                 f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "

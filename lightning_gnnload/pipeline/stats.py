@@ -18,7 +18,7 @@ class QueueFill(NamedTuple):
     slots: int = 0
 
 
-class Making(NamedTuple):
+class BatchCost(NamedTuple):
     """The cost of a mini-batch that lies in no slot; a :class:`.Payload` has that of the others."""
 
     num_seeds: int
@@ -59,7 +59,7 @@ class Delivery(Timing):
     @classmethod
     def of(
         cls,
-        source: Payload | Making,
+        source: Payload | BatchCost,
         step: int,
         *,
         asked_s: float,

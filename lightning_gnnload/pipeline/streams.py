@@ -11,7 +11,7 @@ from lightning_gnnload.errors import CudaCallError, QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceSlot
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.wire import Channel
+from lightning_gnnload.pipeline.wire import QueueChannel
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class TrainerPeer:
     none from the others. ``device`` names the device with which it reads other processes' device memory; empty if it
     cannot."""
 
-    channel: Channel
+    channel: QueueChannel
     index: int
     rank: int
     device: str = ""

@@ -12,11 +12,11 @@ __all__ = [
     "KINDS",
     "MAX_MESSAGE_BYTES",
     "PROTOCOL_VERSION",
-    "Channel",
     "Message",
+    "QueueChannel",
     "accept",
-    "connect",
-    "listen",
+    "connect_to_sampler",
+    "listen_to_trainers",
     "readable",
 ]
 
@@ -61,14 +61,14 @@ KINDS: dict[str, dict[str, type]] = {
 }
 
 
-class Channel(sockets.Channel):
+class QueueChannel(sockets.Channel):
     """One end of the connection between a sampler and a trainer."""
 
     kinds = KINDS
     error = QueueProtocolError
 
 
-def listen(job: str, sampler: int) -> socket.socket:
+def listen_to_trainers(job: str, sampler: int) -> socket.socket:
     """Opens the socket that trainers of this machine connect to. QueueProtocolError: another process listens there."""
     try:
         return sockets.listen(_name(job, sampler))
@@ -79,14 +79,14 @@ def listen(job: str, sampler: int) -> socket.socket:
         ) from error
 
 
-def accept(listener: socket.socket) -> Channel:
+def accept(listener: socket.socket) -> QueueChannel:
     """Accepts a connection. QueueProtocolError: the process runs under another user; it is cut off."""
-    return Channel.accept(listener)
+    return QueueChannel.accept(listener)
 
 
-def connect(job: str, sampler: int) -> Channel | None:
+def connect_to_sampler(job: str, sampler: int) -> QueueChannel | None:
     """Connects to a sampler; None where nobody of this user listens, not yet or not any more."""
-    return Channel.connect(_name(job, sampler))
+    return QueueChannel.connect(_name(job, sampler))
 
 
 def _name(job: str, sampler: int) -> str:

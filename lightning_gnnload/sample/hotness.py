@@ -34,7 +34,7 @@ class EdgeChunk(NamedTuple):
         return np.repeat(node_values[self.first : self.first + len(self.counts)], self.counts)
 
 
-def edge_chunks(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator[EdgeChunk]:
+def chunked_edges(indptr: np.ndarray, chunk_edges: int = _CHUNK_EDGES) -> Iterator[EdgeChunk]:
     """Yields all edges in order, ``chunk_edges`` at a time. A long list comes in several chunks."""
     num_edges = int(indptr[-1])
     for begin in range(0, num_edges, chunk_edges):
@@ -71,7 +71,7 @@ def expected_visits(
     visits = present.copy()
     for _ in range(num_hops - 1):
         expected, draws = np.zeros(graph.num_nodes), present * chance
-        for chunk in edge_chunks(graph.indptr):
+        for chunk in chunked_edges(graph.indptr):
             np.add.at(expected, graph.indices[chunk.begin : chunk.end], chunk.spread(draws))
             advance(chunk.end - chunk.begin)
         # exp(-sum of p) stands for the product of (1 - p), so that chances add up in one pass over the edges.

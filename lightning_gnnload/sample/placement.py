@@ -19,7 +19,7 @@ from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
-from lightning_gnnload.sample.hotness import edge_chunks, expected_reads, expected_visits, hottest_lists
+from lightning_gnnload.sample.hotness import chunked_edges, expected_reads, expected_visits, hottest_lists
 
 MODEL_SHARE = 0.5
 """The share of a device's free memory left to its model, its mini-batches and a cache, where it trains as well."""
@@ -204,7 +204,7 @@ class _Placing:
 
     def _pick(self, name: str, edge_values: np.ndarray, hot: np.ndarray, num_edges: int) -> torch.Tensor:
         """Copies the hot nodes' entries, those of one node beside each other."""
-        chunks = (edge_values[chunk.begin : chunk.end][chunk.spread(hot)] for chunk in edge_chunks(self.graph.indptr))
+        chunks = (edge_values[chunk.begin : chunk.end][chunk.spread(hot)] for chunk in chunked_edges(self.graph.indptr))
         return self._fill(name, chunks, num_edges, edge_values.dtype)
 
     def _fill(self, name: str, chunks: Iterable[np.ndarray], count: int, dtype: np.dtype) -> torch.Tensor:

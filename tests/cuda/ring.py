@@ -14,10 +14,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload.errors import TrainerDiedError
-from lightning_gnnload.pipeline.device_batches import DevicePrefetcher
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
+from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService

@@ -185,11 +185,11 @@ def test_expected_visits_by_hand() -> None:
 def test_edges_come_in_chunks_whatever_the_lists() -> None:
     indptr = np.array([0, 0, 7, 7, 8, 8, 12, 12])  # lists longer than a chunk, and none
     for size in (1, 2, 3, 5, 12, 100):
-        chunks = list(hotness.edge_chunks(indptr, size))
+        chunks = list(hotness.chunked_edges(indptr, size))
         assert [each.begin for each in chunks] == list(range(0, 12, size))
         nodes = np.concatenate([each.spread(np.arange(7)) for each in chunks])
         assert nodes.tolist() == [1] * 7 + [3] + [5] * 4
-    assert list(hotness.edge_chunks(np.zeros(4, np.int64))) == []
+    assert list(hotness.chunked_edges(np.zeros(4, np.int64))) == []
 
 
 def test_lists_that_do_not_fit_leave_their_room_to_others() -> None:

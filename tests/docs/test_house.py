@@ -9,12 +9,12 @@ from types import ModuleType
 
 import pytest
 
-HOUSE = Path(__file__).parents[2] / "docs" / "house.py"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.fixture(scope="module")
-def house() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("house", HOUSE)
+def module_of(name: str) -> ModuleType:
+    """Imports a script of the documentation."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -24,6 +24,11 @@ def house() -> ModuleType:
     finally:
         del sys.modules[spec.name]
     return module
+
+
+@pytest.fixture(scope="module")
+def house() -> ModuleType:
+    return module_of("house")
 
 
 def test_the_picture_shows_the_imports_of_today(house: ModuleType) -> None:

@@ -15,8 +15,9 @@ from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError
-from lightning_gnnload.pipeline.device_batches import DeviceBatches, DevicePrefetcher
+from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.device_tables import DeviceTable
+from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables

@@ -2,7 +2,7 @@
 
 Weights and buffers; what the run has changed in the plain attributes of the module and its parts (metrics' states among
 them), the callbacks, the loggers, and the Trainer with its loops; optimizers and schedulers; what the call returns.
-Plain is what :func:`~lightning_gnnload.pipeline.sealed.describe` takes. What is not is named in a warning.
+Plain is what :func:`~lightning_gnnload.pipeline.sealed.to_json` takes. What is not is named in a warning.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torchmetrics import Metric
 
-from lightning_gnnload.pipeline.sealed import NotPlainError, describe
+from lightning_gnnload.pipeline.sealed import NotPlainError, to_json
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 
@@ -106,7 +106,7 @@ class Watch:
                 continue
             try:
                 plain = items_of(value)
-                describe(plain)
+                to_json(plain)
                 changed[key] = [type(value) is type(plain) or isinstance(value, str), plain]
             except NotPlainError:
                 if (_is_users(value) or isinstance(value, Enum)) and not isroutine(value):  # Lightning sets some
@@ -137,7 +137,7 @@ class _Mark:
 
     def _look(self, value: Any, depth: int) -> str:
         try:
-            description, tensors = describe(items_of(value))
+            description, tensors = to_json(items_of(value))
             return repr((description, [self._look_at_tensor(each) for each in tensors]))
         except NotPlainError:
             self._know(value)
@@ -229,7 +229,7 @@ def items_of(value: Any) -> Any:
 def _plain(value: Any) -> Any:
     """Returns the value if it is plain, else None."""
     with suppress(NotPlainError):
-        describe(value)
+        to_json(value)
         return value
     return None
 
@@ -274,7 +274,7 @@ def _no_rows(predictions: Any) -> Any:
         return [_no_rows(each) for each in predictions]
     try:
         rows = [empty(predictions[0])] if predictions else []
-        describe(rows)
+        to_json(rows)
         return rows
     except NotPlainError:
         return []

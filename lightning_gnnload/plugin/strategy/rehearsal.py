@@ -18,9 +18,9 @@ import torch
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.threads import Threads
-from lightning_gnnload.pipeline.device_batches import DevicePrefetcher
 from lightning_gnnload.pipeline.loader import Convert
 from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 

@@ -49,25 +49,25 @@ class ThreadExchange(Exchange):
         (0, 1, 2)
     """
 
-    def __init__(self, table: _Table, rank: int) -> None:
+    def __init__(self, rounds: _Rounds, rank: int) -> None:
         self.rank = rank
-        self.num_ranks = len(table.brought)
-        self._table = table
+        self.num_ranks = len(rounds.brought)
+        self._rounds = rounds
 
     @classmethod
     def connect(cls, num_ranks: int, timeout_s: float = 60.0) -> list[ThreadExchange]:
         """Makes the exchanges of all ranks. A rank that keeps the others waiting for ``timeout_s`` is an error."""
-        table = _Table(num_ranks, timeout_s)
-        return [cls(table, rank) for rank in range(num_ranks)]
+        rounds = _Rounds(num_ranks, timeout_s)
+        return [cls(rounds, rank) for rank in range(num_ranks)]
 
     def all_to_all(self, outgoing: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self._table.meet(self.rank, outgoing)
+        return self._rounds.meet(self.rank, outgoing)
 
     def close(self) -> None:
-        self._table.leave(self.rank)
+        self._rounds.leave(self.rank)
 
 
-class _Table:
+class _Rounds:
     """Where ranks leave what they bring to a round, and take what is theirs once all have come.
 
     It keeps two rounds' messages at most: a rank that has come to round t + 1 has taken all of round t, and none comes

@@ -34,7 +34,7 @@ class Message:
         shapes = [[name, array.dtype.str, len(array)] for name, array in self.arrays.items()]
         head = json.dumps([self.about, shapes]).encode()
         sizes = np.array([len(head)], np.int64)
-        return join([sizes.view(np.uint8), np.frombuffer(head, np.uint8), *map(as_bytes, self.arrays.values())])
+        return join([sizes.view(np.uint8), np.frombuffer(head, np.uint8), *map(_bytes_of, self.arrays.values())])
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> Message:
@@ -46,13 +46,13 @@ class Message:
             if not isinstance(about, dict):
                 raise ValueError(f"about a {type(about).__name__}")
             # Each begins at a multiple of 8 bytes, so that it is viewed where it lies, whatever its dtype.
-            arrays, begin = {}, 8 + aligned(size)
+            arrays, begin = {}, 8 + _padded(size)
             for name, dtype_name, length in shapes:
                 dtype = np.dtype(dtype_name)
                 end = begin + length * dtype.itemsize
                 if not isinstance(name, str) or dtype.kind not in _KINDS or length < 0 or end > len(data):
                     raise ValueError(f"array {name} of {length} x {dtype_name}")
-                arrays[name], begin = data[begin:end].view(dtype), aligned(end)
+                arrays[name], begin = data[begin:end].view(dtype), _padded(end)
             return cls(about, arrays)
         except (ValueError, TypeError, RecursionError) as error:
             raise ExchangeError(
@@ -160,17 +160,17 @@ def narrow(values: np.ndarray, bound: int | None = None) -> np.ndarray:
 
 def join(pieces: Sequence[np.ndarray]) -> np.ndarray:
     """Joins uint8 pieces one after the other, each from a multiple of 8 bytes on."""
-    joined = np.zeros(sum(aligned(len(piece)) for piece in pieces), np.uint8)
+    joined = np.zeros(sum(_padded(len(piece)) for piece in pieces), np.uint8)
     begin = 0
     for piece in pieces:
         joined[begin : begin + len(piece)] = piece
-        begin += aligned(len(piece))
+        begin += _padded(len(piece))
     return joined
 
 
-def as_bytes(array: np.ndarray) -> np.ndarray:
+def _bytes_of(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(np.uint8)
 
 
-def aligned(num_bytes: int) -> int:
+def _padded(num_bytes: int) -> int:
     return -(-num_bytes // 8) * 8

@@ -31,7 +31,7 @@ SLOT_BYTES = 4096
 def receive(random: Random, folder: Path) -> None:
     """A message is one of ours, field by field, or refused with the descriptors that came along."""
     raw, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel = wire.Channel(other)
+    channel = wire.QueueChannel(other)
     num_fds = len(os.listdir("/proc/self/fd"))
     try:
         fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(random.choice([0, 0, 1, 3]))]

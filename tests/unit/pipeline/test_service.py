@@ -356,7 +356,7 @@ def played_sampler(
 ) -> Iterator[str]:
     """Says welcome, then ``messages``, then nothing; yields the job's name."""
     name = uuid.uuid4().hex[:16]
-    listener = wire.listen(name, 0)
+    listener = wire.listen_to_trainers(name, 0)
 
     def play() -> None:
         channel = wire.accept(listener)

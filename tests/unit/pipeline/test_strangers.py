@@ -81,7 +81,7 @@ def test_a_system_that_does_not_tell_owners_leaves_flags_to_their_names(monkeypa
 @RunIf(root=True)
 def test_a_stranger_is_cut_off_and_learns_nothing() -> None:
     name = uuid.uuid4().hex
-    listener = wire.listen(name, 0)
+    listener = wire.listen_to_trainers(name, 0)
 
     def ask() -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
@@ -113,7 +113,7 @@ def test_a_stranger_who_listens_in_a_lost_samplers_place_is_nobody() -> None:
 
     with beside_stranger(listen):
         _await_bound(address)
-        assert wire.connect(name, 0) is None
+        assert wire.connect_to_sampler(name, 0) is None
 
 
 def test_who_finds_no_place_in_the_line_waits_a_little_and_goes_away() -> None:
@@ -126,11 +126,11 @@ def test_who_finds_no_place_in_the_line_waits_a_little_and_goes_away() -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
             first.connect(address)
             began = time.monotonic()
-            assert wire.connect(name, 0) is None
+            assert wire.connect_to_sampler(name, 0) is None
             assert 0.1 < time.monotonic() - began < 5
             accepting = threading.Timer(0.05, listener.accept)
             accepting.start()
-            channel = wire.connect(name, 0)
+            channel = wire.connect_to_sampler(name, 0)
             assert channel is not None
             # Its end of the connection waits without a limit, as ever.
             assert not any(channel._socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, 16))
@@ -207,7 +207,7 @@ def test_a_damaged_hello_is_refused(spoilt: dict[str, Any], reason: str, caplog:
     with job(num_trainers=2) as running:
         first = running.queue(0)
         fields = {"version": wire.PROTOCOL_VERSION, "trainer": 1, "rank": 1, "device": "", **spoilt}
-        channel = wire.connect(running.name, 0)
+        channel = wire.connect_to_sampler(running.name, 0)
         assert channel is not None
         with caplog.at_level(logging.WARNING, connections.__name__):
             channel.send("hello", **fields)

@@ -20,7 +20,7 @@ from tests.unit.toy import toy_source
 def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pytest.LogCaptureFixture) -> None:
     """The kernel closes a killed process' sockets one after the other: here the one that listens comes last."""
     name = uuid.uuid4().hex[:16]
-    listener = wire.listen(name, 0)
+    listener = wire.listen_to_trainers(name, 0)
     lost: list[int] = []
 
     def die() -> None:
@@ -47,7 +47,7 @@ def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pyte
 def test_a_late_sampler_answers_the_one_call_that_it_has() -> None:
     """It listened before it was stopped. Of two calls it would refuse one, and take the other's end for a death."""
     name = uuid.uuid4().hex[:16]
-    listener = wire.listen(name, 0)
+    listener = wire.listen_to_trainers(name, 0)
     queue = connected(name, takeover=True, first_sampler_rank=7, connect_timeout_s=0.1)
     assert not queue.alive
     channel = wire.accept(listener)
@@ -66,7 +66,7 @@ def test_a_sampler_that_gets_on_is_waited_for_however_slow_it_is() -> None:
     """As where twenty processes import torch on two cores: connect_timeout_s is for those that do nothing."""
     name = uuid.uuid4().hex[:16]
     listeners = []
-    late = threading.Timer(1.0, lambda: listeners.append(wire.listen(name, 0)))
+    late = threading.Timer(1.0, lambda: listeners.append(wire.listen_to_trainers(name, 0)))
     asked: list[int] = []
 
     def is_busy(sampler: int) -> bool:
@@ -79,7 +79,7 @@ def test_a_sampler_that_gets_on_is_waited_for_however_slow_it_is() -> None:
         channels[0].receive()
         channels[0].send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
 
-    channels: list[wire.Channel] = []
+    channels: list[wire.QueueChannel] = []
     answering = threading.Thread(target=answer)
     late.start()
     answering.start()

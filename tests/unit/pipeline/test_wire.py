@@ -18,18 +18,18 @@ CLOSE = {"kind": "close", "stream": 3}
 
 
 @pytest.fixture
-def raw_and_channel() -> Iterator[tuple[socket.socket, wire.Channel]]:
+def raw_and_channel() -> Iterator[tuple[socket.socket, wire.QueueChannel]]:
     raw, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel = wire.Channel(other)
+    channel = wire.QueueChannel(other)
     yield raw, channel
     raw.close()
     channel.close()
 
 
 @pytest.fixture
-def channels(raw_and_channel) -> tuple[wire.Channel, wire.Channel]:
+def channels(raw_and_channel) -> tuple[wire.QueueChannel, wire.QueueChannel]:
     raw, channel = raw_and_channel
-    return wire.Channel(raw), channel
+    return wire.QueueChannel(raw), channel
 
 
 def sample_of(kind: str) -> dict:
@@ -116,7 +116,7 @@ def test_an_empty_message_is_an_end_that_leaves_no_descriptors(raw_and_channel) 
 @given(st.binary(min_size=1, max_size=200))
 def test_bytes_are_a_message_or_a_protocol_error(data: bytes) -> None:
     with pytest.raises(QueueProtocolError):
-        wire.Channel.checked(data, truncated=False)
+        wire.QueueChannel.checked(data, truncated=False)
 
 
 def test_no_more_descriptors_are_taken_than_one(raw_and_channel) -> None:
@@ -191,34 +191,34 @@ def test_readable_names_who_has_something_to_say(channels) -> None:
 
 def test_listening_connecting_and_parting() -> None:
     job = uuid.uuid4().hex
-    listener = wire.listen(job, 0)
-    trainer = wire.connect(job, 0)
+    listener = wire.listen_to_trainers(job, 0)
+    trainer = wire.connect_to_sampler(job, 0)
     assert trainer is not None
     sampler = wire.accept(listener)
     trainer.send("close", stream=4)
     assert sampler.receive()[0]["stream"] == 4
     with pytest.raises(QueueProtocolError, match="sampler 0 cannot listen"):
-        wire.listen(job, 0)
-    wire.listen(job, 1).close()
+        wire.listen_to_trainers(job, 0)
+    wire.listen_to_trainers(job, 1).close()
     for end in (trainer, sampler, listener):
         end.close()
-    wire.listen(job, 0).close()  # the name is free again
+    wire.listen_to_trainers(job, 0).close()  # the name is free again
 
 
 def test_the_longest_job_name_fits() -> None:
-    wire.listen("f" * 16 + "-999999", 999).close()
+    wire.listen_to_trainers("f" * 16 + "-999999", 999).close()
 
 
 def test_nobody_listens() -> None:
     before = guards.num_fds()
-    assert wire.connect(uuid.uuid4().hex, 3) is None
+    assert wire.connect_to_sampler(uuid.uuid4().hex, 3) is None
     assert guards.num_fds() == before
 
 
 def test_another_users_process_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
     job = uuid.uuid4().hex
-    listener = wire.listen(job, 0)
-    stranger = wire.connect(job, 0)
+    listener = wire.listen_to_trainers(job, 0)
+    stranger = wire.connect_to_sampler(job, 0)
     assert stranger is not None
     before = guards.num_fds()
     uid = os.getuid()
@@ -240,7 +240,7 @@ def test_the_kernels_word_is_taken_for_the_user(monkeypatch: pytest.MonkeyPatch)
             return struct.pack("3i", 0, 1234, 0)
 
     monkeypatch.setattr(os, "getuid", lambda: 1234)
-    wire.Channel(Connection())
+    wire.QueueChannel(Connection())
     monkeypatch.setattr(os, "getuid", lambda: 0)
     with pytest.raises(QueueProtocolError, match="user 1234"):
-        wire.Channel(Connection())
+        wire.QueueChannel(Connection())
