@@ -329,23 +329,11 @@ def _check_columns(axes: tuple[Axis, ...], columns: tuple[Column, ...]) -> None:
     """Checks columns that come from another process. Raises ValueError, TypeError."""
     num_hops = sum(axis.entity == "ptr" for axis in axes)
     for axis in axes:
-        if (
-            type(axis.hop) is not int
-            or type(axis.part) is not int
-            or axis.hop >= num_hops
-            or _form(axis) not in _FIELDS
-        ):
+        is_counted = type(axis.hop) is type(axis.part) is int and axis.hop < num_hops
+        if not is_counted or _form(axis) not in _FIELDS:
             raise ValueError(f"{axis!r:.100} is no set of rows")
-    for axis, field, dtype, name, width in columns:
-        if not isinstance(getattr(torch, dtype, None), torch.dtype):
-            raise ValueError(f"{dtype!r:.50} is no dtype")
-        if any(type(size) is not int or not 0 <= size < _MAX_SIZE for size in width):
-            raise ValueError(f"{width!r:.50} is no shape")
-        needed = _FIELDS[_form(axis)][field]
-        if needed and (dtype, width) != (needed, ()):
-            raise ValueError(f"{field} of {axis} are {dtype} {width}")
-        if type(name) is not (str if field in _DICTS else type(None)):
-            raise ValueError(f"{field} of {axis} has the name {name!r:.50}")
+    for column in columns:
+        _check_column(*column)
     keys = [(axis, field, name) for axis, field, _, name, _ in columns]
     hops, parts = range(num_hops), [axis for axis in axes if "positions" in _FIELDS[_form(axis)]]
     needed_keys = {(NODES, "nodes", None), *((axis, "positions", None) for axis in parts)}
@@ -358,6 +346,18 @@ def _check_columns(axes: tuple[Axis, ...], columns: tuple[Column, ...]) -> None:
     counted |= {Axis("edge", hop, axis.part) for axis in parts if axis.entity == "edge" for hop in hops}
     if not counted <= set(axes):
         raise ValueError(f"{counted - set(axes)} are not counted")
+
+
+def _check_column(axis: Axis, field: str, dtype: str, name: str | None, width: tuple[int, ...]) -> None:
+    if not isinstance(getattr(torch, dtype, None), torch.dtype):
+        raise ValueError(f"{dtype!r:.50} is no dtype")
+    if any(type(size) is not int or not 0 <= size < _MAX_SIZE for size in width):
+        raise ValueError(f"{width!r:.50} is no shape")
+    needed = _FIELDS[_form(axis)][field]
+    if needed and (dtype, width) != (needed, ()):
+        raise ValueError(f"{field} of {axis} are {dtype} {width}")
+    if type(name) is not (str if field in _DICTS else type(None)):
+        raise ValueError(f"{field} of {axis} has the name {name!r:.50}")
 
 
 _FIELDS: dict[tuple[str, bool, bool], dict[str, str]] = {

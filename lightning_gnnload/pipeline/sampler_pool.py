@@ -194,11 +194,12 @@ class SamplerPool:
         """Tells all samplers that the job ends, or of a failure, and closes the outcome. The last trainer waits for the
         samplers' end, up to ``stall_timeout_s``, and kills those that hang."""
         for peer in self.peers:
-            if failure is None:
-                fds = () if outcome is None else (outcome.fd,)
-                peer.send("bye", fds, num_bytes=0 if outcome is None else len(outcome.array))
-            else:
+            if failure is not None:
                 peer.send("failed", **failure.to_json())
+            elif outcome is not None:
+                peer.send("bye", (outcome.fd,), num_bytes=len(outcome.array))
+            else:
+                peer.send("bye", num_bytes=0)
             if peer.channel is not None:
                 peer.channel.finish()
         if outcome is not None:

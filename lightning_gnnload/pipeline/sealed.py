@@ -65,19 +65,24 @@ def to_json(value: Any) -> tuple[Any, list[torch.Tensor | np.ndarray]]:
             return {"tensor": number(value)}
         if cls is np.ndarray or isinstance(value, np.generic):
             return {"array" if cls is np.ndarray else "number": number(np.asarray(value))}
-        if cls is bytes:
-            return {"bytes": base64.b64encode(value).decode()}
-        # By isinstance, unlike the others: Path() makes an object of a subclass.
-        if isinstance(value, Path):
-            return {"path": str(value)}
-        if cls in (torch.dtype, torch.device):
-            return {cls.__name__: _name(value)}
-        raise NotPlainError(f"{cls.__module__}.{cls.__qualname__}")
+        return _scalar(value)
 
     try:
         return node(value), tensors
     except RecursionError:
         raise NotPlainError("a value that is in itself") from None
+
+
+def _scalar(value: Any) -> dict[str, str]:
+    cls = type(value)
+    if cls is bytes:
+        return {"bytes": base64.b64encode(value).decode()}
+    # By isinstance, unlike the others: Path() makes an object of a subclass.
+    if isinstance(value, Path):
+        return {"path": str(value)}
+    if cls in (torch.dtype, torch.device):
+        return {cls.__name__: _name(value)}
+    raise NotPlainError(f"{cls.__module__}.{cls.__qualname__}")
 
 
 def seal(value: Any) -> MemoryFile:
@@ -121,19 +126,22 @@ def unseal(file: MemoryFile) -> Any:
         parts = json.loads(memory[_LENGTH.size : _LENGTH.size + length])
         if parts.keys() != {"value", "tensors"}:
             raise ValueError("not the parts of a value")
-        buffer = torch.frombuffer(memory, dtype=torch.uint8)
-        tensors, end = [], begin
-        for dtype, shape, offset in parts["tensors"]:
-            if type(offset) is not int or offset % _ALIGN or begin + offset < end:  # none lies in another
-                raise ValueError(f"a tensor at {offset!r}")
-            if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
-                raise ValueError(f"a tensor of shape {shape!r}")
-            tensors.append(view_of(buffer, begin + offset, tuple(shape), _DTYPES[dtype]))
-            end = begin + offset + tensors[-1].nbytes
-        return _value(parts["value"], tensors)
+        return _value(parts["value"], _tensors(torch.frombuffer(memory, dtype=torch.uint8), begin, parts["tensors"]))
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, struct.error, RuntimeError) as error:
         # A RecursionError, of JSON that is nested too deeply, is a RuntimeError, as are torch's own errors.
         raise QueueProtocolError(f"a malformed value came from another rank: {error!r:.200}") from error
+
+
+def _tensors(buffer: torch.Tensor, begin: int, described: Any) -> list[torch.Tensor]:
+    tensors, end = list[torch.Tensor](), begin
+    for dtype, shape, offset in described:
+        if type(offset) is not int or offset % _ALIGN or begin + offset < end:  # none lies in another
+            raise ValueError(f"a tensor at {offset!r}")
+        if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+            raise ValueError(f"a tensor of shape {shape!r}")
+        tensors.append(view_of(buffer, begin + offset, tuple(shape), _DTYPES[dtype]))
+        end = begin + offset + tensors[-1].nbytes
+    return tensors
 
 
 def adopt_sealed(fd: int, num_bytes: int) -> MemoryFile:
@@ -151,15 +159,14 @@ def _value(node: Any, tensors: list[torch.Tensor]) -> Any:
     if not isinstance(node, dict):
         return node
     ((tag, content),) = node.items()
-    if tag in ("tensor", "array", "number"):
+    if tag in _OF_TENSORS:
         if type(content) is not int or content < 0:
             raise ValueError(f"tensor {content!r}")
-        tensor = tensors[content]
-        return tensor if tag == "tensor" else tensor.numpy() if tag == "array" else tensor.numpy()[()]
+        return _OF_TENSORS[tag](tensors[content])
     if tag == "dict":
         return {_value(key, tensors): _value(entry, tensors) for key, entry in content}
-    if tag in ("tuple", "set"):
-        return {"tuple": tuple, "set": set}[tag]([_value(entry, tensors) for entry in content])
+    if tag in _COLLECTIONS:
+        return _COLLECTIONS[tag]([_value(entry, tensors) for entry in content])
     return _SCALARS[tag](content)
 
 
@@ -172,6 +179,12 @@ def _bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
+_OF_TENSORS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "tensor": lambda tensor: tensor,
+    "array": torch.Tensor.numpy,
+    "number": lambda tensor: tensor.numpy()[()],
+}
+_COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {"tuple": tuple, "set": set}
 _SCALARS: dict[str, Callable[[str], Any]] = {
     "bytes": _bytes,
     "path": Path,

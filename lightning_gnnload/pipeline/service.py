@@ -325,32 +325,42 @@ class SamplerService:
             self._changed.notify_all()
 
     def _handle(self, trainer: TrainerPeer, message: wire.Message) -> None:
-        message_kind, number = message["kind"], message.get("stream", -1)
-        if message_kind == "open":
-            spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
-            trainer.streams[number] = Stream(trainer, number, spec)
-        elif message_kind == "deal" and (number in trainer.streams or not message["steps"]):
-            for slot in message["slots"]:
-                trainer.take_back(trainer.slot(slot))
-            if message["steps"]:
-                trainer.streams[number].add(message["steps"])
-        elif message_kind == "close":
-            stream = trainer.streams.pop(number, None)
-            if stream is not None:
-                # Threads may be making steps of it, which _publish() then drops.
-                stream.closed = True
-        elif message_kind == "refuse":
-            trainer.refuse(trainer.slot(message["slot"]), message["text"])
-        elif message_kind == "bye":
-            trainer.has_parted = True
-            self._first_bye = min(self._first_bye, time.monotonic())
-        elif message_kind == "failed":
-            trainer.has_parted = True
-            self._fail(Failure.from_message(message))
+        message_kind = message["kind"]
+        if message_kind in _HANDLERS:
+            _HANDLERS[message_kind](self, trainer, message)
         elif message_kind in self.handlers:
             self.handlers[message_kind](trainer, message)
         else:
-            raise QueueProtocolError(f"trainer rank {trainer.rank} sent {message!r:.200}, which it must not")
+            raise _must_not(trainer, message)
+
+    def _open(self, trainer: TrainerPeer, message: wire.Message) -> None:
+        spec = StreamSpec(**{name: message[name] for name in StreamSpec.__dataclass_fields__})
+        trainer.streams[message["stream"]] = Stream(trainer, message["stream"], spec)
+
+    def _deal(self, trainer: TrainerPeer, message: wire.Message) -> None:
+        stream = trainer.streams.get(message["stream"])
+        if message["steps"] and stream is None:
+            raise _must_not(trainer, message)
+        for slot in message["slots"]:
+            trainer.take_back(trainer.slot(slot))
+        if stream is not None:
+            stream.add(message["steps"])
+
+    def _close_stream(self, trainer: TrainerPeer, message: wire.Message) -> None:
+        stream = trainer.streams.pop(message["stream"], None)
+        if stream is not None:
+            # Threads may be making steps of it, which _publish() then drops.
+            stream.closed = True
+
+    def _refuse(self, trainer: TrainerPeer, message: wire.Message) -> None:
+        trainer.refuse(trainer.slot(message["slot"]), message["text"])
+
+    def _part(self, trainer: TrainerPeer, message: wire.Message) -> None:
+        trainer.has_parted = True
+        if message["kind"] == "bye":
+            self._first_bye = min(self._first_bye, time.monotonic())
+        else:
+            self._fail(Failure.from_message(message))
 
     def _ended(self, trainer: TrainerPeer) -> None:
         with self._changed:
@@ -362,23 +372,28 @@ class SamplerService:
 
     def _is_over(self) -> bool:
         """Whether all trainers have parted, or something ended the job. Called under the lock."""
-        missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
-        if missing:
-            # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
-            living = {index for index in missing if flags.is_up(flags.trainer_alive(self.job, index))}
-            self._seen |= living
-            self._never = never = missing - self._seen
-            if never and not self.is_successor and self._patience.is_over():
-                text = f"{len(never)} of {self.num_trainers} trainers did not connect in time: {self._patience}."
-                self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
-            # Those in `_seen` whose flags are down have parted since, and need no sampler.
-            missing = living if self.is_successor else living | never
+        are_missing = self._some_are_missing()
         if self._failure is not None or self._error is not None or self._stopping:
             return True
         late = [trainer for trainer in self._trainers if not trainer.has_parted]
         if late and time.monotonic() > self._first_bye + _GOODBYE_S:
             self._wake(late)
-        return not missing and not late
+        return not are_missing and not late
+
+    def _some_are_missing(self) -> bool:
+        """Whether trainers are yet to connect. Fails the job where they did not in time."""
+        missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
+        if not missing:
+            return False
+        # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
+        living = {index for index in missing if flags.is_up(flags.trainer_alive(self.job, index))}
+        self._seen |= living
+        self._never = never = missing - self._seen
+        if never and not self.is_successor and self._patience.is_over():
+            text = f"{len(never)} of {self.num_trainers} trainers did not connect in time: {self._patience}."
+            self._fail(Failure("trainer", self.first_trainer_rank + min(never), True, "start", text))
+        # Those in `_seen` whose flags are down have parted since, and need no sampler.
+        return bool(living if self.is_successor else living | never)
 
     def _wake(self, late: list[TrainerPeer]) -> None:
         """Continues trainers that are stopped (SIGSTOP) when others have parted: this sampler waits for them."""
@@ -432,3 +447,17 @@ class SamplerService:
         for trainer in self._trainers:
             trainer.channel.drain(_GOODBYE_S)
             trainer.close()
+
+
+_HANDLERS: dict[str, Callable[[SamplerService, TrainerPeer, wire.Message], None]] = {
+    "open": SamplerService._open,
+    "deal": SamplerService._deal,
+    "close": SamplerService._close_stream,
+    "refuse": SamplerService._refuse,
+    "bye": SamplerService._part,
+    "failed": SamplerService._part,
+}
+
+
+def _must_not(trainer: TrainerPeer, message: wire.Message) -> QueueProtocolError:
+    return QueueProtocolError(f"trainer rank {trainer.rank} sent {message!r:.200}, which it must not")
