@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import distributed
 
@@ -28,7 +28,6 @@ from lightning_gnnload.pipeline.stats import Delivery, LoaderStats, QueueFill
 
 if TYPE_CHECKING:  # of CUDA
     from lightning_gnnload.pipeline.device_batches import DeviceBatches, MadeOnDevice
-    from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
 
 Convert = Callable[[MiniBatch], Any]
 
@@ -38,6 +37,16 @@ class Progress(NamedTuple):
 
     epoch: int
     num_processed: int
+
+
+class Prefetcher(Protocol):
+    """Brings a trainer's mini-batches from its queue to its device: a :class:`.DevicePrefetcher`."""
+
+    def take(self, queue: Any, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
+        """Takes the next mini-batch, like :meth:`.BatchQueue.take`; steps end before ``stop``."""
+
+    def forget(self, stream: int) -> None:
+        """Drops what was fetched ahead of a stream that is read no further."""
 
 
 class _HostBatch(NamedTuple):
@@ -209,7 +218,7 @@ class SampledLoader(EpochLoader):
         convert: Convert | None = None,
         pinned: bool = False,
         on_device: Callable[[], DeviceBatches | None] = lambda: None,
-        prefetcher: Callable[[], DevicePrefetcher | None] = lambda: None,
+        prefetcher: Callable[[], Prefetcher | None] = lambda: None,
         make_again: Callable[[], SampledLoader] | None = None,
         num_ahead: int | None = None,
         on_thread: Callable[[int], None] | None = None,

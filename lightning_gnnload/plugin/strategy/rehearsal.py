@@ -18,9 +18,8 @@ import torch
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.threads import Threads
-from lightning_gnnload.pipeline.loader import Convert
+from lightning_gnnload.pipeline.loader import Convert, Prefetcher
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 
@@ -133,7 +132,7 @@ class ReadyBatches:
         self,
         ready: list[tuple[MiniBatch, Payload]],
         convert: Convert,
-        prefetcher: DevicePrefetcher | None,
+        prefetcher: Prefetcher | None,
         setting: RehearsalSetting,
     ) -> None:
         self._queue: Any = _ReadyQueue(ready)

@@ -101,7 +101,7 @@ def test_columns_lie_apart_in_the_middle_and_are_viewed_as_they_were_written(see
             (None, None, "nodes", "y", None, "time", "src"),
             strict=True,
         ):
-            keys = [(column.axis.of != "edge", column.field, column.name) for column in header.schema.columns]
+            keys = [(column.axis.entity != "edge", column.field, column.name) for column in header.schema.columns]
             begin, last = extents[keys.index((True, field_name, name))]
             assert torch.equal(tensor.contiguous().view(torch.uint8).flatten(), memory[begin:last])
         for hop, (block, of_hop) in enumerate(zip(batch.blocks[::-1], layout.hops, strict=True)):
