@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import pairwise
@@ -166,7 +166,7 @@ def _add_edges(
     return tables
 
 
-_Fields = Iterable[tuple[Any, dict[str, Any]]]
+_Fields = list[tuple[Any, dict[str, Any]]]
 
 
 def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> None:
@@ -180,18 +180,22 @@ def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch,
 
 
 def _node_seed_fields(batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> _Fields:
-    for kind, rows in seed_fields(batch, types).items():
+    found = list(seed_fields(batch, types).items())
+    for kind, rows in found:
         count = typed.num_seeds[kind]
-        yield kind, rows | {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
+        rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
+    return found
 
 
 def _link_seed_fields(batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> _Fields:
+    by_store: _Fields = []
     for link, columns in batch.seed_form.by_type(typed.seed_columns):
         fields = {**pyg_link_fields(columns, columns.get("y"), link), "batch_size": len(columns["input_id"])}
         if len(batch.seed_form.links) > 1:  # in stores of nodes, as PyG has them, types would hide each other's
-            yield link.edge_type, fields
+            by_store.append((link.edge_type, fields))
         else:
-            yield from links_by_store(fields, link.edge_type).items()
+            by_store += links_by_store(fields, link.edge_type).items()
+    return by_store
 
 
 _SEED_WRITERS = {"nodes": _node_seed_fields, "links": _link_seed_fields}

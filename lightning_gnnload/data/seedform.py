@@ -71,10 +71,6 @@ class SeedForm(NamedTuple):
         """Whether row ``i`` is seed ``i``, so that the graph's labels of seeds are those of rows."""
         return self.name == "nodes"
 
-    @property
-    def columns(self) -> Mapping[str, SeedColumn]:
-        return COLUMNS[self.name]
-
     def by_type(self, columns: Mapping[str, torch.Tensor]) -> list[tuple[LinkForm, Mapping[str, torch.Tensor]]]:
         """Cuts the columns of links by edge type: each type has its own rows and pairs, in their order, and as many
         negatives as it asked for. Types without rows have empty columns."""
@@ -88,7 +84,7 @@ class SeedForm(NamedTuple):
         is_pair = is_row if row is None else is_row[row]
         part = {}
         for name, column in columns.items():
-            of, holds = self.columns.get(name, ("row", "value"))
+            of, holds = COLUMNS[self.name].get(name, ("row", "value"))
             values = column[is_pair if of == "pair" else is_row]
             # Rows count anew: each by how many of its type come up to it.
             part[name] = is_row.cumsum(0)[values] - 1 if holds == "row" else values

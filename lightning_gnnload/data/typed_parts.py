@@ -13,6 +13,7 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.by_type import table_of_type
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedform import COLUMNS
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
@@ -31,6 +32,7 @@ class TypedParts:
         if graph.types is None:
             raise SamplerConfigError(f"{graph} has no types of nodes to cut a mini-batch by.")
         self.batch, self.graph, self.types, self.columns = batch, graph, graph.types, columns
+        self.rows_are_seeds = batch.seed_form.name == "nodes"
         self._counts: dict[int, dict[str, int]] = {}
         self.by_type = ops.split_nodes(batch.nodes.cpu().numpy(), self.types.first_node, local)
 
@@ -41,10 +43,10 @@ class TypedParts:
         return {} if self.batch.rows is None else self.gathered(self.batch.rows)
 
     def seed_columns(self) -> dict[str, torch.Tensor]:
-        columns, y, form = dict(self.batch.seed_columns), self.batch.y, self.batch.seed_form
-        if form.rows_are_seeds:
+        columns, y = dict(self.batch.seed_columns), self.batch.y
+        if self.rows_are_seeds:
             return columns
-        for name, (_, holds) in form.columns.items():
+        for name, (_, holds) in COLUMNS[self.batch.seed_form.name].items():
             if holds == "node" and name in columns:
                 positions = columns[name]
                 within = self.by_type.places(positions.clamp(min=0).cpu().numpy())
@@ -68,7 +70,7 @@ class TypedParts:
     def labels(self) -> dict[str, torch.Tensor]:
         y, counts = self.batch.y, self.counts(self.batch.num_seeds)
         of_types = [name for name, count in counts.items() if count]
-        if not self.batch.seed_form.rows_are_seeds:
+        if not self.rows_are_seeds:
             return {}
         if y is None or len(of_types) == 1:
             return {} if y is None else {of_types[0]: y}

@@ -107,14 +107,13 @@ class LinkSeeds(NodeSeeds):
         target = self.table.taken(rows, key.seed, key.epoch)
         links = np.stack([nodes[:, 0], self._targets[target]], axis=1)
         parts = self._parts(rows, columns)
-        drawn = [
-            (at, part.draw_negatives(rows[at], links[at], None if until is None else until[at], key))
-            for part, at in parts
-        ]
-        endpoints = np.full((len(rows), 2 + max([negatives.shape[1] for _, negatives in drawn], default=0)), -1)
+        drawn, width = [], 0
+        for part, at in parts:
+            drawn.append(part.draw_negatives(rows[at], links[at], None if until is None else until[at], key))
+            width = max(width, drawn[-1].shape[1])
+        endpoints, num_dst = np.full((len(rows), 2 + width), -1), np.zeros(len(rows), np.int64)
         endpoints[:, :2] = links
-        num_dst = np.zeros(len(rows), np.int64)
-        for (part, _), (at, negatives) in zip(parts, drawn, strict=True):
+        for (part, at), negatives in zip(parts, drawn, strict=True):
             endpoints[at, 2 : 2 + negatives.shape[1]] = negatives
             num_dst[at] = negatives.shape[1] if part.form.num_dst is None else part.form.num_dst
         seeds, seed_query, positions = distinct_ends(endpoints, query, self.graph.num_nodes)
@@ -122,7 +121,8 @@ class LinkSeeds(NodeSeeds):
         if self.settings.exclude is not None:
             excluded, excluded_query = self._excluded(parts, links, target, query)
             constraints = {**(constraints or {}), "excluded": excluded, "excluded_query": excluded_query}
-        return SeedBatch(Draw(seeds, key, as_queries(seed_query, constraints)), y, columns, self.form)
+        queries = None if constraints is None else as_queries(seed_query, constraints)
+        return SeedBatch(Draw(seeds, key, queries), y, columns, self.form)
 
     def _parts(self, rows: np.ndarray, columns: dict[str, torch.Tensor]) -> list[tuple[_LinkType, Any]]:
         """Finds the rows of each type, by an index of ``rows``; of several types, tells rows by type in ``columns``."""
@@ -141,9 +141,18 @@ class LinkSeeds(NodeSeeds):
         """Finds the edges that are left out: positions in ``indices``, int64 ``[X]``, and for which query, int32."""
         # Rows that share a query leave out the same edge once.
         num_edges, keys = max(self.graph.num_edges, 1), []
+        ids = None if self.table is None or self.table.edge_ids is None else self.table.edge_ids[target]
         for part, at in parts:
-            positions, of_row = part.excluded(links[at], target[at])
-            keys.append(query[at][of_row] * num_edges + positions)
+            src, dst = np.ascontiguousarray(links[at].T)
+            positions, row = excluded_positions(
+                self.graph,
+                part.form.number,
+                src,
+                dst,
+                None if ids is None else ids[at],
+                reverse_type=part.reverse_type,
+            )
+            keys.append(query[at][row] * num_edges + positions)
         excluded_query, positions = np.divmod(np.unique(np.concatenate(keys)), num_edges)
         return positions, excluded_query.astype(np.int32)
 
@@ -186,10 +195,10 @@ class _LinkType:
         negatives: Negatives | None,
     ) -> None:
         self.graph, self.table, self.first_row, self.negatives = graph, table, rows.start, negatives
-        number = self._edge_type = graph.edge_type_number(edge_type)
-        self._reverse_type = None
+        number = graph.edge_type_number(edge_type)
+        self.reverse_type = None
         if settings.exclude == "reverse":
-            self._reverse_type = reverse_of(graph.types, number, settings.reverse_types)
+            self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)
         self._weights = None
         num: int | None = 0
         if negatives is not None:
@@ -222,26 +231,14 @@ class _LinkType:
         src, dst = np.ascontiguousarray(links.T)
         hard = self._hard(rows) if self.negatives.mode == "hard" else None
         rows = rows - self.first_row
-        return self.negatives.draw(self.graph, self._edge_type, rows, src, dst, until, key, hard, self._weights)
-
-    def excluded(self, links: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the positions in ``indices`` of the edges of links, and of their reverses, int64 ``[X]``, and for
-        which row each is.
-
-        Args:
-            links: sources and targets of the rows, ids in the graph, int64 ``[R, 2]``.
-            target: which of the table's targets these are, int64 ``[R]``.
-        """
-        src, dst = np.ascontiguousarray(links.T)
-        ids = None if self.table.edge_ids is None else self.table.edge_ids[target]
-        return excluded_positions(self.graph, self._edge_type, src, dst, ids, reverse_type=self._reverse_type)
+        return self.negatives.draw(self.graph, self.form.number, rows, src, dst, until, key, hard, self._weights)
 
     def _hard(self, rows: np.ndarray) -> np.ndarray:
         """Returns the table's own negatives by their ids in the graph."""
         ids = self.table.columns["negatives"][torch.from_numpy(rows)].long().numpy()
         if self.graph.types is None:
             return ids
-        src, _, dst = self.graph.types.edge_types[self._edge_type]
+        src, _, dst = self.graph.types.edge_types[self.form.number]
         assert self.form.num_dst is not None
         is_dst = np.arange(ids.shape[1]) < self.form.num_dst
         first = np.where(is_dst, self.graph.types.range_of(dst).start, self.graph.types.range_of(src).start)

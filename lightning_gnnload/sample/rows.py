@@ -44,7 +44,7 @@ class SeedBatch(NamedTuple):
     @property
     def takes_labels_of_nodes(self) -> bool:
         """Whether the graph's labels, if it has any, are those of the rows: nodes without labels of their own."""
-        return self.y is None and self.form.rows_are_seeds
+        return self.y is None and self.form.name == "nodes"
 
 
 class SeedKind(ABC):
@@ -153,7 +153,8 @@ class NodeSeeds(SeedKind):
         """
         nodes = self.nodes_of(rows)
         query, constraints, columns, y = self._described(rows, nodes, key, names)
-        return SeedBatch(Draw(nodes[:, 0], key, as_queries(query, constraints)), y, columns)
+        queries = None if constraints is None else as_queries(query, constraints)
+        return SeedBatch(Draw(nodes[:, 0], key, queries), y, columns)
 
     def _described(
         self, rows: np.ndarray, nodes: np.ndarray, key: DrawKey, names: np.ndarray | None = None
@@ -290,9 +291,9 @@ class NodeSeeds(SeedKind):
             )
 
 
-def as_queries(seed_query: np.ndarray, constraints: dict[str, Any] | None) -> Queries | None:
-    """Returns the queries of seeds, each of which has the number of its query; None where nothing constrains them."""
-    return None if constraints is None else Queries(seed_query.astype(np.int32), **constraints)
+def as_queries(seed_query: np.ndarray, constraints: dict[str, Any]) -> Queries:
+    """Returns the queries of seeds, each of which has the number of its query."""
+    return Queries(seed_query.astype(np.int32), **constraints)
 
 
 def _timed_setting(sampler: Any) -> str | None:
