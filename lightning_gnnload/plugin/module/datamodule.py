@@ -80,7 +80,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             these libraries' own loaders yield, ``(input_nodes, output_nodes, blocks)`` and a ``Data``.
         seed: the random seed of orders and draws.
         order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`), ``"time"``
-            (:class:`.TimeOrder`) or a SeedOrder, for training; evaluation is sequential.
+            (:class:`.TimeOrder`), ``"even"`` (:class:`.EvenOrder`) or a SeedOrder, for training; evaluation is
+            sequential.
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
         cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
