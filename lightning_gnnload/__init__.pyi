@@ -34,6 +34,7 @@ from .data.features import FeatureStore as FeatureStore
 from .data.features import MemoryFeatureStore as MemoryFeatureStore
 from .data.graph import Graph as Graph
 from .data.graphdata import GraphData as GraphData
+from .data.orders.even import EvenOrder as EvenOrder
 from .data.orders.proximity import ProximityOrder as ProximityOrder
 from .data.partition import Part as Part
 from .data.partition import Partition as Partition

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from lightning_gnnload.adapters.columns import UNTYPED
-from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -41,16 +40,13 @@ class BatchFormat:
     def check_device(self, device: torch.device) -> None:
         """Raises CudaUnavailableError: no batches of this format can be made on ``device``."""
 
-    def adapter(
-        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
-    ) -> Callable[[MiniBatch], Any] | None:
+    def adapter(self, data: GraphData, template: Any = None, **names: str) -> Callable[[MiniBatch], Any] | None:
         """Returns the function that converts a MiniBatch to a batch; None where models get the MiniBatch itself.
 
         Args:
             data: what mini-batches are of: the types of its graph and the order of the user's edges, and which tables
                 have rows of one type.
             template: what every batch repeats, where the format's own reader of graphs gives such a thing.
-            links: the form of seeds that are links.
             **names: ``feature_name``, ``label_name`` and ``edge_feature_name``, for formats that name columns.
 
         Raises:
@@ -110,7 +106,7 @@ def cut_by_type(
     if graph is not None and graph.types is not None:
         return TypedMiniBatch.of(batch, graph, columns)
     y, seed_columns = {} if batch.y is None else {node_type: batch.y}, batch.seed_columns
-    if "src" in seed_columns:  # labels are of links
+    if not batch.seed_form.rows_are_seeds:
         y, seed_columns = {}, seed_columns if batch.y is None else {**seed_columns, "y": batch.y}
     typed = TypedMiniBatch(
         nodes={node_type: batch.nodes},
@@ -125,6 +121,7 @@ def cut_by_type(
         tables={node_type: batch.tables},
         rows={} if batch.rows is None else {node_type: batch.rows},
         seed_columns=seed_columns,
+        seed_form=batch.seed_form,
     )
     for block in batch.blocks:
         typed.blocks.append({edge_type: block})

@@ -258,3 +258,8 @@ def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> 
     found = np.empty(len(edge_ids), edge_order.dtype)
     ops.gather_rows(edge_order, edge_ids.cpu().numpy(), found)
     return torch.from_numpy(found).long().to(edge_ids.device)
+
+
+def without_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
-from lightning_gnnload.adapters.columns import foreign_names, original_edge_ids, seed_fields
+from lightning_gnnload.adapters.columns import foreign_names, original_edge_ids, seed_fields, without_none
 from lightning_gnnload.adapters.dgl_read import from_dgl
 from lightning_gnnload.adapters.dgl_relations import (
     EDGE_FEATURE_NAME,
@@ -20,13 +19,13 @@ from lightning_gnnload.adapters.dgl_relations import (
     graph_of,
     import_dgl,
 )
-from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, without_none
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedform import COLUMNS, LinkForm
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
-from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
 _ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
@@ -60,7 +59,6 @@ class ToDGL:
             no types, and ids are positions in ``Graph.indices``.
         columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
         edge_feature_name: the name of edge features in ``edata``.
-        links: the form of seeds that are links.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
@@ -86,7 +84,6 @@ class ToDGL:
         graph: Graph | None = None,
         columns: ColumnOf | None = None,
         edge_feature_name: str = EDGE_FEATURE_NAME,
-        links: LinkForm = ANY_LINKS,
     ) -> None:
         import_dgl("batch_format='dgl'")  # now, not in a sampling thread
         self.feature_name = feature_name
@@ -94,7 +91,6 @@ class ToDGL:
         self.graph = graph
         self.columns = columns
         self.edge_feature_name = edge_feature_name
-        self.links = links
 
     def __call__(self, batch: MiniBatch) -> tuple[Any, ...]:
         """Converts one mini-batch; of links, pair graphs come instead of ``output_nodes``: of positive pairs and, where
@@ -119,11 +115,12 @@ class ToDGL:
         typed = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE)
         columns = {kind: {**self._columns(typed, kind), dgl.NID: nodes} for kind, nodes in typed.nodes.items()}
         blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
-        if "src" in batch.seed_columns:
-            ends = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
-            of_links, kinds = typed.seed_columns, None if types is None else types.edge_types
-            pairs = dgl_link_graphs(of_links, of_links.get("y"), self.label_name, ends, self.links, kinds)
-            return batch.nodes if types is None else typed.nodes, *pairs, blocks
+        return _SEED_WRITERS[batch.seed_form.name](self, batch, typed, types, blocks)
+
+    def write_nodes(
+        self, batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None, blocks: list[Any]
+    ) -> tuple[Any, ...]:
+        """Adds labels and columns of seeds that are nodes to the last block."""
         if blocks:
             for kind, fields in seed_fields(batch, types, _NODE).items():
                 labels = {self.label_name: typed.y[kind]} if kind in typed.y else {}
@@ -131,6 +128,21 @@ class ToDGL:
         if len(typed.nodes) == 1:
             return batch.nodes, batch.seeds, blocks
         return typed.nodes, typed.seeds, blocks
+
+    def write_links(
+        self, batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None, blocks: list[Any]
+    ) -> tuple[Any, ...]:
+        """Makes the pair graphs of seeds that are links."""
+        seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
+        positive, negative = dict[EdgeType, Pairs](), dict[EdgeType, Pairs]()
+        for link, columns in batch.seed_form.by_type(typed.seed_columns):
+            edge_type = link.edge_type or _EDGE
+            positive[edge_type], false = link_pairs(columns, link, self.label_name)
+            if false is not None:
+                negative[edge_type] = false
+        edge_types = (_EDGE,) if types is None else types.edge_types
+        graphs = [pair_graph(pairs, seeds, edge_types) for pairs in (positive, negative) if pairs]
+        return batch.nodes if types is None else typed.nodes, *graphs, blocks
 
     def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
         """Returns the columns of nodes: tables, features, and as ``"row"``, int64, the rows that nodes belong to.
@@ -187,87 +199,57 @@ def _add_columns(frame: Any, *columns: dict[str, torch.Tensor]) -> None:
         frame.update(of_seeds)
 
 
-def dgl_link_graphs(
-    columns: Mapping[str, torch.Tensor],
-    labels: torch.Tensor | None,
-    label_name: str,
-    nodes: torch.Tensor | Mapping[str, torch.Tensor],
-    form: LinkForm,
-    edge_types: Sequence[EdgeType] | None = None,
-) -> tuple[Any, ...]:
-    """Returns the pair graphs of a mini-batch's links, see :func:`dgl_pair_graphs`; positive pairs have the columns of
-    their rows, labels and times as ``label_name`` and ``"seed_time"``.
+Pairs = tuple[torch.Tensor, torch.Tensor, Mapping[str, torch.Tensor]]
+"""The sources and destinations of links, int64 ``[P]`` each, positions among the seeds of their type; and columns."""
+
+
+def link_pairs(columns: Mapping[str, torch.Tensor], link: LinkForm, label_name: str) -> tuple[Pairs, Pairs | None]:
+    """Returns the rows of links of one type, with their columns, labels and times as ``label_name`` and
+    ``"seed_time"``; and the negative pairs, row by row, without those that are not there; None where there can be none.
 
     Args:
-        columns: ``MiniBatch.seed_columns``, of links.
-        labels: of the rows.
-        label_name: their name.
-        nodes: the seeds.
-        form: of the links.
-        edge_types: all types of the graph.
+        columns: ``TypedMiniBatch.seed_columns``, of links.
+        link: what they are.
+        label_name: of labels, ``columns["y"]``.
     """
     src, dst, num_rows = columns["src"], columns["dst"], len(columns["input_id"])
-    given = foreign_names({name: each for name, each in columns.items() if name not in OF_LINKS - {"time"}})
-    given |= without_none({label_name: labels})
-    pairs = partial(dgl_pair_graphs, nodes=nodes, edge_types=edge_types, edge_type=form.edge_type)
+    carried = {name: rows for name, rows in columns.items() if name not in COLUMNS["links"] and name != "y"}
+    carried = foreign_names(carried) | without_none({label_name: columns.get("y")})
     if "negatives" in columns:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
-        return pairs(src, dst, negatives=negatives, num_dst=form.num_dst(negatives.shape[1]), columns=given)
-    positive = pairs(src[:num_rows], dst[:num_rows], columns=given)
-    return positive if "label" not in columns else (*positive, *pairs(src[num_rows:], dst[num_rows:]))
+        num_dst = negatives.shape[1] if link.num_dst is None else link.num_dst
+        false_src, false_dst = negative_pairs(src, dst, negatives, num_dst)
+        is_there = (false_src >= 0) & (false_dst >= 0)
+        return (src, dst, carried), (false_src[is_there], false_dst[is_there], {})
+    negative: Pairs | None = None if "label" not in columns else (src[num_rows:], dst[num_rows:], {})
+    return (src[:num_rows], dst[:num_rows], carried), negative
 
 
-def dgl_pair_graphs(
-    src: torch.Tensor,
-    dst: torch.Tensor,
-    nodes: torch.Tensor | Mapping[str, torch.Tensor],
-    negatives: torch.Tensor | None = None,
-    *,
-    num_dst: int | None = None,
-    edge_types: Sequence[EdgeType] | None = None,
-    edge_type: EdgeType | None = None,
-    edge_ids: torch.Tensor | None = None,
-    columns: Mapping[str, torch.Tensor] | None = None,
-) -> tuple[Any, ...]:
-    """Returns the pair graphs of DGL's ``as_edge_prediction_sampler``: of positive pairs and, with negatives, of those.
-
-    Both have the seeds of the mini-batch as nodes, in its order, and their ids as ``ndata[dgl.NID]``. Edges are pairs
-    in order; negative ones row by row, without those that are not there.
+def pair_graph(
+    pairs: Mapping[EdgeType, Pairs], nodes: Mapping[str, torch.Tensor], edge_types: Iterable[EdgeType]
+) -> Any:
+    """Returns a pair graph of DGL's ``as_edge_prediction_sampler``, whose nodes are the seeds of the mini-batch in its
+    order, with their ids as ``ndata[dgl.NID]``. Its edges are the pairs in their order, of all types of the graph.
 
     Args:
-        src: int64 ``[P]``, places of the sources among ``nodes``, of their type.
-        dst: int64 ``[P]``, likewise.
-        nodes: ids of the seeds, int64 ``[S]``, or by node type.
-        negatives: int64 ``[P, num]``, likewise; -1 for none.
-        num_dst: of the negatives, how many replace destinations; None: all.
-        edge_types: all types of the graph, which both graphs have, too; None for a homogeneous graph.
-        edge_type: the pairs' own.
-        edge_ids: int64 ``[P]``, ``edata[dgl.EID]`` of positive pairs.
-        columns: further ``edata`` of positive pairs by name, such as labels.
+        pairs: by edge type; none of other types.
+        nodes: ids of the seeds by node type, int64 ``[S_t]``.
+        edge_types: of the graph.
 
     Raises:
         MissingExtraError: DGL cannot be imported.
     """
     dgl = import_dgl("batch_format='dgl'")
-
-    of_types = nodes if isinstance(nodes, Mapping) else {_NODE: nodes}
-    kinds, own = edge_types or (_EDGE,), edge_type or _EDGE
-
-    def pairs(src: torch.Tensor, dst: torch.Tensor) -> Any:
-        none = src[:0]
-        ends = {kind: (src, dst) if kind == own else (none, none) for kind in kinds}
-        made = graph_of(ends, {kind: len(ids) for kind, ids in of_types.items()})
-        for kind, ids in of_types.items():
-            made.nodes[kind].data[dgl.NID] = ids
-        return made
-
-    positive = pairs(src, dst)
-    positive.edges[own].data.update({**({} if edge_ids is None else {dgl.EID: edge_ids}), **(columns or {})})
-    if negatives is None:
-        return (positive,)
-    false_src, false_dst = negative_pairs(src, dst, negatives, negatives.shape[1] if num_dst is None else num_dst)
-    is_there = (false_src >= 0) & (false_dst >= 0)
-    return positive, pairs(false_src[is_there], false_dst[is_there])
+    none = next(iter(pairs.values()))[0][:0]
+    graph = graph_of(
+        {edge_type: pairs[edge_type][:2] if edge_type in pairs else (none, none) for edge_type in edge_types},
+        {node_type: len(ids) for node_type, ids in nodes.items()},
+    )
+    for node_type, ids in nodes.items():
+        graph.nodes[node_type].data[dgl.NID] = ids
+    for edge_type, (_, _, columns) in pairs.items():
+        graph.edges[edge_type].data.update(columns)
+    return graph
 
 
 def negative_pairs(
@@ -283,6 +265,10 @@ def negative_pairs(
     """
     is_dst = torch.arange(negatives.shape[1], device=negatives.device) < num_dst
     return torch.where(is_dst, src[:, None], negatives), torch.where(is_dst, negatives, dst[:, None])
+
+
+_SEED_WRITERS = {"nodes": ToDGL.write_nodes, "links": ToDGL.write_links}
+"""What converts each kind of seed."""
 
 
 class DGLFormat(BatchFormat):
@@ -304,8 +290,8 @@ class DGLFormat(BatchFormat):
                 f"or take another batch_format."
             ) from error
 
-    def adapter(self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str) -> ToDGL:
-        return ToDGL(graph=data.graph, columns=columns_of(data), **names, links=links)
+    def adapter(self, data: GraphData, template: Any = None, **names: str) -> ToDGL:
+        return ToDGL(graph=data.graph, columns=columns_of(data), **names)
 
     def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, None]:
         options = pop_arguments(settings, from_dgl)

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
-from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields
-from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, without_none
+from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields, without_none
 from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, part_whole, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
     fill,
@@ -24,6 +23,7 @@ from lightning_gnnload.adapters.pyg_stores import (
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedform import COLUMNS, LinkForm
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.data.types import GraphTypes
@@ -32,6 +32,8 @@ from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerC
 _Part = tuple[dict[str, Any], list[dict[str, Any]]]
 _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 """Names that a Data has even where nothing is set under them."""
+_OWN_COLUMNS = {*COLUMNS["links"], "time", "y"}
+"""Columns of links that PyG has by other names, or in another form."""
 
 
 def to_pyg(
@@ -39,7 +41,6 @@ def to_pyg(
     graph: Graph | None = None,
     columns: ColumnOf | None = None,
     template: Any = None,
-    links: LinkForm = ANY_LINKS,
 ) -> Any:
     """Converts a mini-batch to what PyG's NeighborLoader yields: a ``torch_geometric.data.Data`` or, of a graph with
     types, a ``HeteroData`` with stores for all of them, which are empty where nothing was drawn.
@@ -78,7 +79,6 @@ def to_pyg(
             None: no types, and ids are positions in ``Graph.indices``.
         columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
         template: a Data or HeteroData with what every mini-batch repeats, as :func:`.part_whole` makes it.
-        links: the form of seeds that are links.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
@@ -105,7 +105,7 @@ def to_pyg(
     for kind in (UNTYPED,) if types is None else types.edge_types:
         fields, tables = parts.setdefault(kind, ({}, []))
         tables.append(_add_edges(fields, typed, kind, order))
-    _add_seeds(parts, batch, typed, types, links)
+    _add_seeds(parts, batch, typed, types)
     if types is None and batch.positions:
         parts[UNTYPED][1].append({f"{name}_positions": places for name, places in batch.positions.items()})
     pyg = import_pyg("batch_format='pyg'").data
@@ -166,26 +166,40 @@ def _add_edges(
     return tables
 
 
-def _add_seeds(
-    parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None, links: LinkForm
-) -> None:
+_Fields = list[tuple[Any, dict[str, Any]]]
+
+
+def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> None:
     """Adds what belongs to seeds to the stores of their types."""
-    of_seeds: dict[Any, dict[str, Any]]
-    if "src" in batch.seed_columns:
-        columns = typed.seed_columns
-        of_links = pyg_link_fields(columns, columns.get("y"), links)
-        of_seeds = links_by_store({**of_links, "batch_size": len(columns["input_id"])}, links.edge_type)
-    else:
-        of_seeds = seed_fields(batch, types)
-        for kind, rows in of_seeds.items():
-            count = typed.num_seeds[kind]
-            rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
-    for kind, rows in of_seeds.items():
+    for kind, rows in _SEED_WRITERS[batch.seed_form.name](batch, typed, types):
         fields, tables = parts[kind]
         for name in ("input_id", "batch_size"):
             if name in rows:
                 fields[name] = rows.pop(name)
         tables.append(rows)
+
+
+def _node_seed_fields(batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> _Fields:
+    found = list(seed_fields(batch, types).items())
+    for kind, rows in found:
+        count = typed.num_seeds[kind]
+        rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
+    return found
+
+
+def _link_seed_fields(batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> _Fields:
+    by_store: _Fields = []
+    for link, columns in batch.seed_form.by_type(typed.seed_columns):
+        fields = {**pyg_link_fields(columns, columns.get("y"), link), "batch_size": len(columns["input_id"])}
+        if len(batch.seed_form.links) > 1:  # in stores of nodes, as PyG has them, types would hide each other's
+            by_store.append((link.edge_type, fields))
+        else:
+            by_store += links_by_store(fields, link.edge_type).items()
+    return by_store
+
+
+_SEED_WRITERS = {"nodes": _node_seed_fields, "links": _link_seed_fields}
+"""What says the fields of each kind of seed, by store."""
 
 
 def _check_nested(blocks: Sequence[Block]) -> None:
@@ -221,7 +235,7 @@ def _together(*columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def pyg_link_fields(
-    columns: Mapping[str, torch.Tensor], labels: torch.Tensor | None, form: LinkForm
+    columns: Mapping[str, torch.Tensor], labels: torch.Tensor | None, link: LinkForm
 ) -> dict[str, torch.Tensor]:
     """Returns the columns of a mini-batch's links as PyG's LinkNeighborLoader names them.
 
@@ -238,7 +252,7 @@ def pyg_link_fields(
     Args:
         columns: ``MiniBatch.seed_columns``, of links.
         labels: ``[R]`` or ``[R, C]``, of the rows.
-        form: of the links.
+        link: what they are.
 
     Shapes: R rows, M negatives of mode ``"binary"``.
 
@@ -250,10 +264,10 @@ def pyg_link_fields(
         ([[0, 1, 0], [2, 3, 4]], [1, 4, 0])
     """
     src, dst, times = columns["src"], columns["dst"], columns.get("time")
-    fields: dict[str, torch.Tensor | None] = {name: each for name, each in columns.items() if name not in OF_LINKS}
+    fields: dict[str, torch.Tensor | None] = {name: each for name, each in columns.items() if name not in _OWN_COLUMNS}
     if "negatives" in columns:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
-        triplets = pyg_triplet_fields(src, dst, negatives, num_dst=form.num_dst(negatives.shape[1]), times=times)
+        triplets = pyg_triplet_fields(src, dst, negatives, num_dst=link.num_dst, times=times)
         return without_none({**fields, **triplets, "edge_label": labels})
     if "label" in columns:
         times = None if times is None else times[columns["row"]]
@@ -261,7 +275,7 @@ def pyg_link_fields(
             labels = columns["label"]
         else:
             none = labels.new_zeros(len(src) - len(labels), *labels.shape[1:])
-            labels = torch.cat([labels + form.first_label, none])
+            labels = torch.cat([labels + link.first_label, none])
     pairs = torch.stack([src, dst])
     return without_none({**fields, "edge_label_index": pairs, "edge_label": labels, "edge_label_time": times})
 
@@ -319,10 +333,8 @@ class PyGFormat(BatchFormat):
                 f"but it is {sampler}. Give NeighborSampler(..., expand='new')."
             )
 
-    def adapter(
-        self, data: GraphData, template: Any = None, links: LinkForm = ANY_LINKS, **names: str
-    ) -> Callable[[MiniBatch], Any]:
-        return partial(to_pyg, graph=data.graph, columns=columns_of(data), template=template, links=links)
+    def adapter(self, data: GraphData, template: Any = None, **names: str) -> Callable[[MiniBatch], Any]:
+        return partial(to_pyg, graph=data.graph, columns=columns_of(data), template=template)
 
     def read(self, data: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
         options = pop_arguments(settings, from_pyg)

@@ -39,15 +39,15 @@ class Expected(CachePolicy):
     counts_visits = True
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
-        rows, links = workload.rows, workload.links
-        unknown = "times" if rows.is_timed else "negatives" if links is not None and links.negatives else None
+        seeds = workload.kind
+        unknown = "times" if seeds.is_timed else "negatives" if seeds.has_negatives else None
         if unknown is not None:
             raise CacheConfigError(
                 f"policy='expected' cannot compute how often nodes are visited with {unknown}. Give "
                 "policy='presample', which samples an epoch and counts."
             )
-        num_batches, seeds = _seed_chances(workload)
-        present = workload.sampler.presence(workload.graph, seeds)
+        num_batches, chances = _seed_chances(workload)
+        present = workload.sampler.presence(workload.graph, chances)
         if present is None:
             raise CacheConfigError(
                 f"policy='expected' does not know how {workload.sampler!r} draws. Give policy='presample', which "
@@ -63,6 +63,6 @@ def _seed_chances(workload: Workload) -> tuple[int, np.ndarray]:
     num_batches = plan.num_steps * workload.num_ranks
     _, used = plan.step(plan.num_steps - 1)  # drop_last leaves some out, others each epoch
     chances = np.zeros(workload.graph.num_nodes)
-    nodes = workload.rows.nodes_of(workload.seeds)
+    nodes = workload.kind.nodes_of(workload.seeds)
     np.add.at(chances, nodes, used / (num_batches * len(workload.seeds)))  # a node may be in several rows
     return num_batches, chances

@@ -15,7 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.rows import NodeSeeds
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,15 @@ class Case:
 
     def draw_into(self, sampler: Sampler, arena: np.ndarray) -> SampleLayout:
         """Samples the same batch into an arena."""
-        rows = self.seeds if self.times is None else np.arange(len(self.seeds))
-        names = self.seeds if self.names is None else self.names
-        draw = self.rows_for(sampler).ask(rows, self.key, names=names).draw
+        nodes, names = self.rows_for(sampler), self.seeds if self.names is None else self.names
+        draw = nodes.ask(nodes.rows, self.key, names=names).draw
         return sampler.draw(self.graph, draw._replace(seeds=self.seeds.copy()), arena)
 
-    def rows_for(self, sampler: Sampler) -> SeedRows:
+    def rows_for(self, sampler: Sampler) -> NodeSeeds:
         """Returns how these seeds are asked for by the sampler's settings."""
-        return SeedRows(self.graph, sampler, None if self.times is None else SeedTable(self.seeds, time=self.times))
+        return NodeSeeds(
+            self.graph, sampler, self.seeds if self.times is None else SeedTable(self.seeds, time=self.times)
+        )
 
     def at(self, places: Sequence[int]) -> Case:
         """Returns the case of some of the seeds alone."""

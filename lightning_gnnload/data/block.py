@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lightning_gnnload.data.seedform import NODE_SEEDS, SeedForm
 from lightning_gnnload.data.slab import Header
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import SampleLayout
@@ -126,6 +127,7 @@ class MiniBatch(NotOfALibrary):
             mode ``"binary"`` follow the rows in ``"src"`` and ``"dst"``, ``[P]``, with ``"label"`` 1 for edges and 0
             for them, float32, and ``"row"``, the place in the mini-batch of the row that each is of. Row ``i`` of nodes
             is seed ``i``.
+        seed_form: the kind of the seeds.
 
     All tensors lie on one device. On the CPU they may be views of one recycled buffer, which goes back to its
     pool when the last of them is gone; whoever keeps a tensor keeps the whole buffer, and may :meth:`clone`.
@@ -142,6 +144,7 @@ class MiniBatch(NotOfALibrary):
     positions: dict[str, torch.Tensor] = field(default_factory=dict)
     rows: torch.Tensor | None = None
     seed_columns: dict[str, torch.Tensor] = field(default_factory=dict)
+    seed_form: SeedForm = NODE_SEEDS
 
     @classmethod
     def of(cls, header: Header, memory: Any) -> MiniBatch:
@@ -170,8 +173,8 @@ class MiniBatch(NotOfALibrary):
                     values.setdefault(field_name, {}).update(dict.fromkeys(names, part))
                 else:
                     values[field_name] = part
-        blocks = [Block(**hop) for hop in reversed(hops)]
-        return cls(num_seeds=header.num_seeds, blocks=blocks, epoch=header.epoch, step=header.step, **batch)
+        batch |= {"num_seeds": header.num_seeds, "epoch": header.epoch, "step": header.step}
+        return cls(blocks=[Block(**hop) for hop in reversed(hops)], seed_form=schema.seed_form, **batch)
 
     @classmethod
     def view(cls, buffer: Any, layout: SampleLayout, num_seeds: int, *, epoch: int = 0, step: int = 0) -> MiniBatch:

@@ -21,7 +21,7 @@ from lightning_gnnload.data.by_type import (
 )
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seedtable import SeedTable, refuse_tables
+from lightning_gnnload.data.seedtable import SeedTable, as_table, refuse_tables
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
     EdgeTable,
@@ -50,8 +50,9 @@ class GraphData:
             dimensions, ``[N, T, F]``, keep them in mini-batches.
         y: node labels, ``[N]`` or ``[N, C]``, any numeric dtype; None for a graph without. Nodes without a
             label may carry any value (NaN, -1), as long as no split names them.
-        train: node ids to train on, int64, or a :class:`SeedTable`; likewise ``val`` and ``test``. Missing splits are
-            empty. As attributes, those of a table are the nodes of its rows, ascending, each once.
+        train: node ids to train on, int64, or a :class:`SeedTable`, of links also a dict of them by edge type; likewise
+            ``val`` and ``test``. Missing splits are empty. As attributes, those of a table are the nodes of its rows,
+            ascending, each once.
         num_classes: number of label classes; counted from integer labels when None.
         tables: further node features by name, each an array, tensor or :class:`FeatureStore` ``[N, F]`` of its own
             width and dtype, a column ``[N]``, or a :class:`NodeTable` for the nodes of one type.
@@ -139,7 +140,7 @@ class GraphData:
         self.user_ids: dict[str, UserIds] = named_ids(user_ids, graph.num_nodes, graph.types)
         self.tasks: dict[str, Task] = dict(tasks or {})
         self.task: str | None = None
-        given = dict(zip(SPLITS, (train, val, test), strict=True))
+        given = dict(zip(SPLITS, map(as_table, (train, val, test)), strict=True))
         self.seed_tables = {name: seeds for name, seeds in given.items() if isinstance(seeds, SeedTable)}
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in given.items())
         if graph.types is not None and self.y is not None:
@@ -241,7 +242,7 @@ class GraphData:
     def _labels(self, name: str) -> torch.Tensor | None:
         """Returns the labels of a split, of its rows or its nodes: those of other nodes may be anything."""
         table = self.table(name)
-        if table is not None and (table.y is not None or table.is_links):
+        if table is not None and not table.takes_labels_of_nodes:
             return table.y
         return None if self.y is None else self.y[tensor_view(self.split(name))]
 

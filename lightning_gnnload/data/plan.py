@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from lightning_gnnload.errors import SeedError
 
@@ -13,12 +14,14 @@ SMALLEST_LAST_STEP = 32
 
 @dataclass(frozen=True)
 class BatchRequest:
-    """Names one mini-batch: the slice of rank ``rank`` of ``num_ranks`` in global step ``step`` of epoch ``epoch``."""
+    """Names one mini-batch: the slice of rank ``rank`` of ``num_ranks`` in global step ``step`` of epoch ``epoch``; or
+    these ``rows``, where a loader of another library lists them."""
 
     epoch: int
     step: int
     rank: int
     num_ranks: int
+    rows: Any = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

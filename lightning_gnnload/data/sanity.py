@@ -98,7 +98,7 @@ def check_training_labels(data: GraphData) -> None:
             more; or one that is infinite or NaN.
     """
     table, seeds = data.table("train"), _seeds(data, "train")
-    of_rows = table is not None and (table.y is not None or table.is_links)
+    of_rows = table is not None and not table.takes_labels_of_nodes
     labels = table.y if of_rows and table is not None else None if data.y is None else data.y[tensor_view(seeds)]
     if labels is None or labels.ndim != 1 or not len(labels):
         return

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Mapping
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from lightning_gnnload.data.clock import TimeForm, as_times
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError, SeedError
+from lightning_gnnload.ops import as_integer
 from lightning_gnnload.ops.philox import philox, stream_keys
 
 _TARGETS_TAG = 0x74617267  # "targ", in ASCII: the stream of draws that choose among a row's targets
@@ -34,7 +37,8 @@ class SeedTable:
         dst_ptr: integer ``[R + 1]``, where a row has several targets, at least one: those of row ``i`` are
             ``dst[dst_ptr[i]:dst_ptr[i + 1]]``. Each epoch takes one of them, drawn by the row's number and the epoch.
         node_type: the type of all ``nodes``, within which ids count; None: they are ids in the graph.
-        edge_type: the type of all links, within whose node types ids count; None in a graph without types.
+        edge_type: the type of all links, within whose node types ids count; None in a graph without types. Of several
+            types, how many rows each has, ``{edge type: count}``, one type's behind the other's: :meth:`of_types`.
         edge_ids: of links that are edges of the graph, for each ``dst`` the row in the edge list that the graph was
             built from, of ``edge_type`` where there are types: the target edges, which are left out of sampling.
         time: of each row, int64, float64 or datetime64 ``[R]``.
@@ -47,6 +51,9 @@ class SeedTable:
             or -1 for none.
 
     Attributes:
+        kind: ``"nodes"`` or ``"links"``.
+        rows_by_type: the rows of each edge type, ranges by type; of nodes, and where there are no types, all under
+            None.
         ends: int64 ``[R, 1]``, the nodes, or ``[R, 2]``, sources and targets, as they were given; of several targets
             the first.
         targets: int64 ``[P]``, all targets of links; None for nodes.
@@ -72,7 +79,7 @@ class SeedTable:
         dst: Any = None,
         dst_ptr: Any = None,
         node_type: str | None = None,
-        edge_type: EdgeType | str | None = None,
+        edge_type: EdgeType | str | Mapping[Any, int] | None = None,
         edge_ids: Any = None,
         time: Any = None,
         time_form: TimeForm | None = None,
@@ -80,16 +87,16 @@ class SeedTable:
         weight: Any = None,
         columns: Mapping[str, Any] | None = None,
     ) -> None:
-        self.is_links = nodes is None
-        if self.is_links == (src is None) or (src is None) != (dst is None):
+        self.kind = "links" if nodes is None else "nodes"
+        if (nodes is None) == (src is None) or (src is None) != (dst is None):
             raise GraphDataError("SeedTable: rows are nodes, or links: give nodes=ids, or both src=ids and dst=ids.")
-        of_links = any(given is not None for given in (edge_type, edge_ids, dst_ptr))
-        if (self.is_links and node_type is not None) or (not self.is_links and of_links):
+        for_links = any(setting is not None for setting in (edge_type, edge_ids, dst_ptr))
+        if node_type is not None if nodes is None else for_links:
             raise GraphDataError(
                 "SeedTable: node_type= is for nodes; edge_type=, edge_ids= and dst_ptr= are for links."
             )
-        given = {"src": src, "dst": dst} if self.is_links else {"nodes": nodes}
-        ends = {name: as_ids(ids, what=f"SeedTable: {name}") for name, ids in given.items()}
+        by_name = {"src": src, "dst": dst} if nodes is None else {"nodes": nodes}
+        ends = {name: as_ids(ids, what=f"SeedTable: {name}") for name, ids in by_name.items()}
         self._num_rows = len(next(iter(ends.values())))
         self.targets = ends.get("dst")
         self.dst_ptr = None if dst_ptr is None else _starts(dst_ptr, self._num_rows, ends["dst"])
@@ -99,7 +106,8 @@ class SeedTable:
             self._check_length(name, ids)
         self.ends = np.stack(list(ends.values()), axis=1)
         self.node_type = node_type
-        self.edge_type = edge_type
+        self.edge_type = None if isinstance(edge_type, Mapping) else edge_type
+        self.rows_by_type = self._rows_by_type(edge_type)
         self.edge_ids = None if edge_ids is None else as_ids(edge_ids, what="SeedTable: edge_ids")
         self.time = None if time is None else as_times(time, what="SeedTable: time", error=SeedError)
         self.time_form = TimeForm.of(time) if time_form is None else time_form
@@ -115,13 +123,57 @@ class SeedTable:
             _check_labels(self.y)
         self.columns = self._columns(weight, {} if columns is None else columns)
 
+    @classmethod
+    def of_types(cls, tables: Mapping[Any, SeedTable], fill: Mapping[str, Any] | None = None) -> SeedTable:
+        """Joins tables of links of several edge types: mini-batches of the table have links of all of them.
+
+        Rows are those of the tables, one after the other. ``input_id`` of a row is its number in its own table, and
+        the column ``"type"`` the number of its edge type.
+
+        Args:
+            tables: by edge type, a triple or a name. All have labels, times and edge ids, or none.
+            fill: what stands in columns that some tables lack, by the column's name, ``"weight"`` among them.
+
+        Raises:
+            GraphDataError: a table of nodes, of another type, or with several targets a row; columns, labels or times
+                that do not go together.
+
+        Example:
+            >>> buys, views = SeedTable(src=[0, 1], dst=[4, 4]), SeedTable(src=[1], dst=[2])
+            >>> SeedTable.of_types({("user", "buys", "item"): buys, ("user", "views", "item"): views})
+            SeedTable(3 links of ('user', 'buys', 'item'): 2, ('user', 'views', 'item'): 1)
+        """
+        for edge_type, table in tables.items():
+            names = [None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())]
+            if table.kind != "links" or table.dst_ptr is not None or table.edge_type not in names:
+                raise GraphDataError(
+                    f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
+                    "own edge type, with one target a row; rows with several have one type a table (dst_ptr=)."
+                )
+        return cls(
+            edge_type={edge_type: len(table) for edge_type, table in tables.items()}, **_joined(tables, fill or {})
+        )
+
     def __len__(self) -> int:
         return self._num_rows
 
     @property
+    def is_links(self) -> bool:
+        """Deprecated: whether :attr:`kind` is ``"links"``."""
+        warnings.warn(
+            'SeedTable.is_links still works. Write SeedTable.kind == "links".', DeprecationWarning, stacklevel=2
+        )
+        return self.kind == "links"
+
+    @property
+    def takes_labels_of_nodes(self) -> bool:
+        """Whether the labels of rows are those of their nodes: of nodes, without labels of their own."""
+        return self.y is None and self.kind == "nodes"
+
+    @property
     def checksum(self) -> int:
         """CRC-32 of all that mini-batches are drawn by: nodes or links, their types, and times; not of labels."""
-        found = zlib.crc32(repr((self.node_type, self.edge_type)).encode())
+        found = zlib.crc32(repr((self.node_type, self._named_type())).encode())
         for values in (self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time):
             found = zlib.crc32(b"" if values is None else np.ascontiguousarray(values).data, found)
         return found
@@ -147,9 +199,12 @@ class SeedTable:
     def targets_in(self, graph: Graph) -> np.ndarray:
         """Returns all targets of links by their ids in the graph, int64 ``[P]``, of rows that passed
         :meth:`nodes_in`."""
-        first = 0 if graph.types is None else graph.types.range_of(self._end_types(graph)[1]).start
         assert self.targets is not None, "these are nodes"
-        return self.targets + first
+        targets = self.targets.copy()
+        for edge_type, rows in self.rows_by_type.items():
+            positions = slice(rows.start, rows.stop) if self.dst_ptr is None else slice(None)
+            targets[positions] += self._ranges(graph, edge_type)[1].start
+        return targets
 
     def nodes_in(self, graph: Graph) -> np.ndarray:
         """Returns the nodes of each row by their ids in the graph, int64 ``[R, 1]``; of links ``[R, 2]``.
@@ -158,32 +213,69 @@ class SeedTable:
             GraphDataError: an id that is no node of its type, a type in a graph without, or none for links in one with.
             SamplerConfigError: a type that the graph does not have.
         """
-        ranges = [range(graph.num_nodes)] * self.ends.shape[1]
-        if self.node_type is not None or self.edge_type is not None:
-            if graph.types is None:
-                name = self.node_type or self.edge_type
-                raise GraphDataError(f"SeedTable: the type {name!r} is given, but the graph has no types of nodes.")
-            ranges = [graph.types.range_of(name) for name in self._end_types(graph)]
-        elif self.is_links and graph.types is not None:
-            raise GraphDataError(f"SeedTable: edge_type is needed for links in {graph.types}.")
-        for column, of_type in enumerate(ranges):
-            ids = self.ends[:, column] if column == 0 or self.targets is None else self.targets
-            bad = np.flatnonzero((ids < 0) | (ids >= len(of_type)))
-            if len(bad):
-                what = ("src", "dst")[column] if self.is_links else "nodes"
-                raise GraphDataError(
-                    f"SeedTable: {what}[{bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in "
-                    f"[0, {len(of_type)})."
-                )
+        nodes = self.ends.copy()
+        for edge_type, rows in self.rows_by_type.items():
+            part = slice(rows.start, rows.stop)
+            for column, of_type in enumerate(self._ranges(graph, edge_type)):
+                first, ids = rows.start, self.ends[part, column]
+                if column == 1 and self.targets is not None and self.dst_ptr is not None:
+                    ids = self.targets
+                bad = np.flatnonzero((ids < 0) | (ids >= len(of_type)))
+                if len(bad):
+                    what = ("src", "dst")[column] if self.kind == "links" else "nodes"
+                    raise GraphDataError(
+                        f"SeedTable: {what}[{first + bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in "
+                        f"[0, {len(of_type)})."
+                    )
+                nodes[part, column] += of_type.start
         self._check_edge_ids(graph)
-        return self.ends + np.array([of_type.start for of_type in ranges])
+        return nodes
 
-    def _end_types(self, graph: Graph) -> list[str]:
+    def _ranges(self, graph: Graph, edge_type: EdgeType | str | None) -> list[range]:
+        """Returns the ids in the graph among which the nodes of rows are, of links sources and targets."""
+        name, types = edge_type or self.node_type, graph.types
+        if name is None:
+            if types is not None and self.kind == "links":
+                raise GraphDataError(f"SeedTable: edge_type is needed for links in {types}.")
+            return [range(graph.num_nodes)] * self.ends.shape[1]
+        if types is None:
+            raise GraphDataError(f"SeedTable: the type {name!r} is given, but the graph has no types of nodes.")
         if self.node_type is not None:
-            return [self.node_type]
-        assert graph.types is not None
-        src, _, dst = graph.types.edge_types[graph.types.edge_type_number(self.edge_type)]
-        return [src, dst]
+            return [types.range_of(self.node_type)]
+        number = types.edge_type_number(edge_type)
+        if sum(types.edge_type_number(each) == number for each in self.rows_by_type) > 1:
+            raise GraphDataError(f"SeedTable: the edge type {types.edge_types[number]} is given twice.")
+        src, _, dst = types.edge_types[number]
+        return [types.range_of(src), types.range_of(dst)]
+
+    def _rows_by_type(self, edge_type: Any) -> dict[EdgeType | str | None, range]:
+        """Raises GraphDataError: types of other numbers of rows, or with several targets a row."""
+        if not isinstance(edge_type, Mapping):
+            return {edge_type: range(self._num_rows)}
+        ends = [
+            0,
+            *accumulate(as_integer("SeedTable: edge_type", count, GraphDataError) for count in edge_type.values()),
+        ]
+        if ends[-1] != self._num_rows or sorted(ends) != ends or self.dst_ptr is not None:
+            raise GraphDataError(
+                f"SeedTable: edge_type={dict(edge_type)} says how many of the {self._num_rows} rows each type has, one "
+                "type's behind the other's, with one target a row (without dst_ptr)."
+            )
+        return {name: range(*rows) for name, rows in zip(edge_type, pairwise(ends), strict=True)}
+
+    def _named_type(self) -> Any:
+        """Returns the edge type, as the constructor takes it."""
+        if set(self.rows_by_type) == {self.edge_type}:
+            return self.edge_type
+        return {name: len(rows) for name, rows in self.rows_by_type.items()}
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns what :class:`SeedTable` takes to make this table once more, by name."""
+        nodes = {"nodes": self.ends[:, 0]} if self.targets is None else {"src": self.ends[:, 0], "dst": self.targets}
+        names = ("dst_ptr", "node_type", "edge_ids", "time", "time_form", "y")
+        columns = {name: rows for name, rows in self.columns.items() if name != "time"}
+        more = {"edge_type": self._named_type(), "weight": columns.pop("weight", None), "columns": columns}
+        return nodes | {name: getattr(self, name) for name in names} | more
 
     def _check_edge_ids(self, graph: Graph) -> None:
         if self.edge_ids is None or not len(self.edge_ids):
@@ -225,7 +317,7 @@ class SeedTable:
 
     def _check_length(self, name: str, rows: np.ndarray | torch.Tensor) -> None:
         if rows.ndim < 1 or len(rows) != self._num_rows:
-            what = "src" if self.is_links else "nodes"
+            what = "src" if self.kind == "links" else "nodes"
             raise GraphDataError(
                 f"SeedTable: {name} has the shape {list(rows.shape)}, but {what} has {self._num_rows} rows; one entry "
                 "a row is needed."
@@ -233,9 +325,49 @@ class SeedTable:
 
     def __repr__(self) -> str:
         held = [*self.columns, *(name for name in ("y", "edge_ids") if getattr(self, name) is not None)]
-        what = f"{len(self)} {'links' if self.is_links else 'nodes'}"
-        of_type = self.node_type or self.edge_type
-        return f"SeedTable({', '.join([what if of_type is None else f'{what} of {of_type!r}', *held])})"
+        what, name = f"{len(self)} {self.kind}", self.node_type or self._named_type()
+        if name is not None:
+            counts = [f"{each}: {count}" for each, count in name.items()] if isinstance(name, dict) else [repr(name)]
+            what += f" of {', '.join(counts)}"
+        return f"SeedTable({', '.join([what, *held])})"
+
+
+def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of a table of the rows of several, one behind the other, but for their type.
+
+    Raises:
+        GraphDataError: as :meth:`SeedTable.of_types` has it.
+    """
+    every = [table.arguments() for table in tables.values()]
+    names = ("src", "dst", "edge_ids", "time", "y")
+    joined = {name: _one_column(name, [arguments[name] for arguments in every]) for name in names}
+    forms = {arguments["time_form"] for arguments in every} or {None}
+    if len(forms) > 1:
+        raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
+    columns = {}
+    for name in dict.fromkeys(name for table in tables.values() for name in table.columns if name != "time"):
+        parts = [table.columns.get(name) for table in tables.values()]
+        if name in fill:
+            like = next(part for part in parts if part is not None)
+            filled = (like.new_full((len(table), *like.shape[1:]), fill[name]) for table in tables.values())
+            parts = [instead if part is None else part for part, instead in zip(parts, filled, strict=True)]
+        columns[name] = _one_column(name, parts, f"; or say what stands there: fill={{{name!r}: 0}}")
+    if "type" in columns:
+        raise GraphDataError("SeedTable.of_types: 'type' tells the types of rows apart. Name that column anew.")
+    return joined | {"time_form": forms.pop(), "weight": columns.pop("weight", None), "columns": columns}
+
+
+def _one_column(name: str, parts: list[Any], otherwise: str = "") -> Any:
+    """Joins a column of several tables. Raises GraphDataError: some lack it, or have it in another form."""
+    forms = {"missing" if part is None else f"{part.dtype} {['R', *part.shape[1:]]}" for part in parts}
+    if len(forms) > 1:
+        raise GraphDataError(
+            f"SeedTable.of_types: {name!r} is {' and '.join(sorted(forms))}. Give it to all tables, of one dtype and "
+            f"shape, or to none{otherwise}."
+        )
+    if not parts or parts[0] is None:
+        return None
+    return torch.cat(parts) if isinstance(parts[0], torch.Tensor) else np.concatenate(parts)
 
 
 def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:
@@ -263,6 +395,17 @@ def _check_labels(y: torch.Tensor) -> None:
                 f"SeedTable: y[{int(torch.argmax(gap.byte()))}] is no label (NaN); {int(gap.sum())} of {len(y)} rows "
                 "have none. Leave these rows out of the table."
             )
+
+
+def as_table(seeds: Any) -> Any:
+    """Returns one table of links that are given by edge type, and other seeds as they are."""
+    if (
+        isinstance(seeds, Mapping)
+        and seeds
+        and all(isinstance(table, SeedTable) and table.kind == "links" for table in seeds.values())
+    ):
+        return SeedTable.of_types(seeds)
+    return seeds
 
 
 def refuse_tables(name: str, seeds: Any) -> None:

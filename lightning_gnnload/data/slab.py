@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lightning_gnnload.data.seedform import NODE_SEEDS, SeedForm
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.ops import SampleLayout
 from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
@@ -107,10 +108,14 @@ class Schema:
     Args:
         columns: first those that the sampler draws, hop by hop.
         counted: further sets of rows, which have no column.
+        seed_form: what the seeds are.
     """
 
-    def __init__(self, columns: tuple[Column, ...], counted: tuple[Axis, ...] = ()) -> None:
+    def __init__(
+        self, columns: tuple[Column, ...], counted: tuple[Axis, ...] = (), seed_form: SeedForm = NODE_SEEDS
+    ) -> None:
         self.columns = columns
+        self.seed_form = seed_form
         self.axes = tuple(dict.fromkeys((NODES, SEEDS, *(column.axis for column in columns), *counted)))
         self.number = {axis: number for number, axis in enumerate(self.axes)}
         self.indices = [number for number, column in enumerate(columns) if column.field == "indices"]
@@ -136,7 +141,9 @@ class Schema:
         """Of each column: the names that it has in its field, where that is a dict."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schema) and (self.axes, self.columns) == (other.axes, other.columns)
+        return isinstance(other, Schema) and all(
+            getattr(self, name) == getattr(other, name) for name in ("axes", "columns", "seed_form")
+        )
 
     def __hash__(self) -> int:
         return hash(self.columns)
@@ -145,22 +152,22 @@ class Schema:
     def text(self) -> str:
         """The schema as JSON, by which another process knows it."""
         columns = [[self.number[axis], *form] for axis, *form in self.columns]
-        return json.dumps([self.axes, columns], separators=(",", ":"))
+        return json.dumps([self.axes, columns, self.seed_form], separators=(",", ":"))
 
     @staticmethod
     @lru_cache(maxsize=256)
     def of_text(text: str) -> Schema:
         """Reads what :attr:`text` gives. QueueProtocolError: it is something else."""
         try:
-            axes, columns = json.loads(text)
-            if max(len(axes), len(columns)) > _MOST_COLUMNS:
+            axes, columns, seed_form = json.loads(text)
+            if max(len(axes), len(columns), len(seed_form[1])) > _MOST_COLUMNS:
                 raise ValueError(f"there are more than {_MOST_COLUMNS}")
             axes = tuple(Axis(*axis) for axis in axes)
             columns = tuple(
                 Column(axes[number], field, dtype, name, tuple(width)) for number, field, dtype, name, width in columns
             )
             _check_columns(axes, columns)
-            schema = Schema(columns, axes)
+            schema = Schema(columns, axes, SeedForm.of_json(seed_form))
             if schema.axes != axes:
                 raise ValueError("sets of rows are not in the order of their columns, or repeat")
         except (TypeError, ValueError, KeyError, IndexError, RecursionError) as error:
@@ -169,7 +176,9 @@ class Schema:
 
 
 @lru_cache(maxsize=256)
-def _schema_of(has_queries: bool, hops: tuple[tuple[bool, ...], ...], columns: tuple[Column, ...]) -> Schema:
+def _schema_of(
+    has_queries: bool, hops: tuple[tuple[bool, ...], ...], columns: tuple[Column, ...], seed_form: SeedForm
+) -> Schema:
     """Returns the schema of what a sampler draws, and further columns; ``hops``: which of EDGE_COLUMNS each has."""
     node_columns, counted = [Column(NODES, "nodes", "int64")], list[Axis]()
     if has_queries:
@@ -183,7 +192,7 @@ def _schema_of(has_queries: bool, hops: tuple[tuple[bool, ...], ...], columns: t
         counted.append(Axis("src", hop))
     parts = {axis.part for axis, *_ in columns if axis.entity == "edge" and axis.part >= 0}
     counted += [Axis("edge", hop, part) for part in sorted(parts) for hop in range(len(hops))]
-    return Schema((*node_columns, *columns), tuple(counted))
+    return Schema((*node_columns, *columns), tuple(counted), seed_form)
 
 
 @dataclass(frozen=True)
@@ -206,6 +215,7 @@ class Header:
         step: int,
         columns: tuple[Column, ...] = (),
         lengths: Mapping[Axis, int] = MappingProxyType({}),
+        seed_form: SeedForm = NODE_SEEDS,
     ) -> tuple[Header, int]:
         """Places columns behind the nodes that were drawn, one after the other; also returns where they end.
         ``lengths`` are those of the columns' axes, and of each hop's edges of a part."""
@@ -220,7 +230,7 @@ class Header:
                 if offset >= 0:
                     offsets.append(offset)
             counts += hop.num_dst + 1, hop.num_edges
-        schema = _schema_of(layout.queries_offset >= 0, tuple(presence), columns)
+        schema = _schema_of(layout.queries_offset >= 0, tuple(presence), columns, seed_form)
         for axis in schema.axes[len(counts) :]:
             counts.append(layout.hops[axis.hop].num_src if axis.entity == "src" else lengths[axis])
         end = layout.free_begin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.seedtable import SeedTable, as_table
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,8 @@ class Task:
     """One of the questions that are asked about a graph: its seed tables by split, and what its labels mean.
 
     Attributes:
-        splits: tables by ``"train"``, ``"val"`` and ``"test"``; a split may be missing.
+        splits: tables by ``"train"``, ``"val"`` and ``"test"``; a split may be missing. Of links also a dict of tables
+            by edge type, which are joined.
         num_classes: of integer labels; None where labels are numbers.
         class_names: the user's name of each class, or None.
     """
@@ -21,3 +22,6 @@ class Task:
     splits: Mapping[str, SeedTable] = field(default_factory=dict)
     num_classes: int | None = None
     class_names: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "splits", {name: as_table(table) for name, table in self.splits.items()})

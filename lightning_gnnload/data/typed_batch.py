@@ -10,6 +10,7 @@ import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch, NotOfALibrary, check_layers
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seedform import NODE_SEEDS, SeedForm
 from lightning_gnnload.data.typed_parts import ColumnOf, TypedParts
 from lightning_gnnload.data.types import EdgeType
 
@@ -39,6 +40,7 @@ class TypedMiniBatch(NotOfALibrary):
             mini-batch's, ascending; empty where all share nodes.
         seed_columns: as of a :class:`MiniBatch`. Places in ``"src"``, ``"dst"`` and ``"negatives"`` count within the
             node type of that end; labels of links are ``"y"``, as they belong to no node.
+        seed_form: the kind of the seeds.
 
     Example:
         >>> graph = Graph.from_hetero({"user": 2, "item": 3}, {("user", "buys", "item"): ([0, 1, 1], [2, 2, 0])})
@@ -62,6 +64,7 @@ class TypedMiniBatch(NotOfALibrary):
     tables: dict[str, dict[str, torch.Tensor]] = field(default_factory=dict)
     rows: dict[str, torch.Tensor] = field(default_factory=dict)
     seed_columns: dict[str, torch.Tensor] = field(default_factory=dict)
+    seed_form: SeedForm = NODE_SEEDS
 
     @classmethod
     def of(cls, batch: MiniBatch, graph: Graph, columns: ColumnOf | None = None) -> TypedMiniBatch:
@@ -93,12 +96,18 @@ class TypedMiniBatch(NotOfALibrary):
             tables,
             parts.rows(),
             parts.seed_columns(),
+            batch.seed_form,
         )
 
     @property
     def seeds(self) -> dict[str, torch.Tensor]:
         """int64, ids within the type, of those node types that have seeds."""
         return {name: self.nodes[name][:count] for name, count in self.num_seeds.items() if count}
+
+    @property
+    def links(self) -> dict[EdgeType, dict[str, torch.Tensor]]:
+        """The columns of seeds that are links, by their edge type, as :attr:`seed_columns` has them."""
+        return {link.edge_type: dict(part) for link, part in self.seed_form.by_type(self.seed_columns)}  # type: ignore[misc]
 
     @property
     def device(self) -> torch.device:

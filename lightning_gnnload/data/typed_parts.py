@@ -13,14 +13,13 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.by_type import table_of_type
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.seedform import COLUMNS
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 
 ColumnOf = Mapping[str, tuple[Any, str]]
 """For each table of a mini-batch that has rows of one type: the node or edge type, and the column's name there."""
-_PLACES = {"src", "dst", "negatives"}
-"""Of the columns of seeds that are links, those that hold places of nodes."""
 
 
 class TypedParts:
@@ -33,7 +32,7 @@ class TypedParts:
         if graph.types is None:
             raise SamplerConfigError(f"{graph} has no types of nodes to cut a mini-batch by.")
         self.batch, self.graph, self.types, self.columns = batch, graph, graph.types, columns
-        self.of_links = "src" in batch.seed_columns
+        self.rows_are_seeds = batch.seed_form.name == "nodes"
         self._counts: dict[int, dict[str, int]] = {}
         self.by_type = ops.split_nodes(batch.nodes.cpu().numpy(), self.types.first_node, local)
 
@@ -45,12 +44,13 @@ class TypedParts:
 
     def seed_columns(self) -> dict[str, torch.Tensor]:
         columns, y = dict(self.batch.seed_columns), self.batch.y
-        if not self.of_links:
+        if self.rows_are_seeds:
             return columns
-        for name in _PLACES & columns.keys():
-            positions = columns[name]
-            within = self.by_type.places(positions.clamp(min=0).cpu().numpy())
-            columns[name] = torch.from_numpy(within).to(positions.device).where(positions >= 0, -1)
+        for name, (_, holds) in COLUMNS[self.batch.seed_form.name].items():
+            if holds == "node" and name in columns:
+                positions = columns[name]
+                within = self.by_type.places(positions.clamp(min=0).cpu().numpy())
+                columns[name] = torch.from_numpy(within).to(positions.device).where(positions >= 0, -1)
         return columns if y is None else {**columns, "y": y}
 
     def counts(self, num_nodes: int) -> dict[str, int]:
@@ -70,7 +70,7 @@ class TypedParts:
     def labels(self) -> dict[str, torch.Tensor]:
         y, counts = self.batch.y, self.counts(self.batch.num_seeds)
         present = [name for name, count in counts.items() if count]
-        if self.of_links:
+        if not self.rows_are_seeds:
             return {}
         if y is None or len(present) == 1:
             return {} if y is None else {present[0]: y}

@@ -41,9 +41,10 @@ def score_links(
         tensor([2., 3.])
     """
     if isinstance(links, SeedTable):
-        if not links.is_links or graph is None:
+        if links.kind != "links" or len(links.rows_by_type) > 1 or graph is None:
             raise InferenceError(
-                "score_links needs links: SeedTable(src=..., dst=...), and graph=, whose nodes they join."
+                f"score_links needs links of one edge type, SeedTable(src=..., dst=...), and graph=, whose nodes they "
+                f"join, but it is given {links!r}."
             )
         ends = links.nodes_in(graph)
     else:

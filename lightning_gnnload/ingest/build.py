@@ -273,10 +273,10 @@ class _Build:
         ends = [SeedEnd(self.nodes[end.node_type], end.column, self.tables.casts(end.node_type)) for end in task.ends]
         kept, kinds = None, SeedKinds()
         if self.is_typed:
-            of_type = self._link_type(name, task) if task.is_links else None
-            kinds = SeedKinds(None if task.is_links else ends[0].nodes.node_type, of_type)
+            of_type = self._link_type(name, task) if task.seed is None else None
+            kinds = SeedKinds(None if task.seed is None else ends[0].nodes.node_type, of_type)
         if task.table is None:
-            of_table = self._kept_edges(str(task.edge)) if task.is_links else ends[0].nodes.rows_kept
+            of_table = self._kept_edges(str(task.edge)) if task.seed is None else ends[0].nodes.rows_kept
             kept = of_table(0, source.num_rows)
         known = None if self.known is None else self.known.classes.get(name)
         read = read_task(

@@ -58,7 +58,7 @@ def describe_seeds(
     if spec.time is not None:
         times = looked_at(np.concatenate([table.time for table in tables if table.time is not None]))
     else:
-        of_nodes = None if spec.is_links else nodes[spec.ends[0].node_type].time
+        of_nodes = None if spec.seed is None else nodes[spec.ends[0].node_type].time
         times = np.full(len(ends), NO_TIME) if of_nodes is None else of_nodes[ends[:, 0]]
     if (times == NO_TIME).any():
         report.note(

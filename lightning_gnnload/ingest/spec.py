@@ -163,9 +163,9 @@ class TaskSpec(TimedSpec):
     fit: bool = field(default=True, metadata=setting(a_flag))
 
     @property
-    def is_links(self) -> bool:
-        """Whether rows are links."""
-        return self.seed is None
+    def seed_kind(self) -> str:
+        """What rows are: ``"nodes"`` or ``"links"``."""
+        return "links" if self.seed is None else "nodes"
 
     @property
     def ends(self) -> tuple[End, ...]:
@@ -315,7 +315,7 @@ class GraphSpec:
             raise GraphSpecError(f"{where}: seeds are nodes or links. Give seed: TYPE.COLUMN, or both src: and dst:.")
         for end in task.ends:
             self.node_type(end, where)
-        if not task.is_links and (task.y is None or task.edge is not None):
+        if task.seed_kind == "nodes" and (task.y is None or task.edge is not None):
             raise GraphSpecError(f"{where}: a task of nodes needs y: COLUMN, its labels; edge: is for links alone.")
         if task.edge is not None:
             edges = self.edges[task.edge]
@@ -325,7 +325,7 @@ class GraphSpec:
                     f"{where}: its links lead from {given[0]} to {given[1]}, but edges {task.edge!r} from {needed[0]} "
                     f"to {needed[1]}."
                 )
-        if task.table is None and task.is_links and task.edge is None:
+        if task.table is None and task.seed_kind == "links" and task.edge is None:
             raise GraphSpecError(f"{where}: links need a table, from: PATH, or edge: NAME for those of an edge table.")
         if (task.split.val or task.split.test) and task.time is None:
             raise GraphSpecError(f"{where}.split: val and test are dates, but the task has no time: COLUMN.")

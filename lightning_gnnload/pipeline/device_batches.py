@@ -174,6 +174,7 @@ class DeviceBatches(FeatureFetcher):
             step=key.step,
             rows=sample.queries,
             seed_columns={name: self._put(rows) for name, rows in seeds.columns.items()},
+            seed_form=seeds.form,
         )
 
     def _put(self, rows: torch.Tensor) -> torch.Tensor:

@@ -124,7 +124,7 @@ class Filler:
             columns.append(column)
             contents.append((values, None))
             lengths[column.axis] = len(values)
-        header, end = Header.place(layout, num_seeds, key.epoch, key.step, tuple(columns), lengths)
+        header, end = Header.place(layout, num_seeds, key.epoch, key.step, tuple(columns), lengths, seeds.form)
         return Filling(header, end, contents)
 
 

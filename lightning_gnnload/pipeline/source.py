@@ -204,7 +204,7 @@ class DeviceSource(BatchSource):
         layout, pieces = pack(sample, room_bytes=sum(aligned(rows.nbytes) for _, rows in contents))
         lengths = {column.axis: len(rows) for column, rows in contents}
         columns = tuple(column for column, _ in contents)
-        header, _ = Header.place(layout, len(draw.seeds), draw.key.epoch, draw.key.step, columns, lengths)
+        header, _ = Header.place(layout, len(draw.seeds), draw.key.epoch, draw.key.step, columns, lengths, seeds.form)
         for offset, (_, rows) in zip(header.offsets[-len(contents) or len(header.offsets) :], contents, strict=True):
             pieces.append((offset, self._device.put(bytes_of(rows))))
         needed = max(offset + tensor.nbytes for offset, tensor in pieces)

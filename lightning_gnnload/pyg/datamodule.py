@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import distributed
 from torch.utils.data import DataLoader
@@ -35,9 +34,9 @@ from lightning_gnnload.pyg.keywords import (
     parted,
     reset_for_full_batches,
 )
-from lightning_gnnload.pyg.phases import PhaseLoader, PhaseRows, RowOrder, ScriptsData
+from lightning_gnnload.pyg.phases import PhaseLoader, ScriptsData
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import are_drawn, can_gather
+from lightning_gnnload.pyg.threads import PyGSeeds, are_drawn, can_gather
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.workload import Workload
@@ -260,22 +259,20 @@ class PyGDataModule(GraphDataModule):
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         loader = self._phase_loader(phase)
         assert isinstance(loader, PhaseLoader), "the caller asked for it"
-        num_rows: int = len(loader.dataset)  # type: ignore[arg-type]
-        if not num_rows:
+        if not len(loader.dataset):  # type: ignore[arg-type]
             raise SeedError(
                 f"there is nothing to {phase} on: input_{_SPLITS[phase]}_{self._INPUTS[0]} is empty. Give at least one."
             )
         workload = Workload(
             self.graph_data.graph,
             self._inner(training=training),
-            np.arange(num_rows),
+            lambda *_: PyGSeeds(loader),
             batch_size=self.batch_size if training else self.eval_batch_size,
-            order=RowOrder(self.order if training and not overfit else Sequential(), loader),
+            order=self.order if training and not overfit else Sequential(),
             seed=self.seed,
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=bool(loader.drop_last),
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
-            rows=loader.rows,
             keep_rest=True,
         )
         if self._is_seed_drawn:
@@ -340,9 +337,9 @@ class PyGDataModule(GraphDataModule):
         return loader
 
     def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any]:
-        assert isinstance(workload.rows, PhaseRows)
+        assert isinstance(workload.kind, PyGSeeds)
         assert isinstance(self._dataset, ScriptsData)
-        return partial(workload.rows.loader.converted, self._dataset.attributes)
+        return partial(workload.kind.loader.converted, self._dataset.attributes)  # type: ignore[attr-defined]
 
     def _as_carried(self, data: GraphData) -> GraphData:
         return data  # mini-batches carry what the user's data hold

@@ -5,30 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import torch
 import torch_geometric.loader as pyg
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.orders.seeds import SeedOrder
-from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.inputs import check_columns, check_links, checked_nodes
 from lightning_gnnload.pyg.outputs import sampler_output
 from lightning_gnnload.pyg.sampler import GnnloadSampler
-from lightning_gnnload.pyg.threads import AskedRows, ThreadedLoader
+from lightning_gnnload.pyg.threads import ThreadedLoader
 
 
 class PhaseLoader(ThreadedLoader):
     """A loader that reads a phase's input by PyG's rules, and by which a data module makes its mini-batches."""
-
-    @property
-    def rows(self) -> PhaseRows:
-        return PhaseRows(self._sampler, self.input_data, getattr(self, "neg_sampling", None), self)
 
     def _tell(self, text: str) -> None:
         pl.utilities.rank_zero.rank_zero_warn(text)  # as a data module does, in one rank
@@ -65,14 +57,6 @@ class PhaseLinkLoader(PhaseLoader, pyg.LinkLoader):
     @property
     def _sampler(self) -> Any:
         return self.link_sampler
-
-
-class PhaseRows(AskedRows):
-    """The rows of a phase, which know the loader by whose rules they ask."""
-
-    def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: Any, loader: PhaseLoader) -> None:
-        super().__init__(sampler, inputs, neg_sampling)
-        self.loader = loader
 
 
 class ScriptsData(Dataset):
@@ -117,31 +101,3 @@ class ScriptsData(Dataset):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "attributes": None, "_seen": []}
-
-
-class RowOrder(SeedOrder):
-    """An order of a loader's rows, by the nodes and times that these are of."""
-
-    def __init__(self, order: SeedOrder, loader: PhaseLoader) -> None:
-        self._order, self._loader = order, loader
-        self._table: SeedTable | None = None
-        self._nodes = np.zeros((0, 1), np.int64)
-
-    @property
-    def name(self) -> str:
-        return self._order.name
-
-    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
-        if self._table is None:
-            self._nodes = self._loader.rows.nodes_of(np.arange(len(self._loader.dataset)))
-            times = self._loader.input_data.time
-            if times is None and self._nodes.shape[1] == 1 and graph.node_time is not None:
-                times = graph.node_time[self._nodes[:, 0]]
-            if self._nodes.shape[1] == 1:
-                self._table = SeedTable(self._nodes[:, 0], time=times)
-            else:
-                self._table = SeedTable(src=self._nodes[:, 0], dst=self._nodes[:, 1], time=times)
-        return self._order.bind_rows(self._table, self._nodes, graph, global_batch_size)
-
-    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-        raise AssertionError("only what bind() returns knows the rows")

@@ -24,6 +24,7 @@ from lightning_gnnload.data.clock import as_times
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
+from lightning_gnnload.data.seedform import SeedForm
 from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError, warn
 from lightning_gnnload.ops import Draw, DrawKey, Queries
@@ -290,7 +291,7 @@ class GnnloadSampler(BaseSampler):
         columns = metadata_columns(output.metadata)
         if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:
             columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
-        return SeedBatch(Draw(nodes, key, queries), None, columns)
+        return SeedBatch(Draw(nodes, key, queries), None, columns, SeedForm("pyg"))
 
     def ends_of(self, inputs: Any) -> np.ndarray:
         """Returns the nodes of these inputs by their ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``."""

@@ -6,22 +6,23 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import BatchSampler, SequentialSampler
 from torch_geometric.data import Data, HeteroData
-from torch_geometric.sampler import NegativeSampling, NodeSamplerInput
+from torch_geometric.sampler import NodeSamplerInput
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
-from lightning_gnnload.data.orders.seeds import Sequential
+from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.sanity import seen_issue
+from lightning_gnnload.data.seedform import SeedForm
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.ops import DrawKey
@@ -38,28 +39,27 @@ from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.rows import SeedBatch, Sharing
+from lightning_gnnload.sample.rows import SeedBatch, SeedKind, Sharing
 from lightning_gnnload.sample.workload import Workload
 
 
-@dataclass(frozen=True)
-class _Listed(BatchRequest):
-    """A mini-batch of these rows."""
+class PyGSeeds(SeedKind):
+    """The rows of a PyG loader's input, as PyG's rules ask for them."""
 
-    rows: Any = None
+    form = SeedForm("pyg")
 
-
-class AskedRows:
-    """The rows of a PyG loader's input, as a workload asks for them; see :class:`.SeedRows`."""
-
-    def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
-        self._sampler, self._inputs, self._neg_sampling = sampler, inputs, neg_sampling
-        self.sharing: Sharing = "disjoint" if sampler.disjoint else "plain"
-        self.is_timed = sampler.is_temporal
+    def __init__(self, loader: ThreadedLoader) -> None:
+        self.loader = loader
+        self._sampler, self._inputs = loader._sampler, loader.input_data
+        self._negatives = getattr(loader, "neg_sampling", None)
+        self.rows = np.arange(len(loader.dataset))
+        self.sharing: Sharing = "disjoint" if self._sampler.disjoint else "plain"
+        self.is_timed = self._sampler.is_temporal
+        self.has_negatives = self._negatives is not None
 
     @property
-    def has_queries(self) -> bool:
-        return self.sharing == "disjoint"
+    def needs(self) -> frozenset[str]:
+        return frozenset(("rows",) if self.sharing == "disjoint" else ())
 
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
         return self._sampler.ends_of(self._inputs[torch.from_numpy(rows)])
@@ -67,18 +67,22 @@ class AskedRows:
     def ask(self, rows: Any, key: DrawKey) -> SeedBatch:
         listed = torch.as_tensor(rows)
         check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
-        return self._sampler.seed_batch(self._inputs[listed], key, self._neg_sampling)
+        return self._sampler.seed_batch(self._inputs[listed], key, self._negatives)
 
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
         return self._sampler.seen(self._inputs[torch.from_numpy(rows)])
 
+    def bound(self, order: SeedOrder, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        table = self._ordered_table
+        return order.bind_rows(table, table.ends, self._sampler.graph, global_batch_size)
 
-class _ListedWorkload(Workload):
-    """Mini-batches of rows that torch's samplers list."""
-
-    def seed_batch(self, request: BatchRequest) -> SeedBatch:
-        assert isinstance(request, _Listed)
-        return self.rows.ask(request.rows, self.key_of(request))
+    @cached_property
+    def _ordered_table(self) -> SeedTable:
+        """The nodes of all rows, and their times, as orders look at them."""
+        nodes, times, node_time = self.nodes_of(self.rows), self._inputs.time, self._sampler.graph.node_time
+        if nodes.shape[1] == 2:
+            return SeedTable(src=nodes[:, 0], dst=nodes[:, 1], time=times)
+        return SeedTable(nodes[:, 0], time=node_time[nodes[:, 0]] if times is None and node_time is not None else times)
 
 
 class ThreadedLoader:
@@ -243,15 +247,7 @@ class ThreadedLoader:
             convert: makes of a mini-batch what the loader yields.
         """
         sampler = self._sampler
-        workload = _ListedWorkload(
-            sampler.graph,
-            inner,
-            np.arange(len(self.dataset)),
-            batch_size=1,
-            order=Sequential(),
-            seed=self.seed,
-            rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
-        )
+        workload = Workload(sampler.graph, inner, lambda *_: PyGSeeds(self), seed=self.seed)
         if not self._is_told and (seen := workload.seen()) is not None:
             issue = seen_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
             if issue is not None and issue.is_suspicious:
@@ -271,7 +267,7 @@ class ThreadedLoader:
             self.sampler.drawn_epoch = epoch
         for step, index in enumerate(self._index()):
             if step >= start:
-                yield _Listed(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
+                yield BatchRequest(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
 
     def _index(self) -> Iterable[Any]:
         """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same rows, one

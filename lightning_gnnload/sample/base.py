@@ -20,7 +20,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.rows import NodeSeeds
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -179,11 +179,9 @@ class Sampler(ABC):
             raise SeedError(
                 f"seeds[{bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in [0, {graph.num_nodes})."
             )
-        table = None if times is None else SeedTable(local, time=times)
-        asking = SeedRows(graph, self, table)
-        names = ids if rows is None else as_ids(rows, what="rows")
-        seed_batch = asking.ask(local if table is None else np.arange(len(ids)), key, names=names)
-        arena, layout = draw_here(self, graph, seed_batch.draw)
+        nodes = NodeSeeds(graph, self, local if times is None else SeedTable(local, time=times))
+        draw = nodes.ask(nodes.rows, key, names=ids if rows is None else as_ids(rows, what="rows")).draw
+        arena, layout = draw_here(self, graph, draw)
         name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()

@@ -1,12 +1,12 @@
-"""Links as seeds: their ends, their negatives, and the edges that they must not see.
+"""Links as seeds: their endpoints, their negatives, and the edges that they must not see; and the kind of any seeds.
 
-Shapes: R rows of a mini-batch, M negatives a row, P edges that are asked about, X excluded edges, Q queries, S seeds.
+Shapes: R rows of a mini-batch, M negatives a row, P links: rows, and binary negatives, X excluded edges, S seeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,11 +14,13 @@ import torch
 
 from lightning_gnnload.data.arrays import is_integer
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.seedform import LinkForm, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.exclusion import excluded_positions, reverse_of
 from lightning_gnnload.sample.negatives import Negatives
+from lightning_gnnload.sample.rows import NodeSeeds, SeedBatch, SeedKind, as_queries
 
 Exclude = Literal["self", "reverse"]
 
@@ -28,20 +30,20 @@ class LinkSettings:
     """Settings of mini-batches of links: which false edges come with them, and which edges are left out of sampling.
 
     Args:
-        negatives: None for none.
+        negatives: None for none; of links of several types also a dict ``{edge type: Negatives or None}``.
         exclude: ``"self"``: the edges that the mini-batch is asked about; ``"reverse"``: those and the ones that go
             back; None: none. Of rows without ``edge_ids``, all edges between their ends.
         reverse_types: ``{edge type: type of the edges that go back}``; None: as :func:`.reverse_of` finds it.
-        weights: of the nodes, floats ``[N]``, in proportion to which negatives with a ``weight`` are drawn.
+        weights: by their names, those of nodes, floats ``[N]``, in proportion to which negatives are drawn.
 
     Raises:
         SamplerConfigError: an unknown name; no dict of types.
     """
 
-    negatives: Negatives | None = None
+    negatives: Negatives | Mapping[Any, Negatives | None] | None = None
     exclude: Exclude | None = None
     reverse_types: Mapping[Any, Any] | None = None
-    weights: np.ndarray | None = None
+    weights: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.exclude not in ("self", "reverse", None):
@@ -51,122 +53,256 @@ class LinkSettings:
                 f"reverse_types={self.reverse_types!r}: a dict {{edge type: type of the edges that go back}} is needed."
             )
 
+    @property
+    def description(self) -> str:
+        """The settings that mini-batches depend on, as checkpoints compare them."""
+        return f", negatives={self.negatives!r}, exclude={self.exclude!r}"
 
-class LinkRows:
-    """The rows of a table of links: finds their negatives and the edges that they must not see. Thread-safe.
+
+class LinkSeeds(NodeSeeds):
+    """Seeds that are links, of one edge type or several: the distinct endpoints of rows and of their negatives.
+
+    Each type draws its negatives and leaves edges out by itself, by the numbers of rows within it: as a loader of this
+    type alone does.
 
     Args:
         graph: the topology.
-        table: of links.
-        settings: what else is asked.
+        sampler: as for :class:`.NodeSeeds`.
+        seeds: a table of links.
+        settings: what is asked beside the rows.
 
     Raises:
         GraphDataError: negatives where every pair is an edge.
-        SeedError: a table without the negatives that are asked of it.
-        SamplerConfigError: types that are not there, or a table that lacks what the settings need.
+        SeedError: as for :class:`.NodeSeeds`, or a table without the negatives that are asked of it.
+        SamplerConfigError: likewise; types that are not there, or negatives of modes that cannot go together.
     """
 
-    def __init__(self, graph: Graph, table: SeedTable, settings: LinkSettings) -> None:
-        self.graph = graph
-        self.table = table
+    form = SeedForm("links")
+
+    def __init__(self, graph: Graph, sampler: Any, seeds: SeedTable, settings: LinkSettings) -> None:
         self.settings = settings
-        self._edge_type = graph.edge_type_number(table.edge_type)
-        self._reverse_type = None
-        if settings.exclude == "reverse":
-            self._reverse_type = reverse_of(graph.types, self._edge_type, settings.reverse_types)
-        self._weights = None
-        if settings.negatives is not None:
-            settings.negatives.check(graph, self._edge_type)
-            if settings.negatives.mode == "hard":
-                _check_given(table)
-            if settings.weights is not None:
-                self._weights = settings.negatives.weigh(graph, self._edge_type, settings.weights)
+        super().__init__(graph, sampler, seeds)
+        by_type = _negatives_by_type(graph, seeds, settings.negatives)
+        self._binary = any(negatives is not None and negatives.mode == "binary" for negatives in by_type)
+        self.has_negatives = any(negatives is not None for negatives in by_type)
+        self._targets = seeds.targets_in(graph)
+        self._types = [
+            _LinkType(graph, seeds, edge_type, rows, settings, negatives)
+            for (edge_type, rows), negatives in zip(seeds.rows_by_type.items(), by_type, strict=True)
+        ]
+        self.form = SeedForm("links", tuple(links.form for links in self._types))
+        self._first_rows = np.array([links.first_row for links in self._types])
+        self._numbers = np.array([links.form.number for links in self._types], np.int32)
 
-    def negatives(self, rows: np.ndarray, ends: np.ndarray, until: np.ndarray | None, key: DrawKey) -> np.ndarray:
-        """Returns the negatives of these rows, ids in the graph, int64 ``[R, M]``; -1 where there is none.
+    @property
+    def needs(self) -> frozenset[str]:
+        return super().needs | (frozenset() if self.settings.exclude is None else {"exclusion"})
 
-        Args:
-            rows: their numbers, int64 ``[R]``.
-            ends: their sources and targets in this epoch, ids in the graph, int64 ``[R, 2]``.
-            until: the code before which known edges count, uint32 ``[R]``; None for all edges.
-            key: of the mini-batch.
-        """
-        settings = self.settings.negatives
-        if settings is None:
-            return np.empty((len(rows), 0), np.int64)
-        src, dst = np.ascontiguousarray(ends.T)
-        given = self._given(rows) if settings.mode == "hard" else None
-        return settings.draw(self.graph, self._edge_type, rows, src, dst, until, key, given, self._weights)
+    def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> SeedBatch:
+        assert self.table is not None
+        nodes = self.nodes_of(rows)
+        query, constraints, columns, y = self._described(rows, nodes, key, names)
+        until = None if constraints is None or "until" not in constraints else constraints["until"][query]
+        columns.pop("negatives", None)
+        target = self.table.taken(rows, key.seed, key.epoch)
+        links = np.stack([nodes[:, 0], self._targets[target]], axis=1)
+        parts = self._parts(rows, columns)
+        drawn, width = [], 0
+        for part, at in parts:
+            drawn.append(part.draw_negatives(rows[at], links[at], None if until is None else until[at], key))
+            width = max(width, drawn[-1].shape[1])
+        endpoints, num_dst = np.full((len(rows), 2 + width), -1), np.zeros(len(rows), np.int64)
+        endpoints[:, :2] = links
+        for (part, at), negatives in zip(parts, drawn, strict=True):
+            endpoints[at, 2 : 2 + negatives.shape[1]] = negatives
+            num_dst[at] = negatives.shape[1] if part.form.num_dst is None else part.form.num_dst
+        seeds, seed_query, positions = distinct_ends(endpoints, query, self.graph.num_nodes)
+        columns |= self._columns(positions, endpoints[:, 2:] >= 0, num_dst)
+        if self.settings.exclude is not None:
+            excluded, excluded_query = self._excluded(parts, links, target, query)
+            constraints = {**(constraints or {}), "excluded": excluded, "excluded_query": excluded_query}
+        queries = None if constraints is None else as_queries(seed_query, constraints)
+        return SeedBatch(Draw(seeds, key, queries), y, columns, self.form)
 
-    def excluded(self, ends: np.ndarray, taken: np.ndarray, of_row: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Finds the edges that are left out: positions in ``indices``, int64 ``[X]``, and for which query, int32.
+    def _parts(self, rows: np.ndarray, columns: dict[str, torch.Tensor]) -> list[tuple[_LinkType, Any]]:
+        """Finds the rows of each type, by an index of ``rows``; of several types, tells rows by type in ``columns``."""
+        if len(self._types) == 1:
+            return [(self._types[0], slice(None))]
+        of_row = np.searchsorted(self._first_rows, rows, side="right") - 1
+        columns |= {
+            "input_id": torch.from_numpy(rows - self._first_rows[of_row]),
+            "type": torch.from_numpy(self._numbers[of_row]),
+        }
+        return [(self._types[number], np.flatnonzero(of_row == number)) for number in np.unique(of_row).tolist()]
 
-        Args:
-            ends: sources and targets of the rows, ids in the graph, int64 ``[R, 2]``.
-            taken: which of the table's targets these are, int64 ``[R]``.
-            of_row: the query of each.
-        """
-        if self.settings.exclude is None:
-            return None
-        src, dst = np.ascontiguousarray(ends.T)
-        ids = None if self.table.edge_ids is None else self.table.edge_ids[taken]
-        positions, found_for = excluded_positions(
-            self.graph, self._edge_type, src, dst, ids, reverse_type=self._reverse_type
-        )
+    def _excluded(
+        self, parts: list[tuple[_LinkType, Any]], links: np.ndarray, target: np.ndarray, query: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Finds the edges that are left out: positions in ``indices``, int64 ``[X]``, and for which query, int32."""
         # Rows that share a query leave out the same edge once.
-        num_edges = max(self.graph.num_edges, 1)
-        of_query, positions = np.divmod(np.unique(of_row[found_for] * num_edges + positions), num_edges)
-        return positions, of_query.astype(np.int32)
+        num_edges, keys = max(self.graph.num_edges, 1), []
+        ids = None if self.table is None or self.table.edge_ids is None else self.table.edge_ids[target]
+        for part, at in parts:
+            src, dst = np.ascontiguousarray(links[at].T)
+            positions, row = excluded_positions(
+                self.graph,
+                part.form.number,
+                src,
+                dst,
+                None if ids is None else ids[at],
+                reverse_type=part.reverse_type,
+            )
+            keys.append(query[at][row] * num_edges + positions)
+        excluded_query, positions = np.divmod(np.unique(np.concatenate(keys)), num_edges)
+        return positions, excluded_query.astype(np.int32)
 
-    def columns(self, rows: np.ndarray, ends: np.ndarray, places: np.ndarray) -> dict[str, torch.Tensor]:
+    def _columns(self, positions: np.ndarray, is_there: np.ndarray, num_dst: np.ndarray) -> dict[str, torch.Tensor]:
         """Returns what a mini-batch says about its links, by name.
 
         Args:
-            rows: int64 ``[R]``.
-            ends: ids in the graph of sources, targets and negatives, int64 ``[R, 2 + M]``; -1 where there is none.
-            places: of each among the seeds, likewise; 0 where there is none.
+            positions: of sources, targets and negatives among the seeds, int64 ``[R, 2 + M]``; 0 where there is none.
+            is_there: which negatives there are, bool ``[R, M]``.
+            num_dst: how many negatives of each row replace its target, the first ones, int64 ``[R]``.
         """
-        src, dst, found = places[:, 0], places[:, 1], places[:, 2:]
-        settings = self.settings.negatives
-        if settings is None:
+        src, dst, negatives = positions[:, 0], positions[:, 1], positions[:, 2:]
+        if not self.has_negatives:
             return _tensors(src=src, dst=dst)
-        is_there = ends[:, 2:] >= 0
-        if settings.mode != "binary":
-            return _tensors(src=src, dst=dst, negatives=found, negative_mask=is_there)
-        # Further edges, row by row: each keeps the end that was not replaced.
-        row, at = np.nonzero(is_there)
-        replaces_dst = at < settings.num_dst(found.shape[1])
+        if not self._binary:
+            return _tensors(src=src, dst=dst, negatives=negatives, negative_mask=is_there)
+        # Further links, row by row: each keeps the endpoint that was not replaced.
+        row, number = np.nonzero(is_there)
+        replaces_dst = number < num_dst[row]
         label = np.ones(len(src) + len(row), np.float32)
         label[len(src) :] = 0
         return _tensors(
-            src=np.concatenate([src, np.where(replaces_dst, src[row], found[row, at])]),
-            dst=np.concatenate([dst, np.where(replaces_dst, found[row, at], dst[row])]),
+            src=np.concatenate([src, np.where(replaces_dst, src[row], negatives[row, number])]),
+            dst=np.concatenate([dst, np.where(replaces_dst, negatives[row, number], dst[row])]),
             label=label,
             row=np.concatenate([np.arange(len(src)), row]),
         )
 
-    def _given(self, rows: np.ndarray) -> np.ndarray:
+
+class _LinkType:
+    """The links of one edge type of a table: draws their negatives, and finds the edges that they must not see."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        table: SeedTable,
+        edge_type: Any,
+        rows: range,
+        settings: LinkSettings,
+        negatives: Negatives | None,
+    ) -> None:
+        self.graph, self.table, self.first_row, self.negatives = graph, table, rows.start, negatives
+        number = graph.edge_type_number(edge_type)
+        self.reverse_type = None
+        if settings.exclude == "reverse":
+            self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)
+        self._weights = None
+        num: int | None = 0
+        if negatives is not None:
+            negatives.check(graph, number)
+            num = negatives.num or (None if negatives.mode == "in_batch" else 1)
+            if negatives.mode == "hard":
+                num = negatives.num or _num_hard(table)
+            if negatives.weight in settings.weights:
+                self._weights = negatives.weigh(graph, number, settings.weights[str(negatives.weight)])
+        y = None if table.y is None else table.y[rows.start : rows.stop]
+        self.form = LinkForm(
+            None if graph.types is None else graph.types.edge_types[number],
+            number,
+            num,
+            None if negatives is None or num is None else negatives.num_dst(num),
+            int(y is not None and y.numel() > 0 and bool(y.min() == 0)),
+        )
+
+    def draw_negatives(self, rows: np.ndarray, links: np.ndarray, until: np.ndarray | None, key: DrawKey) -> np.ndarray:
+        """Returns the negatives of these rows, ids in the graph, int64 ``[R, M]``; -1 where there is none.
+
+        Args:
+            rows: their numbers in the table, int64 ``[R]``.
+            links: their sources and targets in this epoch, ids in the graph, int64 ``[R, 2]``.
+            until: the code before which known edges count, uint32 ``[R]``; None for all edges.
+            key: of the mini-batch.
+        """
+        if self.negatives is None:
+            return np.empty((len(rows), 0), np.int64)
+        src, dst = np.ascontiguousarray(links.T)
+        hard = self._hard(rows) if self.negatives.mode == "hard" else None
+        rows = rows - self.first_row
+        return self.negatives.draw(self.graph, self.form.number, rows, src, dst, until, key, hard, self._weights)
+
+    def _hard(self, rows: np.ndarray) -> np.ndarray:
         """Returns the table's own negatives by their ids in the graph."""
-        found = self.table.columns["negatives"][torch.from_numpy(rows)].long().numpy()
+        ids = self.table.columns["negatives"][torch.from_numpy(rows)].long().numpy()
         if self.graph.types is None:
-            return found
-        assert self.settings.negatives is not None
-        src, _, dst = self.graph.types.edge_types[self._edge_type]
-        num_dst = self.settings.negatives.num_dst(self.settings.negatives.num or found.shape[1])
-        of_dst = np.arange(found.shape[1]) < num_dst
-        first = np.where(of_dst, self.graph.types.range_of(dst).start, self.graph.types.range_of(src).start)
-        return np.where(found < 0, -1, found + first)
+            return ids
+        src, _, dst = self.graph.types.edge_types[self.form.number]
+        assert self.form.num_dst is not None
+        is_dst = np.arange(ids.shape[1]) < self.form.num_dst
+        first = np.where(is_dst, self.graph.types.range_of(dst).start, self.graph.types.range_of(src).start)
+        return np.where(ids < 0, -1, ids + first)
 
 
-def _check_given(table: SeedTable) -> None:
-    """Raises SeedError: a table that has no negatives ``[R, M]`` of its own."""
+def _negatives_by_type(graph: Graph, table: SeedTable, negatives: Any) -> list[Negatives | None]:
+    """Returns the negatives of each edge type of a table. Raises SamplerConfigError: types or modes do not fit."""
+    if not isinstance(negatives, Mapping):
+        return [negatives] * len(table.rows_by_type)
+    by_number = {graph.edge_type_number(edge_type): each for edge_type, each in negatives.items()}
+    numbers = [graph.edge_type_number(edge_type) for edge_type in table.rows_by_type]
+    if by_number.keys() != set(numbers):
+        raise SamplerConfigError(
+            f"negatives are given for {', '.join(map(str, negatives))}, but the links are of "
+            f"{', '.join(map(str, table.rows_by_type))}. Name each of these types, with None for those without."
+        )
+    modes = {each.mode for each in by_number.values() if each is not None}
+    if len(modes) > 1:
+        raise SamplerConfigError(
+            f"negatives of types have the modes {', '.join(sorted(modes))}, but a mini-batch holds them in one form. "
+            "Give all types one mode; how many of them there are may differ."
+        )
+    return [by_number[number] for number in numbers]
+
+
+def _num_hard(table: SeedTable) -> int:
+    """Returns how many negatives ``[R, M]`` of its own each row of a table has. Raises SeedError: none."""
     column = table.columns.get("negatives")
     if column is None or column.ndim != 2 or not is_integer(column):
-        given = "there is none" if column is None else f"it is {column.dtype} {list(column.shape)}"
+        problem = "there is none" if column is None else f"it is {column.dtype} {list(column.shape)}"
         raise SeedError(
             f"Negatives: mode 'hard' takes those of the seed table's column 'negatives', integers [{len(table)}, num], "
-            f"but {given}. Give SeedTable(..., columns={{'negatives': ids}}), or take another mode."
+            f"but {problem}. Give SeedTable(..., columns={{'negatives': ids}}), or take another mode."
         )
+    return column.shape[1]
+
+
+def seed_kind(
+    graph: Graph, sampler: Any, seeds: np.ndarray | SeedTable, settings: LinkSettings | None = None
+) -> SeedKind:
+    """Returns the kind of these seeds.
+
+    Args:
+        graph: the topology.
+        sampler: what draws.
+        seeds: node ids, or a table of nodes or links.
+        settings: what is asked beside links.
+
+    Raises:
+        SamplerConfigError, SeedError: as :class:`.NodeSeeds` and :class:`LinkSeeds` have them; negatives of nodes.
+    """
+    kind: SeedKind
+    if isinstance(seeds, SeedTable) and seeds.kind == "links":
+        kind = LinkSeeds(graph, sampler, seeds, settings or LinkSettings())
+    elif settings is None or settings.negatives is None:
+        kind = NodeSeeds(graph, sampler, seeds)
+    else:
+        raise SamplerConfigError(
+            f"{settings.negatives} need seeds that are links, but the seeds are nodes. Give SeedTable(src=..., "
+            "dst=...), or no negatives."
+        )
+    kind.description = "" if settings is None else settings.description
+    return kind
 
 
 def distinct_ends(ends: np.ndarray, of_row: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -48,7 +48,7 @@ def why_on_host(workload: Workload) -> str | None:
     """Says why mini-batches of this workload are drawn on the host although the sampler has kernels for a device, or
     None."""
     graph, sampler = workload.graph, workload.sampler
-    if workload.rows.has_queries and sampler.weighting == "always":
+    if workload.kind.needs and sampler.weighting == "always":
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
     if graph.types is None and "edge_type" in (sampler.columns or ()):
         return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"

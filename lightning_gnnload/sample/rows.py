@@ -1,23 +1,25 @@
-"""What a mini-batch's rows ask a sampler for: which seeds, until when, by which names, and what belongs to the rows.
+"""Kinds of seed: what the rows of a mini-batch ask a sampler for, and what belongs to them.
 
 Shapes: R rows of a mini-batch, S seeds, Q queries.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.seedform import NODE_SEEDS, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.seen import SeenEdges
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
-from lightning_gnnload.sample.links import LinkRows, LinkSettings, distinct_ends
 
 Sharing = Literal["plain", "disjoint", "time"]
 """Which rows of a mini-batch share the nodes that they find: all, none, or those of the same time."""
@@ -31,75 +33,93 @@ class SeedBatch(NamedTuple):
             asks for every edge.
         y: labels of the rows; None where they have none of their own.
         columns: what else belongs to each row, tensors ``[R, ...]`` by name.
+        form: the kind of the seeds.
     """
 
     draw: Draw
     y: torch.Tensor | None
     columns: dict[str, torch.Tensor]
+    form: SeedForm = NODE_SEEDS
 
     @property
     def takes_labels_of_nodes(self) -> bool:
         """Whether the graph's labels, if it has any, are those of the rows: nodes without labels of their own."""
-        return self.y is None and "src" not in self.columns
+        return self.y is None and self.form.name == "nodes"
 
 
-class AsksRows(Protocol):
-    """The interface of what turns the rows of a mini-batch into what they ask for: :class:`SeedRows`, or PyG's rules.
+class SeedKind(ABC):
+    """A kind of seed turns the rows of a phase into what a sampler is asked for. Thread-safe.
+
+    A further kind is a subclass, a row of :data:`.seedform.COLUMNS` and one of the writers of each format.
 
     Attributes:
+        form: what formats need to know of it.
+        table: the rows; None where there is no table of them.
+        rows: numbers of all rows, which orders order, int64; of plain nodes their ids.
         sharing: which rows share nodes.
         is_timed: whether times count.
+        has_negatives: whether seeds are drawn beside those of the rows.
+        description: what is asked beside the rows, for checkpoints to compare.
     """
 
+    form = NODE_SEEDS
+    table: SeedTable | None = None
+    rows: np.ndarray
     sharing: Sharing
     is_timed: bool
+    has_negatives = False
+    description = ""
 
     @property
-    def has_queries(self) -> bool:
-        """Whether mini-batches are asked for by :class:`.Queries`."""
+    @abstractmethod
+    def needs(self) -> frozenset[str]:
+        """What the sampler has to heed, of :attr:`.Sampler.heeds`; empty where there are no :class:`.Queries`."""
 
+    @abstractmethod
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns the nodes of rows, int64 ``[R, 1]``, of links ``[R, 2]``."""
 
+    @abstractmethod
     def ask(self, rows: np.ndarray, key: DrawKey) -> SeedBatch:
         """Returns what these rows ask for."""
 
+    @abstractmethod
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not."""
 
+    @abstractmethod
+    def bound(self, order: SeedOrder, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        """Returns the order for these rows, as :meth:`.SeedOrder.bind` does, with the labels of the graph's nodes."""
 
-class SeedRows:
-    """Turns the rows of a mini-batch into seeds and queries, as a sampler's settings say. Thread-safe.
 
-    A node that is a seed without a time has its own, as in PyG. The rows of a split of plain node ids are numbered by
-    these ids.
+_NEEDS = {
+    "rows": "draw by time, or give each row nodes of its own. Take",
+    "exclusion": "leave edges out, as exclude= of links asks. Give exclude=None, or take",
+}
+
+
+class NodeSeeds(SeedKind):
+    """Seeds that are nodes: ids, or rows of a table.
+
+    A node that is a seed without a time has its own, as in PyG.
 
     Args:
         graph: the topology.
         sampler: whose ``sharing``, ``before``, ``window`` and ``order`` count, if it has them.
-        table: the rows; None where they are plain node ids.
-        links: what else is asked, where the rows are links.
+        seeds: node ids int64 ``[S]``, or a table.
 
     Raises:
         SamplerConfigError: the graph has times, and the sampler cannot heed them, or is to share nodes at all times.
         SeedError: rows without a time in a graph with times; or a node in several rows that would share it.
     """
 
-    def __init__(
-        self, graph: Graph, sampler: Any, table: SeedTable | None = None, links: LinkSettings | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, sampler: Any, seeds: np.ndarray | SeedTable) -> None:
         self.graph = graph
         self.sampler = sampler
-        self.table = table
-        is_links = table is not None and table.is_links
-        if not is_links and links is not None and links.negatives is not None:
-            raise SamplerConfigError(
-                f"{links.negatives} need seeds that are links, but the seeds are nodes. Give SeedTable(src=..., "
-                "dst=...), or no negatives."
-            )
-        self._links = LinkRows(graph, table, links or LinkSettings()) if table is not None and is_links else None
-        self._ends = None if table is None else table.nodes_in(graph)
-        self._targets = table.targets_in(graph) if table is not None and is_links else None
+        if isinstance(seeds, SeedTable):
+            self.table, self.rows, self._nodes = seeds, np.arange(len(seeds)), seeds.nodes_in(graph)
+        else:
+            self.rows = seeds
         self.is_timed = graph.clock is not None and getattr(sampler, "before", "<=") is not None
         self.sharing: Sharing = getattr(sampler, "sharing", None) or ("disjoint" if self.is_timed else "plain")
         if self.is_timed:
@@ -109,27 +129,16 @@ class SeedRows:
                 f"{name}={getattr(sampler, name)!r} needs times, but the graph has none. Build it with "
                 f"Graph.from_coo or from_hetero(..., edge_time=times), or leave {name}= out."
             )
-        if table is not None:
-            self._check_rows(table)
-        if self.sharing != "plain" and "rows" not in sampler.heeds:
-            raise SamplerConfigError(
-                f"{sampler!r} cannot draw by time, or give each row nodes of its own. Take NeighborSampler, which can."
-            )
-        excludes = self._links is not None and self._links.settings.exclude is not None
-        if excludes and "exclusion" not in sampler.heeds:
-            raise SamplerConfigError(
-                f"{sampler!r} cannot leave edges out, as exclude= of links asks. Give exclude=None, or take "
-                f"NeighborSampler, which can."
-            )
+        self._check_rows()
+        for need in sorted(self.needs - sampler.heeds, reverse=True):
+            raise SamplerConfigError(f"{sampler!r} cannot {_NEEDS[need]} NeighborSampler, which can.")
 
     @property
-    def has_queries(self) -> bool:
-        """Whether mini-batches are asked for by :class:`.Queries`."""
-        return self.sharing != "plain" or (self._links is not None and self._links.settings.exclude is not None)
+    def needs(self) -> frozenset[str]:
+        return frozenset(() if self.sharing == "plain" else ("rows",))
 
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
-        """Returns the nodes of rows, int64 ``[R, 1]``, of links ``[R, 2]``, with the first target of each."""
-        return rows[:, None] if self._ends is None else self._ends[rows]
+        return rows[:, None] if self.table is None else self._nodes[rows]
 
     def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> SeedBatch:
         """Returns what these rows ask for.
@@ -142,28 +151,23 @@ class SeedRows:
         Raises:
             SeedError: a node without a time of its own.
         """
-        ends = self.nodes_of(rows)
-        times = self._times_of(rows, ends) if self.is_timed else None
-        of_row, queries = self._queries(rows if names is None else names, times, key)
+        nodes = self.nodes_of(rows)
+        query, constraints, columns, y = self._described(rows, nodes, key, names)
+        queries = None if constraints is None else as_queries(query, constraints)
+        return SeedBatch(Draw(nodes[:, 0], key, queries), y, columns)
+
+    def _described(
+        self, rows: np.ndarray, nodes: np.ndarray, key: DrawKey, names: np.ndarray | None = None
+    ) -> tuple[np.ndarray, dict[str, Any] | None, dict[str, torch.Tensor], torch.Tensor | None]:
+        """Returns the query of each row and the arguments of :class:`.Queries` but for seeds; columns, and labels."""
+        times, table = self._times_of(rows, nodes) if self.is_timed else None, self.table
+        query, constraints = self._queries(rows if names is None else names, times, key)
         columns = {} if times is None else {"time": torch.from_numpy(times)}
-        if self.table is None:
-            return SeedBatch(Draw(ends[:, 0], key, _queries(of_row, queries)), None, columns)
+        if table is None:
+            return query, constraints, columns, None
         at = torch.from_numpy(rows)
-        columns |= {"input_id": at} | {name: column[at] for name, column in self.table.columns.items()}
-        y = None if self.table.y is None else self.table.y[at]
-        if self._links is None:
-            return SeedBatch(Draw(ends[:, 0], key, _queries(of_row, queries)), y, columns)
-        assert self._targets is not None
-        until = None if times is None or queries is None else queries["until"][of_row]
-        taken = self.table.taken(rows, key.seed, key.epoch)
-        link = np.stack([ends[:, 0], self._targets[taken]], axis=1)
-        ends = np.concatenate([link, self._links.negatives(rows, link, until, key)], axis=1)
-        seeds, of_seed, places = distinct_ends(ends, of_row, self.graph.num_nodes)
-        columns |= self._links.columns(rows, ends, places)
-        excluded = self._links.excluded(link, taken, of_row)
-        if excluded is not None:
-            queries = {**(queries or {}), "excluded": excluded[0], "excluded_query": excluded[1]}
-        return SeedBatch(Draw(seeds, key, _queries(of_seed, queries)), y, columns)
+        columns |= {"input_id": at} | {name: column[at] for name, column in table.columns.items()}
+        return query, constraints, columns, None if table.y is None else table.y[at]
 
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not.
@@ -176,16 +180,21 @@ class SeedRows:
         assert self.graph.clock is not None
         if self.table is None:  # others, written to a split later, are an error where they are sampled
             rows = rows[(rows >= 0) & (rows < self.graph.num_nodes)]
-        ends = self.nodes_of(rows)
+        nodes = self.nodes_of(rows)
         return SeenEdges.of(
             self.graph.typed_lists,
             self.graph.clock,
-            ends,
-            self._times_of(rows, ends),
+            nodes,
+            self._times_of(rows, nodes),
             are_own=self.table is None or self.table.time is None,
             before=self.sampler.before,
             window=self.sampler.window,
         )
+
+    def bound(self, order: SeedOrder, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        if self.table is None:
+            return order.bind(self.graph, labels, global_batch_size)
+        return order.bind_rows(self.table, self._nodes, self.graph, global_batch_size)
 
     def _queries(
         self, names: np.ndarray, times: np.ndarray | None, key: DrawKey
@@ -251,16 +260,17 @@ class SeedRows:
                 "sharing='plain' lets rows of different times share nodes, so that some would see what came later. "
                 "Give sharing='disjoint' or 'time'; or before=None, which ignores times."
             )
-        is_given = self.table is not None and self.table.time is not None
-        if not is_given and (self.graph.node_time is None or (self.table is not None and self.table.is_links)):
+        has_times = self.table is not None and self.table.time is not None
+        if not has_times and (self.graph.node_time is None or not self.form.rows_are_seeds):
             raise SeedError(
                 "the graph has times, but the seeds have none. Give each row's: SeedTable(..., time=times), or "
                 "sampler.sample(..., times=times); or ignore the graph's: NeighborSampler(..., before=None)."
             )
 
-    def _check_rows(self, table: SeedTable) -> None:
-        if table.is_links or not len(table):
-            pass  # seeds are the distinct ends
+    def _check_rows(self) -> None:
+        table = self.table
+        if table is None or not len(table) or not self.form.rows_are_seeds:
+            pass  # seeds of links are the distinct endpoints
         elif self.sharing != "disjoint":
             self._check_distinct(table)
         elif self.is_timed:
@@ -281,8 +291,9 @@ class SeedRows:
             )
 
 
-def _queries(of_seed: np.ndarray, given: dict[str, Any] | None) -> Queries | None:
-    return None if given is None else Queries(of_seed.astype(np.int32), **given)
+def as_queries(seed_query: np.ndarray, constraints: dict[str, Any]) -> Queries:
+    """Returns the queries of seeds, each of which has the number of its query."""
+    return Queries(seed_query.astype(np.int32), **constraints)
 
 
 def _timed_setting(sampler: Any) -> str | None:

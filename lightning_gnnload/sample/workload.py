@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.seen import SeenEdges, looked_at
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, nodes_of
-from lightning_gnnload.sample.links import LinkSettings
-from lightning_gnnload.sample.rows import AsksRows, SeedBatch, SeedRows
+from lightning_gnnload.sample.links import seed_kind
+from lightning_gnnload.sample.rows import SeedBatch, SeedKind
 
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""
@@ -33,7 +33,7 @@ class Workload:
     Args:
         graph: the topology.
         sampler: how neighbourhoods are drawn.
-        seeds: node ids of the phase, int64 ``[S]``; with ``table``, numbers of its rows.
+        seeds: node ids of the phase, int64 ``[S]``, a table, or what makes the kind of seed of a graph and a sampler.
         batch_size: seeds per rank and step.
         order: how an epoch orders its seeds.
         seed: random seed of the run.
@@ -41,42 +41,40 @@ class Workload:
         drop_last: leave out an epoch's last step when it is not full.
         num_ranks: trainers that share each step, where :meth:`requests` is asked for a whole epoch.
         labels: of the nodes, ``[N]`` or ``[N, C]``, for orders that look at them.
-        table: the rows that the seeds are; None where they are node ids.
-        links: what else is asked, where the rows are links.
-        rows: what turns rows into what they ask for, where ``table`` and ``links`` do not say it.
         keep_rest: as :class:`.StepPlan` has it.
         end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
 
     Attributes:
+        kind: of the seeds.
+        seeds: numbers of the phase's rows, int64 ``[S]``, which orders order: node ids, or rows of a table.
         shared_seed: the random seed of several trainers, where ``seed`` is of this process alone.
 
     Raises:
         LoaderConfigError: the order needs other labels, or times.
-        SamplerConfigError, SeedError: as :class:`.SeedRows` has them.
+        SamplerConfigError, SeedError: as :func:`.seed_kind` has them.
     """
 
     def __init__(
         self,
         graph: Graph,
         sampler: Sampler,
-        seeds: np.ndarray,
+        seeds: np.ndarray | SeedTable | Callable[[Graph, Sampler], SeedKind],
         *,
-        batch_size: int,
-        order: SeedOrder,
+        batch_size: int = 1,
+        order: SeedOrder = Sequential(),  # noqa: B008  it has no state
         seed: int = 0,
         fixed_draws: bool = False,
         drop_last: bool = False,
         num_ranks: int = 1,
         labels: torch.Tensor | None = None,
-        table: SeedTable | None = None,
-        links: LinkSettings | None = None,
-        rows: AsksRows | None = None,
         keep_rest: bool = False,
         end_epoch: int | None = None,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
-        self.seeds = seeds
+        self.kind = seeds(graph, sampler) if callable(seeds) else seed_kind(graph, sampler, seeds)
+        self.seeds = self.kind.rows
+        self._settings_of_seeds = seeds
         self.batch_size = batch_size
         self.order = order
         self.seed = seed
@@ -87,10 +85,6 @@ class Workload:
         self.keep_rest = keep_rest
         self.end_epoch = end_epoch
         self.labels = labels
-        self.table = table
-        self.links = links
-        self._given_rows = rows
-        self.rows: AsksRows = SeedRows(graph, sampler, table, links) if rows is None else rows
         self._description: dict[str, str] | None = None
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
@@ -99,20 +93,19 @@ class Workload:
     def settings(self) -> dict[str, Any]:
         """Returns the arguments that it was made with, by name, to make another one like it."""
         names = (
-            *("graph", "sampler", "seeds", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks"),
-            *("labels", "table", "links", "keep_rest", "end_epoch"),
+            *("graph", "sampler", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks"),
+            *("labels", "keep_rest", "end_epoch"),
         )
-        return {name: getattr(self, name) for name in names} | {"rows": self._given_rows}
+        return {name: getattr(self, name) for name in names} | {"seeds": self._settings_of_seeds}
 
     @property
     def description(self) -> dict[str, str]:
         """What an epoch's mini-batches are made of besides the graph and numbers: a checksum of the ``seeds``, with
         their times and targets, the name of their ``order``, and the ``sampler``, with what is asked of links."""
         if self._description is None:
-            seeds = zlib.crc32(np.ascontiguousarray(self.seeds).data, 0 if self.table is None else self.table.checksum)
-            links = self.links
-            asked = "" if links is None else f", negatives={links.negatives!r}, exclude={links.exclude!r}"
-            sampler = self.sampler.description + asked
+            table = self.kind.table
+            seeds = zlib.crc32(np.ascontiguousarray(self.seeds).data, 0 if table is None else table.checksum)
+            sampler = self.sampler.description + self.kind.description
             self._description = {"seeds": f"{seeds:08x}", "order": self.order.name, "sampler": sampler}
         return self._description
 
@@ -145,7 +138,9 @@ class Workload:
                 yield BatchRequest(epoch, step, rank, self.num_ranks)
 
     def seeds_of(self, request: BatchRequest) -> np.ndarray:
-        """Returns the seeds of one mini-batch, int64: node ids, or numbers of rows."""
+        """Returns the rows of one mini-batch, int64: node ids, or numbers of rows."""
+        if request.rows is not None:
+            return request.rows
         plan = self.plan(request.num_ranks)
         begin, end = plan.slice(request.step, request.rank)
         return self._epoch_order(request.epoch, plan.global_batch_size)[begin:end]
@@ -162,7 +157,7 @@ class Workload:
         Raises:
             SeedError: a seed is not a node of the graph, or has no time.
         """
-        return self.rows.ask(self.seeds_of(request), self.key_of(request))
+        return self.kind.ask(self.seeds_of(request), self.key_of(request))
 
     def draw_into(self, request: BatchRequest, arena: np.ndarray) -> SampleLayout:
         """Samples one mini-batch.
@@ -183,7 +178,7 @@ class Workload:
         Raises:
             SeedError: a seed is not a node of the graph, or has no time.
         """
-        return self.rows.seen(looked_at(self.seeds))
+        return self.kind.seen(looked_at(self.seeds))
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.
@@ -206,10 +201,7 @@ class Workload:
             return self._ordered[key]
 
     def _bound_order(self, global_batch_size: int) -> SeedOrder:
-        if self.table is None:
-            return self.order.bind(self.graph, self.labels, global_batch_size)
-        nodes = self.rows.nodes_of(np.arange(len(self.table)))
-        return self.order.bind_rows(self.table, nodes, self.graph, global_batch_size)
+        return self.kind.bound(self.order, self.labels, global_batch_size)
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from lightning_gnnload import Graph, GraphData, GraphDataModule, Negatives, Neig
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.links import LinkSettings
+from lightning_gnnload.sample.links import LinkSettings, seed_kind
+from lightning_gnnload.sample.rows import SeedKind
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks.memory import on_huge_pages
 from tests.benchmarks.ours import sample_workload, use
@@ -87,11 +89,9 @@ class OurTyped:
         """Negatives included; links and their reverses are left out of what is drawn."""
         links = links_of_turn(self.prepared.arrays.num_edges(self.prepared.link_type), turn, num_batches)
         rows = np.arange(links.size).reshape(links.shape)
-        asked = {
-            "table": self._table(links.ravel()),
-            "links": LinkSettings(Negatives("triplet", num_negatives), "reverse"),
-        }
-        return self._sample(turn, rows, fanouts, asked, before=None, **settings)
+        settings_of_links = LinkSettings(Negatives("triplet", num_negatives), "reverse")
+        seeds = partial(seed_kind, seeds=self._table(links.ravel()), settings=settings_of_links)
+        return self._sample(turn, rows, fanouts, seeds, before=None, **settings)
 
     def load_links(
         self,
@@ -149,7 +149,7 @@ class OurTyped:
         turn: int,
         rows: np.ndarray,
         fanouts: list[int],
-        asked: dict[str, Any] | None = None,
+        seeds: Callable[..., SeedKind] | None = None,
         graph: Graph | None = None,
         instruction_set: str | None = None,
         **settings: Any,
@@ -158,7 +158,7 @@ class OurTyped:
         use(instruction_set)
         sampler = NeighborSampler(fanouts, **settings)
         size, order = rows.shape[1], Sequential()
-        workload = Workload(graph or self.graph, sampler, rows.ravel(), batch_size=size, order=order, **asked or {})
+        workload = Workload(graph or self.graph, sampler, seeds or rows.ravel(), batch_size=size, order=order)
         return sample_workload(workload, self._slot, turn)
 
 

@@ -20,7 +20,7 @@ from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.on_device import DeviceSampler, UploadingSampler
 from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.rows import NodeSeeds
 from tests.ops.graphs import read_batch
 from tests.runif import RunIf
 from tests.unit.plugin.module.test_works_with import KINDS, data_of, module
@@ -100,7 +100,7 @@ def test_other_samplers(opened: EmulatedDevice, kind: str, sampler: Any) -> None
 @pytest.mark.parametrize("expand", ["all", "new"])
 def test_what_the_host_draws_is_uploaded_with_types_and_queries(opened: EmulatedDevice, expand: Any) -> None:
     data = data_of("types, times, links")
-    rows = module("types, times, links", NeighborSampler([3, 2], expand=expand)).source("train").workload.rows
+    rows = module("types, times, links", NeighborSampler([3, 2], expand=expand)).source("train").workload.kind
     sampler, key = rows.sampler, DrawKey(1, 2, 3)
     asked = rows.ask(np.arange(10), key)
     arena, layout = draw_here(sampler, data.graph, asked.draw)
@@ -150,7 +150,7 @@ def test_the_batch_is_the_same_wherever_lists_lie(device: Device, timed: bool, s
     assert where in topology.about
     draws, key = DeviceSampler(sampler, topology, device), DrawKey(1, 0, 5)
     seeds = np.random.default_rng(1).permutation(110)[:20] if not timed else np.arange(20)
-    asked = SeedRows(graph, sampler).ask(seeds, key)
+    asked = NodeSeeds(graph, sampler, seeds).ask(seeds, key)
     arena, layout = draw_here(sampler, graph, asked.draw)
     assert_equal(draws.sample(asked.draw), read_batch(layout, arena))
 
@@ -193,7 +193,7 @@ def test_a_workspace_without_a_hash_table_is_replaced(device: Device) -> None:
     graph, sampler, key = wide_graph(timed=False), NeighborSampler([3, 2], sharing="disjoint"), DrawKey(1, 2, 3)
     draws, seeds = DeviceSampler(sampler, place(graph, device), device), np.array([1, 1, 50])
     draws.sample(Draw(np.array([1, 50]), key))
-    draw = SeedRows(graph, sampler).ask(seeds, key, names=np.arange(3)).draw
+    draw = NodeSeeds(graph, sampler, seeds).ask(seeds, key, names=np.arange(3)).draw
     arena, layout = draw_here(sampler, graph, draw)
     for _ in range(2):
         assert_equal(draws.sample(draw), read_batch(layout, arena))

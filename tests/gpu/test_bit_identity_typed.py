@@ -15,7 +15,7 @@ from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.on_device import DeviceSampler
 from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.rows import NodeSeeds
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 from tests.cuda.sampled import assert_equal
 from tests.ops.graphs import sampled
@@ -63,7 +63,7 @@ def check(device: Device, sampler: Any, share: float = 1, batch: int = BATCH, st
     timed = getattr(sampler, "window", None) is not None or sampler.sharing == "time" or sampler.pick == "last"
     graph = graph_of(timed, share)
     draws = DeviceSampler(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
-    rows = SeedRows(graph, sampler)
+    rows = NodeSeeds(graph, sampler, np.arange(graph.num_nodes))
     for step in range(steps):
         seeds = np.random.default_rng(step).permutation(graph.num_nodes)[:batch]
         key = DrawKey(seed=2**63 + 1, epoch=7, step=step)

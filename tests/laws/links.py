@@ -18,9 +18,9 @@ from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler, draw_here
-from lightning_gnnload.sample.links import LinkSettings
+from lightning_gnnload.sample.links import LinkSettings, seed_kind
 from lightning_gnnload.sample.negatives import Negatives
-from lightning_gnnload.sample.rows import SeedBatch, SeedRows
+from lightning_gnnload.sample.rows import SeedBatch
 
 _ROW_TIME = 50
 # A negative is masked, and cannot be counted, where all of these fail; of 5 destinations 3 do.
@@ -84,7 +84,7 @@ def no_leaks(draw: Draw, sampler: Sampler, every: Sequence[Negatives]) -> Iterat
     assert table.time is not None
     assert graph.node_time is not None
     for settings in every:
-        asked = SeedRows(graph, sampler, table, LinkSettings(settings, exclude="reverse")).ask(rows, KEY)
+        asked = seed_kind(graph, sampler, table, LinkSettings(settings, exclude="reverse")).ask(rows, KEY)
         faults = []
         negatives = list(_negatives_of(asked, settings))
         for row, src, dst, false_end in negatives:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from lightning_gnnload import Graph, GraphData, MiniBatch, NeighborSampler, Sampler
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.links import seed_kind
 from lightning_gnnload.sample.workload import Workload
 
 
@@ -48,10 +50,10 @@ def toy_workload(
     **settings: Any,
 ) -> Workload:
     data = data or toy_data()
-    sampler, order, table = sampler or NeighborSampler([3, 2]), order or Shuffled(), data.table("train")
-    seeds = data.train if table is None else np.arange(len(table))
-    settings |= {"batch_size": batch_size, "order": order, "seed": seed, "table": table}
-    return Workload(data.graph, sampler, seeds, **settings)
+    table, links = data.table("train"), settings.pop("links", None)
+    seeds = partial(seed_kind, seeds=data.train if table is None else table, settings=links)
+    settings |= {"batch_size": batch_size, "order": order or Shuffled(), "seed": seed}
+    return Workload(data.graph, sampler or NeighborSampler([3, 2]), seeds, **settings)
 
 
 def content(batch: MiniBatch) -> list[Any]:

@@ -47,15 +47,11 @@ class SeedSet:
     columns: dict[str, torch.Tensor]
 
     @property
-    def is_links(self) -> bool:
-        return self.ends.ndim == 2
-
-    @property
     def table(self) -> SeedTable:
         columns = dict(self.columns)
         time = next((columns.pop(name) for name in _TIMES if name in columns), None)
         ends: dict[str, Any] = {"nodes": self.ends, "node_type": self.of_type}
-        if self.is_links:
+        if self.ends.ndim == 2:
             ends = {"src": self.ends[:, 0], "dst": self.ends[:, 1], "edge_type": self.of_type}
         return SeedTable(**ends, time=time, weight=columns.pop("weight", None), y=self.labels, columns=columns)
 
@@ -119,24 +115,24 @@ class SetReader:
             raise self._error(
                 f"{entry.place}: {given[0]} is {list(seeds.shape)}, but nodes [R] or links [R, 2] are needed"
             )
-        of_type, ends = self._type_of(entry, is_links=seeds.ndim == 2)
+        of_type, ends = self._type_of(entry, num_ends=seeds.ndim)
         columns = zip(seeds.reshape(len(seeds), len(ends)).unbind(1), ends, strict=True)
         ids = np.stack([self._ids(column, end, f"{entry.place}: {given[0]}") for column, end in columns], axis=1)
         labels = data.pop("labels", None)
         found = SeedSet(entry.place, of_type, ids if seeds.ndim == 2 else ids[:, 0], labels, data)
-        if found.is_links:
+        if ids.shape[1] == 2:
             self._negatives(found, dict(zip(("src", "dst"), ends, strict=True)))
         self._leave_columns(found)
         return found
 
-    def _type_of(self, entry: Description, *, is_links: bool) -> tuple[str | EdgeType | None, list[str | None]]:
+    def _type_of(self, entry: Description, *, num_ends: int) -> tuple[str | EdgeType | None, list[str | None]]:
         """Returns the type of a set, and of each end of its rows the node type."""
         types = self.graph.types
         if types is None:
             if entry.has("type"):
                 raise entry.error("type", "the graph has no types, so sets can have none. Leave it out")
-            return None, [None] * (1 + is_links)
-        if is_links:
+            return None, [None] * num_ends
+        if num_ends == 2:
             of_type = edge_type_of(entry, "type")
             if of_type not in types.edge_types:
                 raise entry.error("type", f"the edge types are {', '.join(map(_written, types.edge_types))}")
@@ -208,7 +204,7 @@ class SetReader:
 def _are_nodes(every: list[SeedSet]) -> bool:
     """Returns whether splits are nodes, each once and with a label that is the same wherever it stands, or none has
     one: what labels and ids of nodes say as well as rows do."""
-    if any(each.is_links or each.columns or len(np.unique(each.ends)) < len(each.ends) for each in every):
+    if any(each.ends.ndim == 2 or each.columns or len(np.unique(each.ends)) < len(each.ends) for each in every):
         return False
     return len({each.labels is None for each in every}) < 2
 

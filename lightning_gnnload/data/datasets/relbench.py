@@ -286,7 +286,7 @@ class _Task:
                 f"of {self.entity_table!r}, as RelBench's reindex_pkeys_and_fkeys makes them?"
             )
         rows = {name: held[good] if isinstance(held, np.ndarray) else held for name, held in rows.items()}
-        if "src" in rows:
+        if "nodes" not in rows:
             rows["dst"] = targets[np.repeat(good, counts)]
             rows["dst_ptr"] = np.concatenate([[0], np.cumsum(counts[good])])
         return SeedTable(**rows, time=None if times is None else times[good])

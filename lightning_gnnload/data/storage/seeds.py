@@ -22,11 +22,11 @@ def seed_arrays(tables: Mapping[str, SeedTable], of: str = "seeds") -> dict[str,
     """Returns the arrays of seed tables by split, as ``<of>.<split>.<argument>``; columns are ``column.<name>``."""
     found: dict[str, torch.Tensor] = {}
     for split, table in tables.items():
-        rows: dict[str, Any] = {"src" if table.is_links else "nodes": table.ends[:, 0], "dst": table.targets}
-        rows |= {name: getattr(table, name) for name in ("dst_ptr", "edge_ids", "time", "y")}
-        rows |= {f"column.{name}": column for name, column in table.columns.items() if name != "time"}
+        arguments = table.arguments()
+        columns = {"weight": arguments["weight"], **arguments["columns"]}
+        rows = arguments | {f"column.{name}": column for name, column in columns.items()}
         for name, values in rows.items():
-            if values is not None:
+            if values is not None and (name in _ARRAYS or name.startswith("column.")):
                 tensor = values if isinstance(values, torch.Tensor) else tensor_view(values)
                 found[f"{of}.{split}.{name}"] = tensor.contiguous()
     return found
@@ -37,12 +37,20 @@ def described_seeds(tables: Mapping[str, SeedTable]) -> dict[str, Any]:
     return {
         split: {
             "node_type": table.node_type,
-            "edge_type": list(table.edge_type) if isinstance(table.edge_type, tuple) else table.edge_type,
+            **_described_types(table),
             "columns": [name for name in table.columns if name != "time"],
             "time_form": None if table.time_form is None else table.time_form.to_json(),
         }
         for split, table in tables.items()
     }
+
+
+def _described_types(table: SeedTable) -> dict[str, Any]:
+    """Returns the edge type as JSON has it; of several, the numbers of their rows as well, which one alone lacks."""
+    edge_type = table.arguments()["edge_type"]
+    if isinstance(edge_type, dict):
+        return {"edge_type": None, "edge_types": [[name, count] for name, count in edge_type.items()]}
+    return {"edge_type": edge_type}
 
 
 def open_seeds(
@@ -104,12 +112,19 @@ def open_tasks(path: Path, described: Mapping[str, Any], arrays: Mapping[str, to
 def _table(prefix: str, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> SeedTable:
     given: dict[str, Any] = {name: arrays[prefix + name] for name in _ARRAYS if prefix + name in arrays}
     columns = {name: arrays[f"{prefix}column.{name}"] for name in described["columns"]}
-    edge_type = described["edge_type"]
+    edge_type, by_type = described["edge_type"], described.get("edge_types")
+    if by_type is not None:
+        edge_type = {_type_of(name): count for name, count in by_type}
     return SeedTable(
         **given,
         time_form=TimeForm.from_json(described.get("time_form")),  # which the first releases did not write
         node_type=described["node_type"],
-        edge_type=tuple(edge_type) if isinstance(edge_type, list) else edge_type,
+        edge_type=_type_of(edge_type),
         weight=columns.pop("weight", None),
         columns=columns,
     )
+
+
+def _type_of(edge_type: Any) -> Any:
+    """Returns the edge type that JSON has as a list."""
+    return tuple(edge_type) if isinstance(edge_type, list) else edge_type

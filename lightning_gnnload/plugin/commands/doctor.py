@@ -32,7 +32,7 @@ from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.on_device import DeviceSampler, differences
 from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.rows import NodeSeeds
 
 _PACKAGES = ("lightning-gnnload", "torch", "numpy", "pytorch-lightning", "lightning", "dgl", "torch-geometric", "ogb")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
@@ -159,7 +159,7 @@ def samples_alike(device: Device) -> bool:
     times = {kind: rng.integers(0, 100, len(src) // 2) for kind in ends}
     timed = Graph.from_hetero({"node": _NODES}, ends, edge_time=times, node_time={"node": rng.integers(0, 100, _NODES)})
     for graph in (Graph.from_coo(src, dst, num_nodes=_NODES), timed):
-        draw = SeedRows(graph, sampler).ask(_SEEDS, key).draw
+        draw = NodeSeeds(graph, sampler, _SEEDS).ask(_SEEDS, key).draw
         arena, layout = draw_here(sampler, graph, draw)
         sample = DeviceSampler(sampler, place(graph, device), device).sample(draw)
         if differences(device, sample, MiniBatch.view(arena, layout, len(_SEEDS))):

@@ -102,7 +102,7 @@ def choice_of(workload: Workload) -> Choice | None:
 
 def _classes(workload: Workload) -> torch.Tensor | None:
     """Returns the labels of nodes, if seeds are nodes, and the labels integers ``[N]``."""
-    return workload.labels if workload.table is None and are_classes(workload.labels) else None
+    return workload.labels if workload.kind.table is None and are_classes(workload.labels) else None
 
 
 def _tried(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:

@@ -13,7 +13,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.regression import MeanAbsoluteError
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GraphDataError
 from lightning_gnnload.plugin.compat import pl
@@ -211,7 +211,7 @@ def _sizes_of(data: GraphData, num_layers: int) -> _Sizes:
     if label is None or label.ndim != 1:
         given = "there are none" if label is None else f"their shape is {list(label.shape)}"
         raise GraphDataError(f"SAGE predicts one label a node, but {given}. Give GraphData labels y, or a task with y.")
-    if any(data.table(name).is_links for name in SPLITS if data.table(name) is not None):  # type: ignore[union-attr]
+    if any(table.kind == "links" for table in data.seed_tables.values()):
         raise GraphDataError("SAGE predicts labels of nodes, but the seeds are links. Take a model that scores pairs.")
     types = data.graph.types
     names = ("",) if types is None else types.node_types

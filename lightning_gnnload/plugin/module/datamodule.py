@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
-from lightning_gnnload.adapters.links import LinkForm
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
@@ -26,7 +25,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, seen_issue
-from lightning_gnnload.data.seedtable import SeedTable, refuse_tables
+from lightning_gnnload.data.seedtable import SeedTable, as_table, refuse_tables
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
@@ -59,7 +58,7 @@ from lightning_gnnload.plugin.module.sizes import SizedModule
 from lightning_gnnload.plugin.module.sources import ModuleSources
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.links import Exclude, LinkSettings
+from lightning_gnnload.sample.links import Exclude, LinkSettings, seed_kind
 from lightning_gnnload.sample.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
 
@@ -81,7 +80,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             these libraries' own loaders yield, ``(input_nodes, output_nodes, blocks)`` and a ``Data``.
         seed: the random seed of orders and draws.
         order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`), ``"time"``
-            (:class:`.TimeOrder`) or a SeedOrder, for training; evaluation is sequential.
+            (:class:`.TimeOrder`), ``"even"`` (:class:`.EvenOrder`) or a SeedOrder, for training; evaluation is
+            sequential.
         num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
             in the main thread.
         cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
@@ -104,7 +104,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
         label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
         edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
-        negatives: which false edges come with links, the rows of a SeedTable with ``src`` and ``dst``.
+        negatives: which false edges come with links, the rows of a SeedTable with ``src`` and ``dst``; of links of
+            several types also ``{edge type: Negatives or None}``.
         eval_negatives: for validation and test, to rank among; ``negatives`` when None.
         exclude: which edges are left out of sampling where links are trained on, so that none tells its own answer:
             ``"self"``: those of the mini-batch; ``"reverse"``: and those that go back; None: none. Likewise in
@@ -163,8 +164,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         feature_name: str = "feat",
         label_name: str = "label",
         edge_feature_name: str = "feat",
-        negatives: Negatives | None = None,
-        eval_negatives: Negatives | None = None,
+        negatives: Negatives | Mapping[Any, Negatives | None] | None = None,
+        eval_negatives: Negatives | Mapping[Any, Negatives | None] | None = None,
         exclude: Exclude | None = "reverse",
         reverse_types: Mapping[Any, Any] | None = None,
         on_resume_change: OnResumeChange = "error",
@@ -200,8 +201,12 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
         for name, given in (("negatives", negatives), ("eval_negatives", eval_negatives)):
-            if given is not None and not isinstance(given, Negatives):
-                raise LoaderConfigError(f"{name}={given!r}: Negatives are needed, such as Negatives('binary', num=1).")
+            by_type = given.values() if isinstance(given, Mapping) else [given]
+            if not all(isinstance(each, Negatives | None) for each in by_type):
+                raise LoaderConfigError(
+                    f"{name}={given!r}: Negatives are needed, such as Negatives('binary', num=1), or of links of "
+                    "several types a dict of them by edge type."
+                )
         self.links = LinkSettings(negatives, exclude, reverse_types)
         self.eval_negatives = eval_negatives or negatives
         self.task = task
@@ -373,7 +378,6 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         training = phase == "train"
         data = self.graph_data
         seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
-        table = seeds if isinstance(seeds, SeedTable) else None
         if not len(seeds):
             if data.tasks and data.task is None:
                 raise SeedError(
@@ -392,7 +396,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         workload = Workload(
             data.graph,
             sampler,
-            np.arange(len(seeds)) if isinstance(seeds, SeedTable) else seeds,
+            partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
             batch_size=self.batch_size if training else self.eval_batch_size,
             order=self.order if training and not overfit else Sequential(),
             seed=self.seed,
@@ -400,24 +404,23 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
             labels=data.y,
-            table=table,
-            links=self._links_of(phase, table),
             end_epoch=max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
 
-    def _links_of(self, phase: str, table: SeedTable | None) -> LinkSettings:
+    def _links_of(self, phase: str, seeds: np.ndarray | SeedTable) -> LinkSettings:
         """Links that are not known to be edges leave none out but in training; predictions have no negatives."""
-        training, in_graph = phase == "train", table is not None and table.edge_ids is not None
+        training, in_graph = phase == "train", isinstance(seeds, SeedTable) and seeds.edge_ids is not None
         negatives = self.links.negatives if training else None if phase == "predict" else self.eval_negatives
-        named = None if negatives is None else negatives.weight
+        by_type = negatives.values() if isinstance(negatives, Mapping) else [negatives]
+        names = {each.weight for each in by_type if each is not None and each.weight is not None}
         return replace(
             self.links,
             negatives=negatives,
             exclude=self.links.exclude if training or in_graph else None,
-            weights=None if named is None else self.graph_data.node_column(named),
+            weights={name: self.graph_data.node_column(name) for name in names},
         )
 
     def _loader(self, phase: str) -> SampledLoader:
@@ -495,20 +498,17 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any] | None:
         if self.batch_format == "blocks" and getattr(workload.sampler, "metapath", None) is not None:
             return None  # all nodes are of one type, and no edge is one of the graph's
-        negatives = None if workload.links is None else workload.links.negatives
-        num_dst = {} if negatives is None else {"num_dst": negatives.num_dst}
         return FORMATS[self.batch_format].adapter(
             self.graph_data,
             self.template,
-            LinkForm.of(self.graph_data.graph, workload.table, **num_dst),
             feature_name=self.feature_name,
             label_name=self.label_name,
             edge_feature_name=self.edge_feature_name,
         )
 
     def _predict_seeds(self) -> np.ndarray | SeedTable:
-        if isinstance(self.predict, SeedTable):
-            return self.predict
+        if isinstance(predict := as_table(self.predict), SeedTable):
+            return predict
         if isinstance(self.predict, str):
             if self.predict == "all":
                 return np.arange(self.graph_data.num_nodes)

@@ -102,7 +102,7 @@ class ModulePartition:
         partition = self.open(whole.graph)
         if partition is None:
             return whole
-        if whole.table is not None or whole.rows.has_queries:
+        if whole.kind.table is not None or whole.kind.needs:
             raise PartitionError(
                 "parts take seeds that are node ids only: no rows of a SeedTable, no times, no sharing='disjoint'. "
                 "Train without partition=."

@@ -146,12 +146,12 @@ class _Rows:
     def __init__(self, source: BatchSource) -> None:
         self._workload = workload = source.workload
         self._class_names = source.data.class_names
-        ends = workload.rows.nodes_of(workload.seeds).T
+        ends = workload.kind.nodes_of(workload.seeds).T
         self._ends = [NodeNames(source.data, nodes) for nodes in ends]
-        table = workload.table
+        table = workload.kind.table
         self._targets = None if table is None or table.dst_ptr is None else table.targets_in(workload.graph)
         # Seeds are the nodes themselves, unless they are rows: of a table, or as another library's loaders have them.
-        self._are_rows = table is not None or workload.settings()["rows"] is not None
+        self._are_rows = table is not None or not workload.kind.form.rows_are_seeds
 
     def columns(self, request: BatchRequest, outputs: Any) -> dict[str, np.ndarray]:
         """Raises LoaderConfigError: outputs that have no row for each seed of the mini-batch."""
@@ -184,7 +184,7 @@ class _Rows:
 
     def _nodes_of(self, seeds: np.ndarray, request: BatchRequest) -> np.ndarray:
         """Returns the nodes of seeds, ``[1, n]``, or the ends of links, ``[2, n]``."""
-        nodes, table = self._workload.rows.nodes_of(seeds).T, self._workload.table
+        nodes, table = self._workload.kind.nodes_of(seeds).T, self._workload.kind.table
         if table is not None and self._targets is not None:  # of several, those that this mini-batch took
             key = self._workload.key_of(request)
             nodes[1] = self._targets[table.taken(seeds, key.seed, key.epoch)]
@@ -197,7 +197,7 @@ class _Rows:
             if len(nodes) > 1:
                 named = {end if name == names.column else f"{end}_{name}": rows for name, rows in named.items()}
             columns |= named
-        table = self._workload.table
+        table = self._workload.kind.table
         if table is None or table.time is None:
             return columns
         times, form = table.time[seeds], table.time_form
@@ -206,7 +206,7 @@ class _Rows:
     @property
     def zone(self) -> str | None:
         """Of the times, where they have one."""
-        table = self._workload.table
+        table = self._workload.kind.table
         return None if table is None or table.time_form is None else table.time_form.zone
 
 

@@ -12,6 +12,7 @@ from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.keywords import keywords_of
+from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.data.orders.time import TimeOrder
@@ -114,7 +115,7 @@ def check_choice(name: str, value: Any, known: Collection[str]) -> None:
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """Returns the order named ``"shuffle"``, ``"sequential"``, ``"proximity"`` or ``"time"``, or the one that is given.
+    """Returns the order of one of these names, or the one that is given.
 
     Raises:
         LoaderConfigError: an unknown name.
@@ -126,6 +127,7 @@ def seed_order(order: str | SeedOrder) -> SeedOrder:
         "sequential": Sequential,
         "proximity": ProximityOrder,
         "time": TimeOrder,
+        "even": EvenOrder,
     }
     if not isinstance(order, str) or order not in by_name:
         raise LoaderConfigError(

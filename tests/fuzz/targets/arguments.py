@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, SeedTable
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.links import seed_kind
 from tests.fuzz.data_ops import DATA
 from tests.fuzz.sampling_ops import SAMPLING
 from tests.fuzz.sound import INDICES, INDPTR, TYPES, Arguments
@@ -83,4 +83,4 @@ def build_typed_graphs(random: Random, folder: Path) -> None:
     built = Graph.from_hetero(**graph, keep_order=True)
     rows = SeedTable(**table)
     use(GraphData(built, train=rows, **data))
-    SeedRows(built, NeighborSampler(**settings), rows).ask(np.arange(len(rows)), DrawKey(1, 2, 3))
+    seed_kind(built, NeighborSampler(**settings), rows).ask(np.arange(len(rows)), DrawKey(1, 2, 3))

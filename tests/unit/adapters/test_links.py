@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, SeedTable
-from lightning_gnnload.adapters.dgl import dgl_pair_graphs, negative_pairs
-from lightning_gnnload.adapters.links import ANY_LINKS, LinkForm
+from lightning_gnnload import Graph, NeighborSampler, SeedTable
+from lightning_gnnload.adapters.dgl import link_pairs, negative_pairs, pair_graph
 from lightning_gnnload.adapters.pyg import pyg_link_fields, pyg_triplet_fields
+from lightning_gnnload.data.seedform import LinkForm
+from lightning_gnnload.sample.links import seed_kind
 from tests.runif import RunIf
 
+_EDGE = ("_N", "_E", "_N")
 SRC, DST = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4])
 NEGATIVES = torch.tensor([[5, 6], [5, -1], [-1, 2]])
+
+
+def form_of(table: SeedTable) -> LinkForm:
+    [link] = seed_kind(Graph.from_coo([0], [7]), NeighborSampler([1]), table).form.links
+    return link
 
 
 def test_pairs_have_one_end_of_the_edge_and_one_other() -> None:
@@ -32,12 +40,14 @@ def binary_columns(src: torch.Tensor, dst: torch.Tensor, row: torch.Tensor, **co
 
 def test_binary_fields_by_hand() -> None:
     columns = binary_columns(torch.tensor([0, 1, 6]), torch.tensor([2, 3, 2]), torch.tensor([0, 1, 0]))
-    fields = pyg_link_fields({**columns, "time": torch.tensor([7, 8]), "region": torch.tensor([1, 2])}, None, ANY_LINKS)
+    fields = pyg_link_fields(
+        {**columns, "time": torch.tensor([7, 8]), "region": torch.tensor([1, 2])}, None, LinkForm()
+    )
     assert fields["edge_label_index"].tolist() == [[0, 1, 6], [2, 3, 2]]
     assert fields["edge_label"].tolist() == [1, 1, 0]
     assert fields["edge_label_time"].tolist() == [7, 8, 7]
     assert {*fields} == {"edge_label_index", "edge_label", "edge_label_time", "input_id", "region"}
-    alone = pyg_link_fields({"src": SRC, "dst": DST, "input_id": SRC}, None, ANY_LINKS)
+    alone = pyg_link_fields({"src": SRC, "dst": DST, "input_id": SRC}, None, LinkForm())
     assert {*alone} == {"edge_label_index", "input_id"}
 
 
@@ -45,8 +55,8 @@ def test_binary_fields_by_hand() -> None:
     ("y", "first"), [([0, 2], 1), ([1, 2], 0), ([0.0, 0.5], 1), ([-1, 0], 0), ([[0, 1], [2, 3]], 1), ([], 0), (None, 0)]
 )
 def test_labels_that_begin_at_0_are_one_more(y: Any, first: int) -> None:
-    rows = range(len(y or []))
-    assert LinkForm.of(Graph.from_coo([0], [1]), SeedTable(src=rows, dst=rows, y=y)).first_label == first
+    rows = np.zeros(len(y or []), np.int64)
+    assert form_of(SeedTable(src=rows, dst=rows, y=y)).first_label == first
 
 
 def test_triplet_fields_by_hand() -> None:
@@ -101,7 +111,7 @@ def test_binary_fields_are_those_of_pyg(amount: int, label: torch.Tensor | None,
     ours = pyg_link_fields(
         columns if time is None else {**columns, "time": time[:4]},
         None if label is None else label[:4],
-        LinkForm.of(Graph.from_coo([0], [7]), table),
+        form_of(table),
     )
     for name in {*ours} | {key for key in theirs.keys() if key.startswith("edge_label")}:  # noqa: SIM118
         assert ours[name].dtype == theirs[name].dtype
@@ -148,14 +158,16 @@ def test_pair_graphs_are_those_of_dgl() -> None:
     place = torch.empty(30, dtype=torch.int64)
     place[nodes] = torch.arange(len(nodes))
     src, dst = (place[ends] for ends in graph.find_edges(edges))
-    ours = dgl_pair_graphs(src, dst, nodes, place[negative_sampler.drawn[1]].view(4, 3), edge_ids=edges)
+    negatives = place[negative_sampler.drawn[1]].view(4, 3)
+    columns = {"src": src, "dst": dst, "negatives": negatives, "negative_mask": negatives >= 0, "input_id": edges}
+    ours = [pair_graph({_EDGE: pairs}, {"_N": nodes}, [_EDGE]) for pairs in link_pairs(columns, LinkForm(), "label")]
     for made, theirs in zip(ours, (pos, neg), strict=True):
         assert made.canonical_etypes == theirs.canonical_etypes
         assert made.num_nodes() == theirs.num_nodes()
         assert made.idtype == theirs.idtype
         assert torch.equal(made.ndata[dgl.NID], theirs.ndata[dgl.NID])
         assert all(torch.equal(a, b) for a, b in zip(made.edges(order="eid"), theirs.edges(order="eid"), strict=True))
-    assert torch.equal(ours[0].edata[dgl.EID], pos.edata[dgl.EID])
+    assert torch.equal(ours[0].edata["input_id"], pos.edata[dgl.EID])
     assert torch.equal(blocks[-1].dstdata[dgl.NID], nodes)  # whose order both follow
 
 
@@ -166,14 +178,17 @@ def test_pair_graphs_of_several_types_have_all_types() -> None:
     kinds = [("user", "buys", "item"), ("item", "in", "shop"), ("user", "knows", "user")]
     nodes = {"user": torch.tensor([9, 8]), "item": torch.tensor([3, 4, 5]), "shop": torch.empty(0, dtype=torch.int64)}
     src, dst, negatives = torch.tensor([0, 1]), torch.tensor([0, 1]), torch.tensor([[2, 1], [-1, -1]])
-    edges = {"edge_ids": torch.tensor([70, 71]), "columns": {"label": torch.tensor([4.0, 5.0])}}
-    pos, neg = dgl_pair_graphs(src, dst, nodes, negatives, edge_types=kinds, edge_type=kinds[0], **edges)
+    columns = {"input_id": torch.tensor([70, 71]), "y": torch.tensor([4.0, 5.0]), "src": src, "dst": dst}
+    columns |= {"negatives": negatives, "negative_mask": negatives >= 0}
+    pairs = link_pairs(columns, LinkForm(kinds[0]), "label")
+    pos, neg = (pair_graph({kinds[0]: of_type}, nodes, kinds) for of_type in pairs)
     for graph in (pos, neg):
         assert sorted(graph.canonical_etypes) == sorted(kinds)
         assert {kind: graph.num_nodes(kind) for kind in graph.ntypes} == {"user": 2, "item": 3, "shop": 0}
         assert graph.nodes["item"].data[dgl.NID].tolist() == [3, 4, 5]
         assert graph.num_edges("knows") == graph.num_edges("in") == 0
     assert [ends.tolist() for ends in neg.edges(etype="buys")] == [[0, 0], [2, 1]]
-    assert pos.edges["buys"].data[dgl.EID].tolist() == [70, 71]
+    assert pos.edges["buys"].data["input_id"].tolist() == [70, 71]
     assert pos.edges["buys"].data["label"].tolist() == [4, 5]
-    assert len(dgl_pair_graphs(src, dst, torch.arange(4))) == 1
+    del columns["negatives"]
+    assert link_pairs(columns, LinkForm(), "label")[1] is None

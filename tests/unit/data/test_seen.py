@@ -9,7 +9,7 @@ from lightning_gnnload import Graph, NeighborSampler, SeedTable
 from lightning_gnnload.data import seen as module
 from lightning_gnnload.data.sanity import seen_issue
 from lightning_gnnload.data.seen import SeenEdges, looked_at
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.links import seed_kind
 
 OPENS, HOLDS, KNOWS = ("bank", "opens", "box"), ("box", "of", "bank"), ("bank", "knows", "bank")
 
@@ -32,7 +32,7 @@ def test_counts_equal_what_a_sampler_of_all_neighbours_finds(before, window) -> 
         graph, rng = banks(seed), np.random.default_rng(seed)
         table = SeedTable(rng.integers(0, 18, 30), time=rng.integers(-2, 24, 30))
         sampler = NeighborSampler([-1], before=before, window=window, edge_ids=True)
-        found = SeedRows(graph, sampler, table).seen(np.arange(30))
+        found = seed_kind(graph, sampler, table).seen(np.arange(30))
         edges = np.zeros((2, 30), np.int64)
         for row in range(30):
             for place, times in enumerate(([2**40], [int(table.time[row])])):
@@ -47,7 +47,7 @@ def test_counts_equal_what_a_sampler_of_all_neighbours_finds(before, window) -> 
 def test_both_ends_of_a_link_are_looked_at() -> None:
     graph = Graph.from_coo([2, 2], [0, 1], edge_time=[5, 9])
     table = SeedTable(src=[0, 0], dst=[1, 1], time=[4, 6])
-    found = SeedRows(graph, NeighborSampler([2]), table).seen(np.arange(2))
+    found = seed_kind(graph, NeighborSampler([2]), table).seen(np.arange(2))
     assert (found.num_dated, found.num_blind, found.num_edges, found.num_seen) == (2, 1, 4, 1)
 
 

@@ -169,10 +169,36 @@ def column(columns: list, name: str) -> list:
     ],
 )
 def test_malformed_columns_are_a_protocol_error(change: Callable[[list, list], Any]) -> None:
-    axes, columns = json.loads(header_at(2)[0].schema.text)
+    axes, columns, seed_form = json.loads(header_at(2)[0].schema.text)
     change(axes, columns)
     with pytest.raises(QueueProtocolError, match="columns are malformed"):
-        Schema.of_text(json.dumps([axes, columns]))
+        Schema.of_text(json.dumps([axes, columns, seed_form]))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        None,
+        [],
+        ["nodes"],
+        ["cats", []],
+        [["nodes"], []],
+        ["links", []],
+        ["nodes", [[None, 0, 1, 1, 0]]],
+        ["links", [[None, 0, 1, 1]]],
+        ["links", [[None, None, 1, 1, 0]]],
+        ["links", [[None, True, 1, 1, 0]]],
+        ["links", [["abcd", 0, 1, 1, 0]]],
+        ["links", [[["a", "b"], 0, 1, 1, 0]]],
+        ["links", [[[], 0, 1, 1, 0]]],
+        ["links", [[["a", "b", 3], 0, "1", 1, 0]]],
+        ["links", 5],
+    ],
+)
+def test_a_malformed_kind_of_seed_is_a_protocol_error(form: Any) -> None:
+    axes, columns, _ = json.loads(header_at(2)[0].schema.text)
+    with pytest.raises(QueueProtocolError, match="columns are malformed"):
+        Schema.of_text(json.dumps([axes, columns, form]))
 
 
 def number_of(header: Header, axis: Axis) -> int:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Block, Graph, MiniBatch, NeighborSampler
+from lightning_gnnload.data.seedform import SeedForm
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
@@ -205,7 +206,9 @@ def test_columns_of_links_point_into_the_types_of_their_ends() -> None:
         "dst": torch.tensor([1, 3]),
         "negatives": torch.tensor([[3, -1], [1, 1]]),
     }
-    typed = TypedMiniBatch.of(replace(flat, y=torch.tensor([1, 0]), seed_columns=columns), graph)
+    typed = TypedMiniBatch.of(
+        replace(flat, y=torch.tensor([1, 0]), seed_columns=columns, seed_form=SeedForm("links")), graph
+    )
     found = typed.seed_columns
     assert typed.nodes["author"][found["src"]].tolist() == [1, 0]
     assert typed.nodes["paper"][found["dst"]].tolist() == [4, 7]

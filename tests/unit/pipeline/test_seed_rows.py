@@ -42,7 +42,7 @@ def test_a_row_brings_its_own(kind: str) -> None:
         for name, column in table.columns.items():
             assert batch.seed_columns[name].dtype == column.dtype
             assert batch.seed_columns[name].tolist() == column[rows].tolist()
-        if table.is_links:
+        if table.kind == "links":
             for end, wanted in zip(("src", "dst"), ends[rows].T, strict=True):
                 assert batch.seeds[batch.seed_columns[end]].tolist() == wanted.tolist()
         else:

@@ -9,8 +9,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import draw_here
-from lightning_gnnload.sample.links import LinkSettings, distinct_ends
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.links import LinkSettings, distinct_ends, seed_kind
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH
 from tests.unit.seed_tables import BACK, BUYS, NUM_ITEMS, NUM_USERS, link_table, plain_graph, timed_graph
 
@@ -21,7 +20,7 @@ ROWS = np.array([7, 3, 50, 99])
 
 def asked(settings: LinkSettings, sampler=None, *, rows=ROWS, key=KEY, graph=GRAPH, **columns):
     columns = {"edge_type": "buys", **columns} if graph.types is not None else columns
-    return SeedRows(graph, sampler or NeighborSampler([2]), link_table(**columns), settings).ask(rows, key)
+    return seed_kind(graph, sampler or NeighborSampler([2]), link_table(**columns), settings).ask(rows, key)
 
 
 def ends_in(graph, rows=ROWS) -> np.ndarray:
@@ -120,8 +119,8 @@ def test_edges_that_are_asked_about_are_left_out(exclude) -> None:
     ids = rng.permutation(200)[:60]
     table = SeedTable(src=users[ids], dst=items[ids], edge_type="buys", edge_ids=ids)
     for sharing in ("plain", "disjoint"):
-        asking = SeedRows(graph, NeighborSampler([2], sharing=sharing), table, LinkSettings(exclude=exclude))
-        assert asking.has_queries
+        asking = seed_kind(graph, NeighborSampler([2], sharing=sharing), table, LinkSettings(exclude=exclude))
+        assert asking.needs
         queries = asking.ask(ROWS[:3], KEY).draw.queries
         wanted = set()
         for number, row in enumerate(ROWS[:3]):
@@ -157,7 +156,7 @@ def seen_of_asked(settings: LinkSettings, sampler: NeighborSampler, *, with_ids:
         edge_ids=asked if with_ids else None,
         time=rng.integers(4, 10, 20),
     )
-    found = SeedRows(graph, sampler, rows, settings).ask(np.arange(20), KEY)
+    found = seed_kind(graph, sampler, rows, settings).ask(np.arange(20), KEY)
     arena, layout = draw_here(sampler, graph, found.draw)
     batch = MiniBatch.view(arena, layout, len(found.draw.seeds))
     queries = np.unique(rows.time, return_inverse=True)[1] if sampler.sharing == "time" else np.arange(20)
@@ -196,10 +195,10 @@ def test_settings_that_cannot_work() -> None:
     with pytest.raises(SamplerConfigError, match="exclude='all'"):
         LinkSettings(exclude="all")
     with pytest.raises(SamplerConfigError, match="the seeds are nodes"):
-        SeedRows(plain_graph(), NeighborSampler([2]), SeedTable([3]), LinkSettings(Negatives()))
+        seed_kind(plain_graph(), NeighborSampler([2]), SeedTable([3]), LinkSettings(Negatives()))
     full = Graph.from_coo([0, 0, 1, 1], [0, 1, 0, 1])
     with pytest.raises(GraphDataError, match="no edge is false"):
-        SeedRows(full, NeighborSampler([2]), SeedTable(src=[0], dst=[1]), LinkSettings(Negatives()))
+        seed_kind(full, NeighborSampler([2]), SeedTable(src=[0], dst=[1]), LinkSettings(Negatives()))
 
 
 def test_distinct_ends_against_a_plain_loop() -> None:
@@ -223,7 +222,7 @@ def test_a_row_with_several_targets_asks_for_that_of_the_epoch() -> None:
     table = SeedTable(
         src=[0, 1], dst=[2, 4, 6, 3, 5, 7], dst_ptr=[0, 3, 6], edge_type="buys", time=[50, 60], edge_ids=np.arange(6)
     )
-    rows = SeedRows(GRAPH, NeighborSampler([2]), table, LinkSettings(Negatives("triplet", num=2)))
+    rows = seed_kind(GRAPH, NeighborSampler([2]), table, LinkSettings(Negatives("triplet", num=2)))
     seen = set()
     for epoch in range(40):
         key = DrawKey(0, epoch, 0)

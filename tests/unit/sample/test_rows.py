@@ -10,7 +10,7 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.sample.fanouts import numbered_fanouts, typed_fanouts
-from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.sample.links import seed_kind
 from tests.unit.toy import toy_graph
 
 KEY = DrawKey(seed=3, epoch=1, step=5)
@@ -24,12 +24,12 @@ AGED = Graph.from_hetero(COUNTS, EDGES, edge_time=TIMES, node_time={"item": [105
 
 def asked(graph, sampler, table, rows=None, key=KEY, **options):
     rows = np.arange(len(table)) if rows is None else np.array(rows)
-    return SeedRows(graph, sampler, table).ask(rows, key, **options)
+    return seed_kind(graph, sampler, rows if table is None else table).ask(rows, key, **options)
 
 
 def test_plain_ids_ask_for_nothing_more() -> None:
     ids = np.array([17, 3])
-    found = SeedRows(toy_graph(), NeighborSampler([2])).ask(ids, KEY)
+    found = seed_kind(toy_graph(), NeighborSampler([2]), ids).ask(ids, KEY)
     assert found.draw.seeds.tolist() == [17, 3]
     assert (found.draw.queries, found.y, found.columns) == (None, None, {})
 
@@ -58,7 +58,8 @@ def test_disjoint_rows_draw_by_their_numbers() -> None:
     other = asked(toy_graph(), NeighborSampler([2], sharing="disjoint"), table, [2, 1], DrawKey(3, 1, 6))
     assert other.draw.queries.name.tolist() == [2, 1]
     # Of plain ids the numbers are the ids.
-    plain = SeedRows(toy_graph(), NeighborSampler([2], sharing="disjoint")).ask(np.array([17, 3]), KEY)
+    ids = np.array([17, 3])
+    plain = seed_kind(toy_graph(), NeighborSampler([2], sharing="disjoint"), ids).ask(ids, KEY)
     assert plain.draw.queries.name.tolist() == [17, 3]
 
 
@@ -91,7 +92,7 @@ def test_a_window_of_dates_counts_nanoseconds(window) -> None:
 def test_a_window_in_days_is_none_of_numbers() -> None:
     sampler = NeighborSampler([2], window=np.timedelta64(30, "D"))
     with pytest.raises(SamplerConfigError, match=r"window=.*30,'D'.*a number of the same unit"):
-        SeedRows(TIMED, sampler, SeedTable([0], node_type="item", time=[120]))
+        seed_kind(TIMED, sampler, SeedTable([0], node_type="item", time=[120]))
 
 
 @pytest.mark.parametrize("window", [np.inf, 2**70, 2**63 - 1, 1e30])
@@ -137,12 +138,12 @@ def test_nodes_have_their_own_time() -> None:
     own = asked(AGED, NeighborSampler([2]), SeedTable([1, 0], node_type="item"))
     assert own.draw.queries.until.tolist() == [26, 6]
     assert own.columns["time"].tolist() == [125, 105]
-    plain = SeedRows(AGED, NeighborSampler([2])).ask(np.array([4]), KEY)
+    plain = seed_kind(AGED, NeighborSampler([2]), np.array([4])).ask(np.array([4]), KEY)
     assert (plain.draw.queries.until.tolist(), plain.columns["time"].tolist()) == ([26], [125])
     given = asked(AGED, NeighborSampler([2]), SeedTable([1], node_type="item", time=[107]))
     assert given.draw.queries.until.tolist() == [8]
     with pytest.raises(SeedError, match="node 0 of type 'user' is a seed without a time"):
-        SeedRows(AGED, NeighborSampler([2])).ask(np.array([0]), KEY)
+        seed_kind(AGED, NeighborSampler([2]), np.array([0])).ask(np.array([0]), KEY)
 
 
 def test_times_are_ignored_on_demand() -> None:
@@ -192,7 +193,7 @@ def test_links_of_one_time_share_their_ends() -> None:
 )
 def test_rows_that_cannot_be_asked_for(graph, settings, table, error, message: str) -> None:
     with pytest.raises(error, match=message):
-        SeedRows(graph, NeighborSampler([2], **settings), table)
+        seed_kind(graph, NeighborSampler([2], **settings), np.array([0]) if table is None else table)
 
 
 @pytest.mark.parametrize("node", [5, -1])
@@ -211,7 +212,7 @@ def test_seeds_have_a_time_and_a_row_each(given) -> None:
 def test_samplers_without_times_refuse_them() -> None:
     table = SeedTable([4], time=[120])
     with pytest.raises(SamplerConfigError, match="LaborSampler draws whatever their time"):
-        SeedRows(TIMED, LaborSampler([2]), table)
+        seed_kind(TIMED, LaborSampler([2]), table)
     with pytest.raises(SamplerConfigError, match="WeightedNeighborSampler"):
         WeightedNeighborSampler([2]).sample(TIMED, [4], times=[120])
     with pytest.raises(SamplerConfigError, match="LaborSampler"):
@@ -266,7 +267,7 @@ def test_rows_may_come_before_all_edges_and_long_after(time) -> None:
 def test_a_node_without_a_time_is_told_before_the_first_batch() -> None:
     graph = Graph.from_coo([1, 2], [0, 0], node_time=[np.iinfo(np.int64).min, 3, 4])
     with pytest.raises(SeedError, match="node 0 is a seed without a time, and has none itself; so are 1 of 2 seeds"):
-        SeedRows(graph, NeighborSampler([2]), SeedTable([1, 0]))
+        seed_kind(graph, NeighborSampler([2]), SeedTable([1, 0]))
 
 
 @pytest.mark.parametrize("empty", [np.array([], "M8[s]"), []])

@@ -134,7 +134,7 @@ def test_a_hidden_target_leaves_nodes_with_a_time(shop):
             shop / "tasks" / task / "test.parquet",
         )
         test = made(shop, task=task)[0].table("test")
-        assert not test.is_links
+        assert test.kind == "nodes"
         assert test.y is None
         assert (test.ends[:, 0].tolist(), test.time.tolist()) == ([1, 2], [4 * DAY] * 2)
 

@@ -205,6 +205,8 @@ def test_orders(kind: str) -> None:
     else:
         with pytest.raises(LoaderConfigError, match="needs rows with times"):
             served(kind, order="time")
+    with pytest.raises(LoaderConfigError, match="links of several edge types"):
+        served(kind, order="even")
     if kind != "types":
         with pytest.raises(LoaderConfigError, match="sequences"):
             served(kind, order="proximity")

@@ -1,0 +1,104 @@
+"""EvenOrder: links of several edge types, of which every part of an epoch has the same share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload import ops
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.errors import LoaderConfigError
+
+
+class EvenOrder(SeedOrder):
+    """Spreads the rows of each edge type evenly over an epoch, so that all steps have the same share of each type.
+
+    Rows are shuffled within their type. Row ``i`` of ``n`` stands at ``(i + 0.5) / n`` of the epoch, so a mini-batch
+    of ``B`` rows has ``B`` times a type's share of them, rounded up or down, and seldom one more or less.
+
+    Args:
+        weights: how often the rows of edge types come beside those of the types that it leaves out, whose weight is 1.
+            An epoch has as many rows as the table: with weights, those of some types come several times, by further
+            shuffles, and of others only a part comes, in each epoch another one.
+
+    Raises:
+        LoaderConfigError: on binding, seeds that are not links of several types, or a weight that is no number of 0 or
+            more.
+        SamplerConfigError: on binding, an edge type that the graph does not have.
+
+    Example:
+        >>> types = {("user", "buys", "item"): ([0, 1], [2, 0]), ("user", "views", "item"): ([0, 1], [1, 1])}
+        >>> graph = Graph.from_hetero({"user": 2, "item": 3}, types)
+        >>> tables = {name: SeedTable(src=src * 2, dst=dst * 2) for name, (src, dst) in types.items()}
+        >>> order = EvenOrder({"buys": 3}).bind_rows(SeedTable.of_types(tables), np.zeros((8, 2)), graph, 4)
+        >>> (order.order(np.arange(8), seed=0, epoch=0) < 4).reshape(2, 4).sum(1).tolist()  # of each step's four links
+        [3, 3]
+    """
+
+    def __init__(self, weights: Mapping[Any, float] | None = None) -> None:
+        self.weights = dict(weights or {})
+        for edge_type, weight in self.weights.items():
+            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+                raise LoaderConfigError(f"EvenOrder: the weight of {edge_type!r} is {weight!r}; give 0 or more.")
+
+    def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        """Raises LoaderConfigError: nodes have no edge types."""
+        raise LoaderConfigError(
+            "order='even' needs links of several edge types: GraphData(..., train={edge type: SeedTable(...)})."
+        )
+
+    def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
+        if len(table.rows_by_type) < 2:
+            return self.bind(graph, None, global_batch_size)
+        by_number = {graph.edge_type_number(edge_type): weight for edge_type, weight in self.weights.items()}
+        weights = [by_number.pop(graph.edge_type_number(edge_type), 1) for edge_type in table.rows_by_type]
+        if by_number:
+            raise LoaderConfigError(
+                f"EvenOrder: weights are given for {', '.join(map(str, self.weights))}, but the links are of "
+                f"{', '.join(map(str, table.rows_by_type))}."
+            )
+        return _BoundEvenOrder(list(table.rows_by_type.values()), np.array(weights, np.float64), self.name)
+
+    @property
+    def name(self) -> str:
+        return f"EvenOrder({self.weights})" if self.weights else "EvenOrder"
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        """Raises LoaderConfigError: only what :meth:`bind_rows` returns knows the types."""
+        raise LoaderConfigError("EvenOrder needs the rows' types: call bind_rows() first.")
+
+
+class _BoundEvenOrder(SeedOrder):
+    """An EvenOrder that knows the rows of each type, and how often they come."""
+
+    def __init__(self, rows: list[range], weights: np.ndarray, name: str) -> None:
+        self._rows, self._name = rows, name
+        shares = weights * [len(of_type) for of_type in rows]
+        if not shares.any():
+            raise LoaderConfigError("EvenOrder: no edge type that has rows has a weight above 0.")
+        num_rows = sum(map(len, rows))
+        exact = num_rows * (shares / shares.sum())
+        self._counts = np.floor(exact).astype(np.int64)
+        # Largest remainder: what rounding down leaves goes to the types that lost most by it.
+        order = np.argsort(self._counts - exact, kind="stable")
+        self._counts[order[: num_rows - self._counts.sum()]] += 1
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        parts, positions = [], []
+        for rows, count in zip(self._rows, self._counts.tolist(), strict=True):
+            # Further shuffles by numbers that no row has; of the last one, its beginning.
+            numbers = np.arange(-(-count // max(len(rows), 1)) * len(rows))
+            turn, row = np.divmod(numbers, max(len(rows), 1))
+            keys = ops.random_keys(seed, epoch, rows.start + row + (turn << 40))
+            parts.append(rows.start + row[np.lexsort((keys, turn))[:count]])
+            positions.append((np.arange(count) + 0.5) / max(count, 1))
+        return np.concatenate(parts)[np.argsort(np.concatenate(positions), kind="stable")]

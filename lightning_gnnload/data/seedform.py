@@ -1,0 +1,113 @@
+"""SeedForm: what a phase's seeds are, as mini-batches and formats know them; and links cut by edge type.
+
+Shapes: R rows of a mini-batch, P links: the rows, and with binary negatives these, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import torch
+
+from lightning_gnnload.data.types import EdgeType
+
+
+class SeedColumn(NamedTuple):
+    """What a column of a mini-batch's seeds has one entry for, a row or a pair, and what an entry is: the position of a
+    node in the mini-batch, that of a row, or a value."""
+
+    of: Literal["row", "pair"]
+    holds: Literal["node", "row", "value"]
+
+
+COLUMNS: Mapping[str, Mapping[str, SeedColumn]] = {
+    "nodes": {},
+    "links": {
+        "src": SeedColumn("pair", "node"),
+        "dst": SeedColumn("pair", "node"),
+        "label": SeedColumn("pair", "value"),
+        "row": SeedColumn("pair", "row"),
+        "negatives": SeedColumn("row", "node"),
+        "negative_mask": SeedColumn("row", "value"),
+    },
+    "pyg": {},
+}
+"""The columns that each kind of seed has beside those of its table, by the kind's name."""
+
+
+class LinkForm(NamedTuple):
+    """What formats need to know of all links of one edge type.
+
+    Attributes:
+        edge_type: None in a graph without types.
+        number: of the edge type, which the column ``"type"`` has where there are several.
+        num_negatives: of a row; None where the mini-batch decides.
+        num_dst: how many of these replace its destination, the first ones; None: all. The others replace its source.
+        first_label: what PyG adds to labels beside binary negatives, so that 0 is the label of these alone: 1, where
+            the least label of the whole table is 0.
+    """
+
+    edge_type: EdgeType | None = None
+    number: int = 0
+    num_negatives: int | None = None
+    num_dst: int | None = None
+    first_label: int = 0
+
+
+class SeedForm(NamedTuple):
+    """A kind of seed, by which formats find how they write it, and for links those of each edge type.
+
+    Attributes:
+        name: a key of :data:`COLUMNS`.
+        links: by edge type, in the order of the table.
+    """
+
+    name: str = "nodes"
+    links: tuple[LinkForm, ...] = ()
+
+    @property
+    def rows_are_seeds(self) -> bool:
+        """Whether row ``i`` is seed ``i``, so that the graph's labels of seeds are those of rows."""
+        return self.name == "nodes"
+
+    def by_type(self, columns: Mapping[str, torch.Tensor]) -> list[tuple[LinkForm, Mapping[str, torch.Tensor]]]:
+        """Cuts the columns of links by edge type: each type has its own rows and pairs, in their order, and as many
+        negatives as it asked for. Types without rows have empty columns."""
+        if len(self.links) == 1:
+            return [(self.links[0], columns)]
+        return [(link, self._of_type(link, columns)) for link in self.links]
+
+    def _of_type(self, link: LinkForm, columns: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        is_row = columns["type"] == link.number
+        row = columns.get("row")
+        is_pair = is_row if row is None else is_row[row]
+        part = {}
+        for name, column in columns.items():
+            of, holds = COLUMNS[self.name].get(name, ("row", "value"))
+            values = column[is_pair if of == "pair" else is_row]
+            # Rows count anew: each by how many of its type come up to it.
+            part[name] = is_row.cumsum(0)[values] - 1 if holds == "row" else values
+        del part["type"]
+        if "negatives" in part:
+            num_rows = len(part["input_id"])
+            width = max(num_rows - 1, 0) if link.num_negatives is None else link.num_negatives
+            part |= {name: part[name][:, :width] for name in ("negatives", "negative_mask")}
+        return part
+
+    @classmethod
+    def of_json(cls, values: Any) -> SeedForm:
+        """Checks and reads what JSON makes of a form, from another process. Raises TypeError, ValueError."""
+        name, links = values
+        for edge_type, number, num_negatives, num_dst, first_label in links:
+            if edge_type is not None and [type(text) for text in edge_type] != [str] * 3:
+                raise ValueError(f"{edge_type!r:.100} is no edge type")
+            needed, others = {type(number), type(first_label)}, {type(num_negatives), type(num_dst)}
+            if needed != {int} or not others <= {int, type(None)}:
+                raise ValueError(f"{number!r:.50} and others are no numbers of links")
+        if type(name) is not str or name not in COLUMNS or (name == "links") != bool(links):
+            raise ValueError(f"{name!r:.50} is no kind of seed")
+        return cls(name, tuple(LinkForm(kind and tuple(kind), *numbers) for kind, *numbers in links))
+
+
+NODE_SEEDS = SeedForm()
