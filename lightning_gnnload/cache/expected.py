@@ -22,9 +22,6 @@ class Expected(CachePolicy):
     :mod:`.presence` and :mod:`.chances` say. It takes the seeds of a mini-batch as drawn uniformly: an order that puts
     neighbours together visits less than it expects.
 
-    Raises:
-        CacheConfigError: on ranking, another sampler, fanouts by edge type, times that are heeded, or negatives.
-
     Source: SALIENT++ (MLSys'23), caching by vertex inclusion probability.
 
     Example:

@@ -87,24 +87,16 @@ class SeedTable:
         weight: Any = None,
         columns: Mapping[str, Any] | None = None,
     ) -> None:
+        endpoints = _endpoints(nodes, src, dst, node_type, (edge_type, edge_ids, dst_ptr))
         self.kind = "links" if nodes is None else "nodes"
-        if (nodes is None) == (src is None) or (src is None) != (dst is None):
-            raise GraphDataError("SeedTable: rows are nodes, or links: give nodes=ids, or both src=ids and dst=ids.")
-        for_links = any(setting is not None for setting in (edge_type, edge_ids, dst_ptr))
-        if node_type is not None if nodes is None else for_links:
-            raise GraphDataError(
-                "SeedTable: node_type= is for nodes; edge_type=, edge_ids= and dst_ptr= are for links."
-            )
-        by_name = {"src": src, "dst": dst} if nodes is None else {"nodes": nodes}
-        ends = {name: as_ids(ids, what=f"SeedTable: {name}") for name, ids in by_name.items()}
-        self._num_rows = len(next(iter(ends.values())))
-        self.targets = ends.get("dst")
-        self.dst_ptr = None if dst_ptr is None else _starts(dst_ptr, self._num_rows, ends["dst"])
+        self._num_rows = len(next(iter(endpoints.values())))
+        self.targets = endpoints.get("dst")
+        self.dst_ptr = None if dst_ptr is None else _starts(dst_ptr, self._num_rows, endpoints["dst"])
         if self.dst_ptr is not None:
-            ends["dst"] = ends["dst"][self.dst_ptr[:-1]]
-        for name, ids in ends.items():
+            endpoints["dst"] = endpoints["dst"][self.dst_ptr[:-1]]
+        for name, ids in endpoints.items():
             self._check_length(name, ids)
-        self.ends = np.stack(list(ends.values()), axis=1)
+        self.ends = np.stack(list(endpoints.values()), axis=1)
         self.node_type = node_type
         self.edge_type = None if isinstance(edge_type, Mapping) else edge_type
         self.rows_by_type = self._rows_by_type(edge_type)
@@ -150,9 +142,8 @@ class SeedTable:
                     f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
                     "own edge type, with one target a row; rows with several have one type a table (dst_ptr=)."
                 )
-        return cls(
-            edge_type={edge_type: len(table) for edge_type, table in tables.items()}, **_joined(tables, fill or {})
-        )
+        counts = {edge_type: len(table) for edge_type, table in tables.items()}
+        return cls(edge_type=counts if len(counts) > 1 else next(iter(counts), None), **_joined(tables, fill or {}))
 
     def __len__(self) -> int:
         return self._num_rows
@@ -173,10 +164,10 @@ class SeedTable:
     @property
     def checksum(self) -> int:
         """CRC-32 of all that mini-batches are drawn by: nodes or links, their types, and times; not of labels."""
-        found = zlib.crc32(repr((self.node_type, self._named_type())).encode())
+        checksum = zlib.crc32(repr((self.node_type, self._named_type())).encode())
         for values in (self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time):
-            found = zlib.crc32(b"" if values is None else np.ascontiguousarray(values).data, found)
-        return found
+            checksum = zlib.crc32(b"" if values is None else np.ascontiguousarray(values).data, checksum)
+        return checksum
 
     def taken(self, rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
         """Returns which of its targets each row has in an epoch: places in ``dst`` and ``edge_ids``, int64 ``[n]``.
@@ -216,20 +207,23 @@ class SeedTable:
         nodes = self.ends.copy()
         for edge_type, rows in self.rows_by_type.items():
             part = slice(rows.start, rows.stop)
-            for column, of_type in enumerate(self._ranges(graph, edge_type)):
-                first, ids = rows.start, self.ends[part, column]
-                if column == 1 and self.targets is not None and self.dst_ptr is not None:
-                    ids = self.targets
-                bad = np.flatnonzero((ids < 0) | (ids >= len(of_type)))
+            for column, node_ids in enumerate(self._ranges(graph, edge_type)):
+                ids = self.ends[part, column] if column == 0 or self.dst_ptr is None else self.targets
+                assert ids is not None
+                bad = np.flatnonzero((ids < 0) | (ids >= len(node_ids)))
                 if len(bad):
-                    what = ("src", "dst")[column] if self.kind == "links" else "nodes"
                     raise GraphDataError(
-                        f"SeedTable: {what}[{first + bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in "
-                        f"[0, {len(of_type)})."
+                        f"SeedTable: {self._names[column]}[{rows.start + bad[0]}] is {ids[bad[0]]}, which is not a "
+                        f"node; ids must lie in [0, {len(node_ids)})."
                     )
-                nodes[part, column] += of_type.start
+                nodes[part, column] += node_ids.start
         self._check_edge_ids(graph)
         return nodes
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        """What the columns of :attr:`ends` are called."""
+        return ("src", "dst") if self.kind == "links" else ("nodes",)
 
     def _ranges(self, graph: Graph, edge_type: EdgeType | str | None) -> list[range]:
         """Returns the ids in the graph among which the nodes of rows are, of links sources and targets."""
@@ -243,7 +237,7 @@ class SeedTable:
         if self.node_type is not None:
             return [types.range_of(self.node_type)]
         number = types.edge_type_number(edge_type)
-        if sum(types.edge_type_number(each) == number for each in self.rows_by_type) > 1:
+        if sum(types.edge_type_number(name) == number for name in self.rows_by_type) > 1:
             raise GraphDataError(f"SeedTable: the edge type {types.edge_types[number]} is given twice.")
         src, _, dst = types.edge_types[number]
         return [types.range_of(src), types.range_of(dst)]
@@ -252,16 +246,14 @@ class SeedTable:
         """Raises GraphDataError: types of other numbers of rows, or with several targets a row."""
         if not isinstance(edge_type, Mapping):
             return {edge_type: range(self._num_rows)}
-        ends = [
-            0,
-            *accumulate(as_integer("SeedTable: edge_type", count, GraphDataError) for count in edge_type.values()),
-        ]
-        if ends[-1] != self._num_rows or sorted(ends) != ends or self.dst_ptr is not None:
+        counts = [as_integer("SeedTable: edge_type", count, GraphDataError) for count in edge_type.values()]
+        if sum(counts) != self._num_rows or min(counts, default=0) < 0 or self.dst_ptr is not None:
             raise GraphDataError(
                 f"SeedTable: edge_type={dict(edge_type)} says how many of the {self._num_rows} rows each type has, one "
                 "type's behind the other's, with one target a row (without dst_ptr)."
             )
-        return {name: range(*rows) for name, rows in zip(edge_type, pairwise(ends), strict=True)}
+        bounds = pairwise(accumulate(counts, initial=0))
+        return {name: range(first, last) for name, (first, last) in zip(edge_type, bounds, strict=True)}
 
     def _named_type(self) -> Any:
         """Returns the edge type, as the constructor takes it."""
@@ -292,44 +284,52 @@ class SeedTable:
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if not isinstance(columns, Mapping):
             raise GraphDataError(f"SeedTable: columns must be a dict by name, but it is a {type(columns).__name__}.")
-        found = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
+        carried = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
         if weight is not None:
-            found["weight"] = as_rows(weight, what="SeedTable: weight")
+            carried["weight"] = as_rows(weight, what="SeedTable: weight")
         for name, rows in columns.items():
             if name in RESERVED or not isinstance(name, str) or not name.isidentifier():
                 raise GraphDataError(
                     f"SeedTable: no column can be named {name!r}. Give an identifier other than {', '.join(RESERVED)}."
                 )
-            found[name] = as_rows(rows, what=f"SeedTable: column {name!r}")
-        for name, rows in found.items():
+            carried[name] = as_rows(rows, what=f"SeedTable: column {name!r}")
+        for name, rows in carried.items():
             self._check_length(name, rows)
         if weight is not None:
-            weights = found["weight"]
-            if weights.ndim != 1 or weights.is_complex():
-                raise GraphDataError(f"SeedTable: weight must be [R], but it is {weights.dtype} {list(weights.shape)}.")
-            good = weights.isfinite() & (weights >= 0)
-            if not bool(good.all()):
-                bad = int(torch.argmin(good.byte()))
-                raise GraphDataError(
-                    f"SeedTable: weight[{bad}] is {weights[bad]}, but must be finite and not negative."
-                )
-        return found
+            _check_weights(carried["weight"])
+        return carried
 
     def _check_length(self, name: str, rows: np.ndarray | torch.Tensor) -> None:
         if rows.ndim < 1 or len(rows) != self._num_rows:
-            what = "src" if self.kind == "links" else "nodes"
             raise GraphDataError(
-                f"SeedTable: {name} has the shape {list(rows.shape)}, but {what} has {self._num_rows} rows; one entry "
-                "a row is needed."
+                f"SeedTable: {name} has the shape {list(rows.shape)}, but {self._names[0]} has {self._num_rows} rows; "
+                "one entry a row is needed."
             )
 
     def __repr__(self) -> str:
-        held = [*self.columns, *(name for name in ("y", "edge_ids") if getattr(self, name) is not None)]
-        what, name = f"{len(self)} {self.kind}", self.node_type or self._named_type()
+        columns = [*self.columns, *(name for name in ("y", "edge_ids") if getattr(self, name) is not None)]
+        rows, name = f"{len(self)} {self.kind}", self.node_type or self.edge_type
         if name is not None:
-            counts = [f"{each}: {count}" for each, count in name.items()] if isinstance(name, dict) else [repr(name)]
-            what += f" of {', '.join(counts)}"
-        return f"SeedTable({', '.join([what, *held])})"
+            rows += f" of {name!r}"
+        elif len(self.rows_by_type) > 1:
+            rows += f" of {', '.join(f'{of_type}: {len(part)}' for of_type, part in self.rows_by_type.items())}"
+        return f"SeedTable({', '.join([rows, *columns])})"
+
+
+def _endpoints(
+    nodes: Any, src: Any, dst: Any, node_type: str | None, settings_of_links: tuple[Any, ...]
+) -> dict[str, np.ndarray]:
+    """Returns the ids of rows that are nodes or links, by the names of their arguments.
+
+    Raises:
+        GraphDataError: neither, or settings of the other kind.
+    """
+    if (nodes is None) == (src is None) or (src is None) != (dst is None):
+        raise GraphDataError("SeedTable: rows are nodes, or links: give nodes=ids, or both src=ids and dst=ids.")
+    if node_type is not None if nodes is None else any(setting is not None for setting in settings_of_links):
+        raise GraphDataError("SeedTable: node_type= is for nodes; edge_type=, edge_ids= and dst_ptr= are for links.")
+    by_name = {"src": src, "dst": dst} if nodes is None else {"nodes": nodes}
+    return {name: as_ids(ids, what=f"SeedTable: {name}") for name, ids in by_name.items()}
 
 
 def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[str, Any]:
@@ -384,6 +384,16 @@ def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:
     return starts
 
 
+def _check_weights(weights: torch.Tensor) -> None:
+    """Raises GraphDataError: weights that are not ``[R]``, or a negative or infinite one."""
+    if weights.ndim != 1 or weights.is_complex():
+        raise GraphDataError(f"SeedTable: weight must be [R], but it is {weights.dtype} {list(weights.shape)}.")
+    good = weights.isfinite() & (weights >= 0)
+    if not bool(good.all()):
+        bad = int(torch.argmin(good.byte()))
+        raise GraphDataError(f"SeedTable: weight[{bad}] is {weights[bad]}, but must be finite and not negative.")
+
+
 def _check_labels(y: torch.Tensor) -> None:
     """Raises GraphDataError: labels ``[R]`` or ``[R, C]`` with a row that has none."""
     if y.ndim not in (1, 2):
@@ -411,14 +421,14 @@ def as_table(seeds: Any) -> Any:
 def refuse_tables(name: str, seeds: Any) -> None:
     """Raises GraphDataError: tables lie in a list, or in a dict by type, where one table alone is taken."""
     if isinstance(seeds, Mapping):
-        for node_type, of_type in seeds.items():
-            if isinstance(of_type, SeedTable):
+        for node_type, rows in seeds.items():
+            if isinstance(rows, SeedTable):
                 raise GraphDataError(
                     f"{name}: a SeedTable says its type itself. Give SeedTable(nodes, node_type={node_type!r}) in the "
-                    f"place of {{{node_type!r}: {of_type!r}}}."
+                    f"place of {{{node_type!r}: {rows!r}}}."
                 )
-            refuse_tables(name, of_type)
-    elif isinstance(seeds, list | tuple) and any(isinstance(each, SeedTable) for each in seeds):
+            refuse_tables(name, rows)
+    elif isinstance(seeds, list | tuple) and any(isinstance(table, SeedTable) for table in seeds):
         raise GraphDataError(
             f"{name}: one SeedTable is needed, not a {type(seeds).__name__} of {len(seeds)}: {list(seeds)}. Put all "
             "rows into one. Seeds of another type are another task's, which has its own fit: GraphData(tasks=...) and "

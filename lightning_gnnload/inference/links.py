@@ -1,4 +1,4 @@
-"""Scores of links, from rows of their ends that were computed once."""
+"""Scores of links, from rows of their endpoints that were computed once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import InferenceError
 
 _PAIRS = 1 << 18
+"""Scored at once: rows of both endpoints, 256 numbers wide, then take half a gigabyte."""
 
 
 def score_links(
@@ -46,23 +47,23 @@ def score_links(
                 f"score_links needs links of one edge type, SeedTable(src=..., dst=...), and graph=, whose nodes they "
                 f"join, but it is given {links!r}."
             )
-        ends = links.nodes_in(graph)
+        nodes = links.nodes_in(graph)
     else:
-        ends = np.stack([as_ids(each, what="links") for each in links], axis=1)
-    found = []
+        nodes = np.stack([as_ids(ids, what="links") for ids in links], axis=1)
+    scores = []
     owner = getattr(score, "__self__", score)
     parameter = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
     device = torch.device("cpu") if parameter is None else parameter.device
     with torch.no_grad():
-        for begin in range(0, len(ends), _PAIRS):
-            part = ends[begin : begin + _PAIRS]
-            scores = score(*(_rows(rows, part[:, end], graph).to(device) for end in (0, 1)))
-            if not isinstance(scores, torch.Tensor) or scores.shape[:1] != (len(part),):
+        for begin in range(0, len(nodes), _PAIRS):
+            part = nodes[begin : begin + _PAIRS]
+            pair_scores = score(*(_rows(rows, part[:, end], graph).to(device) for end in (0, 1)))
+            if not isinstance(pair_scores, torch.Tensor) or pair_scores.shape[:1] != (len(part),):
                 raise InferenceError(
                     f"the score of {len(part)} pairs of rows must be a tensor with one entry for each."
                 )
-            found.append(scores.cpu())
-    return torch.cat(found) if found else torch.empty(0)
+            scores.append(pair_scores.cpu())
+    return torch.cat(scores) if scores else torch.empty(0)
 
 
 def _rows(rows: torch.Tensor | Mapping[str, torch.Tensor], nodes: np.ndarray, graph: Graph | None) -> torch.Tensor:

@@ -27,29 +27,20 @@ def describe_seeds(
     mapped: Callable[[str], np.ndarray],
 ) -> None:
     """Reports how many seeds of a task have no in-neighbours, or see none at their times, and notes what to do.
-
-    Args:
-        report: to add to.
-        name: of the task.
-        spec: as graph.yaml has it.
-        read: its rows.
-        graph: that was written.
-        nodes: by their types.
-        mapped: maps an array of the graph by its name.
-    """
+    ``mapped`` maps an array of the graph by its name."""
     tables = [table for table in read.task.splits.values() if len(table)]
     if not tables:
         return
-    ends, types, clock = looked_at(np.concatenate([table.ends for table in tables])), graph.types, graph.clock
+    rows, types, clock = looked_at(np.concatenate([table.ends for table in tables])), graph.types, graph.clock
     first = [0 if types is None else types.range_of(end.node_type).start for end in spec.ends]
-    of_graph, indptr = ends + np.array(first), mapped("indptr")
-    alone = int((indptr[of_graph + 1] == indptr[of_graph]).all(1).sum())
+    seeds, indptr = rows + np.array(first), mapped("indptr")
+    alone = int((indptr[seeds + 1] == indptr[seeds]).all(1).sum())
     report.add("tasks", name, {"without_in_neighbours": alone})
-    if 2 * alone > len(ends):
-        of_many = "" if len(ends) < MOST_ROWS else " that were looked at"
-        of_types = " and ".join(dict.fromkeys(end.node_type for end in spec.ends))
+    if 2 * alone > len(rows):
+        sampled = "" if len(rows) < MOST_ROWS else " that were looked at"
+        names = " and ".join(dict.fromkeys(end.node_type for end in spec.ends))
         report.note(
-            f"task {name}: {alone:,} of {len(ends):,} seeds{of_many} ({of_types}) have no in-neighbours, so that "
+            f"task {name}: {alone:,} of {len(rows):,} seeds{sampled} ({names}) have no in-neighbours, so that "
             "models see their own features alone. An edge carries features from src to dst. Where edges lead away from "
             "seeds, say reverse: true at their table."
         )
@@ -58,19 +49,19 @@ def describe_seeds(
     if spec.time is not None:
         times = looked_at(np.concatenate([table.time for table in tables if table.time is not None]))
     else:
-        of_nodes = None if spec.seed is None else nodes[spec.ends[0].node_type].time
-        times = np.full(len(ends), NO_TIME) if of_nodes is None else of_nodes[ends[:, 0]]
+        node_time = None if spec.seed is None else nodes[spec.ends[0].node_type].time
+        times = np.full(len(rows), NO_TIME) if node_time is None else node_time[rows[:, 0]]
     if (times == NO_TIME).any():
         report.note(
             f"task {name}: its rows have no time, though the graph has, and {int((times == NO_TIME).sum()):,} of "
-            f"{len(ends):,} of their nodes have none either. fit needs one: say time: COLUMN at the task, or before: "
+            f"{len(rows):,} of their nodes have none either. fit needs one: say time: COLUMN at the task, or before: "
             "null at the sampler, which ignores all times."
         )
         return
     lists = typed_lists_of(types, indptr if types is None else mapped("run_ptr"), mapped("edge_time"), clock)
-    seen = SeenEdges.of(lists, clock, of_graph, times, are_own=spec.time is None)
-    report.add("tasks", name, {"too_early": seen.num_blind})
+    edges = SeenEdges.of(lists, clock, seeds, times, are_own=spec.time is None)
+    report.add("tasks", name, {"too_early": edges.num_blind})
     remedy = "say time: COLUMN at the task; or before: null at the sampler, which ignores all times"
-    issue = seen_issue(seen, f"task {name}: its seeds", remedy)
-    if issue is not None and (issue.is_suspicious or seen.are_own):
+    issue = seen_issue(edges, f"task {name}: its seeds", remedy)
+    if issue is not None and (issue.is_suspicious or edges.are_own):
         report.note(issue.text)

@@ -118,9 +118,9 @@ class ThreadedLoader:
         Raises:
             LoaderConfigError: some that mean nothing to threads.
         """
-        makers = [vars(each)["__init__"] for each in type(self).__mro__[:-1] if "__init__" in vars(each)]
-        known = [name for maker in makers for name in keywords_of(maker)]
-        refuse_unknown(type(self).__name__, kwargs, known, OF_GRAPH_DATA_MODULE)
+        makers = [vars(base)["__init__"] for base in type(self).__mro__[:-1] if "__init__" in vars(base)]
+        keywords = [name for maker in makers for name in keywords_of(maker)]
+        refuse_unknown(type(self).__name__, kwargs, keywords, OF_GRAPH_DATA_MODULE)
         self.seed = seed
         self.position = Position()
         self._epoch_of_rows = 0
@@ -129,11 +129,11 @@ class ThreadedLoader:
         for name, (is_fine, instead) in _REFUSED.items():
             if name in kwargs and not is_fine(kwargs[name]):
                 raise LoaderConfigError(f"{type(self).__name__} does not support {name}={kwargs[name]!r}: {instead}")
-        found = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
-        if found.get("sampler") is None and found.get("batch_sampler") is None:
-            shuffle = found.pop("shuffle", None)
-            found["sampler"] = ShuffledRows(self.position, seed) if shuffle else OrderedRows(self.position)
-        return found  # with shuffle and a sampler, torch says why this cannot be
+        kwargs = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
+        if kwargs.get("sampler") is None and kwargs.get("batch_sampler") is None:
+            shuffle = kwargs.pop("shuffle", None)
+            kwargs["sampler"] = ShuffledRows(self.position, seed) if shuffle else OrderedRows(self.position)
+        return kwargs  # with shuffle and a sampler, torch says why this cannot be
 
     def _begin(self) -> None:
         """Does what can be done only when PyG's constructor has read the rows."""
@@ -227,29 +227,23 @@ class ThreadedLoader:
         sampler = self._sampler
         attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
         lists, rows = SlotPool(pinned=self._is_pinned), SlotPool(pinned=self._is_pinned)
-
-        own = rows.room if self._is_pinned else NEW_MEMORY
+        room = rows.room if self._is_pinned else NEW_MEMORY
 
         def convert(batch: MiniBatch) -> Any:
             if not self._is_pinned:  # few: who keeps labels does not keep what was sampled
                 batch.seed_columns = {name: column.clone() for name, column in batch.seed_columns.items()}
             output = sampler_output(batch, sampler, room=lists.room)
-            return self._filtered(output, attributes, lambda held: held.gathered(output, rows.room, own))
+            return self._filtered(output, attributes, lambda source: source.gathered(output, rows.room, room))
 
         return self._threads(GraphData(sampler.graph), sampler.inner(), convert).made(self._requests(epoch, start))
 
     def _threads(self, tables: GraphData, inner: Sampler, convert: Callable[[MiniBatch], Any]) -> SampledLoader:
-        """Returns what makes mini-batches of the rows that this loader lists.
-
-        Args:
-            tables: what is gathered.
-            inner: what draws.
-            convert: makes of a mini-batch what the loader yields.
-        """
+        """Returns what makes mini-batches of the rows that this loader lists: ``inner`` draws, ``tables`` are gathered,
+        and ``convert`` makes of a mini-batch what the loader yields."""
         sampler = self._sampler
         workload = Workload(sampler.graph, inner, lambda *_: PyGSeeds(self), seed=self.seed)
-        if not self._is_told and (seen := workload.seen()) is not None:
-            issue = seen_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
+        if not self._is_told and (edges := workload.seen()) is not None:
+            issue = seen_issue(edges, f"{type(self).__name__}: the seeds", _OF_SEEDS)
             if issue is not None and issue.is_suspicious:
                 warn(issue.text)
         self._is_told = True
@@ -285,10 +279,10 @@ class ThreadedLoader:
         if not isinstance(self._sampler, GnnloadSampler):
             return super().filter_fn(out)  # type: ignore[misc]
         if not can_read(self.data):
-            of_loader = copy(self)
+            loader = copy(self)
             if isinstance(self.data, Data | HeteroData):
-                of_loader.data = repeated(self.data)
-            return super(ThreadedLoader, of_loader).filter_fn(out)  # type: ignore[misc]
+                loader.data = repeated(self.data)
+            return super(ThreadedLoader, loader).filter_fn(out)  # type: ignore[misc]
         if self.transform_sampler_output is not None:
             out = self.transform_sampler_output(out)
         attributes = Attributes(self.data, self._sampler.graph, edges=False)
@@ -311,8 +305,8 @@ class ThreadedLoader:
 
     def _as_data(self, output: Any, attributes: Attributes, rows: dict[str, torch.Tensor]) -> Any:
         negatives = getattr(self, "neg_sampling", None)
-        made = as_data(output, rows, attributes, self.input_data.input_type, negatives)
-        return made if self.transform is None else self.transform(made)
+        data = as_data(output, rows, attributes, self.input_data.input_type, negatives)
+        return data if self.transform is None else self.transform(data)
 
     # Resuming, as torchdata's StatefulDataLoader has it.
 
@@ -404,7 +398,7 @@ def _say_once() -> None:
 
 def can_read(data: Any) -> bool:
     """Whether mini-batches' attributes are looked up here; otherwise by PyG, in stores and beside ``adj_t``."""
-    return isinstance(data, Data | HeteroData) and not any("adj_t" in each for each in data.stores)
+    return isinstance(data, Data | HeteroData) and not any("adj_t" in store for store in data.stores)
 
 
 def can_gather(data: Any, sampler: GnnloadSampler) -> bool:

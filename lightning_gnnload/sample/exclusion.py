@@ -1,4 +1,4 @@
-"""The edges that a mini-batch of links must not see: those that it is asked about, and their reverses.
+"""Target edges of links, and their reverses, which are left out of sampling, as they would tell the answer.
 
 Shapes: P edges of a mini-batch, E edges of the graph, X excluded ones.
 """
@@ -27,7 +27,7 @@ def excluded_positions(
     *,
     reverse_type: Any = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Finds the edges of a mini-batch's rows, and their reverses, among the in-neighbours of their ends.
+    """Finds the edges of a mini-batch's rows, and their reverses, among the in-neighbours of their endpoints.
 
     Of a row ``src -> dst`` that names its edge by id, that edge is left out; of one that does not, every edge from
     ``src`` to ``dst``, if there are any. The reverse of an edge is, in this order,
@@ -37,20 +37,13 @@ def excluded_positions(
     - otherwise every edge from ``dst`` to ``src``: where an edge of a homogeneous graph goes both ways, any of those
       that go back would tell.
 
-    Args:
-        graph: with :attr:`.Graph.edge_order`, where ids are given.
-        edge_type: of the edges, as :meth:`.Graph.edge_type_number` finds it.
-        src: int64 ``[P]``, sources, ids of the graph.
-        dst: int64 ``[P]``, destinations.
-        edge_ids: int64 ``[P]``, of the edges in the list of their type; None: all between the ends.
-        reverse_type: the type of their reverses, as :func:`reverse_of` finds it; None: they have none.
-
-    Returns:
-        ``(positions, rows)``: int64 ``[X]``, distinct positions in ``Graph.indices``, and for which of the P rows each
-        is left out, int64 ``[X]``, ascending. See :class:`.Queries`.
+    ``src``, ``dst`` and ``edge_ids`` are int64 ``[P]``: ids of the graph, and of edges in the list of their type, which
+    need :attr:`.Graph.edge_order`; no ids: all edges between ``src`` and ``dst``. Without ``reverse_type`` there are no
+    reverses. Returns ``(positions, rows)``, int64 ``[X]``: distinct positions in ``Graph.indices``, and for which row
+    each is left out, ascending.
 
     Raises:
-        SeedError: an id that no edge of these ends has.
+        SeedError: an id that no edge of these endpoints has.
         GraphDataError: an edge that is not the reverse of its row's.
         SamplerConfigError: ids, but a graph that did not keep them; no such edge type.
 
@@ -63,11 +56,11 @@ def excluded_positions(
         [0, 3]
     """
     number = graph.edge_type_number(edge_type)
-    found = [_find(graph, number, src, dst, edge_ids, SeedError)]
+    matches = [_find(graph, number, src, dst, edge_ids, SeedError)]
     if reverse_type is not None:
         back = graph.edge_type_number(reverse_type)
-        found.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError))
-    positions, rows = (np.concatenate(each) for each in zip(*found, strict=True))
+        matches.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError))
+    positions, rows = map(np.concatenate, zip(*matches, strict=True))
     order = np.lexsort((positions, rows))
     positions, rows = positions[order], rows[order]
     again = (np.diff(positions, prepend=-1) == 0) & (np.diff(rows, prepend=-1) == 0)  # a loop is its own reverse
@@ -75,16 +68,11 @@ def excluded_positions(
 
 
 def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any] | None = None) -> int | None:
-    """Finds the type of the edges that go back: by ``names``, or ``rev_follows`` for ``follows`` and the other way
-    round; where there is none, the type itself, if its edges lead to nodes of the type that they come from.
+    """Finds the number of the type of the edges that go back; None where there is none. Without types it is 0.
 
-    Args:
-        types: of the graph; None: it has none, and its only edge type is 0.
-        edge_type: as :meth:`.GraphTypes.edge_type_number` finds it.
-        names: ``{edge type: edge type of its reverses}``; every type that it leaves out has no reverses.
-
-    Returns:
-        The number of the type; None where there is none.
+    Types have reverses by ``names``, ``{edge type: edge type of its reverses}``, where these are given, and else by
+    their own names: ``rev_follows`` for ``follows`` and the other way round. Where there is none of that name, it is
+    the type itself, if its edges lead to nodes of the type that they come from.
 
     Raises:
         SamplerConfigError: no such edge type, or one that does not go back.
@@ -100,7 +88,7 @@ def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any
     number = types.edge_type_number(edge_type)
     src, relation, dst = types.edge_types[number]
     if names is not None:
-        by_number = {types.edge_type_number(each): types.edge_type_number(back) for each, back in names.items()}
+        by_number = {types.edge_type_number(name): types.edge_type_number(back) for name, back in names.items()}
         if (back := by_number.get(number)) is None:
             return None
         if types.edge_types[back][::2] != (dst, src):
@@ -137,13 +125,14 @@ def _find(
     is_right[is_right] = graph.indices[positions[is_right]] == src[is_right]
     if not is_right.all():
         row, types = int(np.flatnonzero(~is_right)[0]), graph.types
-        of_type, ends = "", [f"node {src[row]}", f"node {dst[row]}"]
+        edge, endpoints = f"edge {edge_ids[row]}", [f"node {src[row]}", f"node {dst[row]}"]
         if types is not None:
-            kind = types.edge_types[edge_type]
-            named = zip(kind[::2], (src[row], dst[row]), strict=True)
-            of_type, ends = f" of {kind}", [f"{name} {node - types.range_of(name).start}" for name, node in named]
+            triple = types.edge_types[edge_type]
+            named = zip(triple[::2], (src[row], dst[row]), strict=True)
+            edge += f" of {triple}"
+            endpoints = [f"{name} {node - types.range_of(name).start}" for name, node in named]
         raise error(
-            f"edge {edge_ids[row]}{of_type} does not lead from {ends[0]} to {ends[1]}, as row {row} of the mini-batch "
+            f"{edge} does not lead from {endpoints[0]} to {endpoints[1]}, as row {row} of the mini-batch "
             "needs. Ids count in the list that the graph was built of, by type."
         )
     return positions, np.arange(len(dst))
@@ -152,12 +141,12 @@ def _find(
 def _find_all(
     where: tuple[ops.TypedLists, np.ndarray, int], src: np.ndarray, dst: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns positions of all edges of these ends, and of which row each is."""
+    """Returns positions of all edges between these endpoints, and of which row each is."""
     rows, begins = np.arange(len(dst)), np.zeros(len(dst), np.int64)
-    positions, of_row = [begins[:0]], [rows[:0]]
-    while len(rows):  # as often as there are edges between the same ends
-        found = ops.find_edges(*where, dst[rows], sources=src[rows], begins=begins)
-        rows, begins = rows[found >= 0], found[found >= 0] + 1
+    positions, row_of_edge = [begins[:0]], [rows[:0]]
+    while len(rows):  # as often as there are edges between the same endpoints
+        edges = ops.find_edges(*where, dst[rows], sources=src[rows], begins=begins)
+        rows, begins = rows[edges >= 0], edges[edges >= 0] + 1
         positions.append(begins - 1)
-        of_row.append(rows)
-    return np.concatenate(positions), np.concatenate(of_row)
+        row_of_edge.append(rows)
+    return np.concatenate(positions), np.concatenate(row_of_edge)

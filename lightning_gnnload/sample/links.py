@@ -64,17 +64,6 @@ class LinkSeeds(NodeSeeds):
 
     Each type draws its negatives and leaves edges out by itself, by the numbers of rows within it: as a loader of this
     type alone does.
-
-    Args:
-        graph: the topology.
-        sampler: as for :class:`.NodeSeeds`.
-        seeds: a table of links.
-        settings: what is asked beside the rows.
-
-    Raises:
-        GraphDataError: negatives where every pair is an edge.
-        SeedError: as for :class:`.NodeSeeds`, or a table without the negatives that are asked of it.
-        SamplerConfigError: likewise; types that are not there, or negatives of modes that cannot go together.
     """
 
     form = SeedForm("links")
@@ -107,15 +96,15 @@ class LinkSeeds(NodeSeeds):
         target = self.table.taken(rows, key.seed, key.epoch)
         links = np.stack([nodes[:, 0], self._targets[target]], axis=1)
         parts = self._parts(rows, columns)
-        drawn, width = [], 0
+        negatives, width = [], 0
         for part, at in parts:
-            drawn.append(part.draw_negatives(rows[at], links[at], None if until is None else until[at], key))
-            width = max(width, drawn[-1].shape[1])
+            negatives.append(part.draw_negatives(rows[at], links[at], None if until is None else until[at], key))
+            width = max(width, negatives[-1].shape[1])
         endpoints, num_dst = np.full((len(rows), 2 + width), -1), np.zeros(len(rows), np.int64)
         endpoints[:, :2] = links
-        for (part, at), negatives in zip(parts, drawn, strict=True):
-            endpoints[at, 2 : 2 + negatives.shape[1]] = negatives
-            num_dst[at] = negatives.shape[1] if part.form.num_dst is None else part.form.num_dst
+        for (part, at), nodes in zip(parts, negatives, strict=True):
+            endpoints[at, 2 : 2 + nodes.shape[1]] = nodes
+            num_dst[at] = nodes.shape[1] if part.form.num_dst is None else part.form.num_dst
         seeds, seed_query, positions = distinct_ends(endpoints, query, self.graph.num_nodes)
         columns |= self._columns(positions, endpoints[:, 2:] >= 0, num_dst)
         if self.settings.exclude is not None:
@@ -128,12 +117,13 @@ class LinkSeeds(NodeSeeds):
         """Finds the rows of each type, by an index of ``rows``; of several types, tells rows by type in ``columns``."""
         if len(self._types) == 1:
             return [(self._types[0], slice(None))]
-        of_row = np.searchsorted(self._first_rows, rows, side="right") - 1
+        # Of types without rows, which begin where the next one does, searchsorted passes over all.
+        position = np.searchsorted(self._first_rows, rows, side="right") - 1
         columns |= {
-            "input_id": torch.from_numpy(rows - self._first_rows[of_row]),
-            "type": torch.from_numpy(self._numbers[of_row]),
+            "input_id": torch.from_numpy(rows - self._first_rows[position]),
+            "type": torch.from_numpy(self._numbers[position]),
         }
-        return [(self._types[number], np.flatnonzero(of_row == number)) for number in np.unique(of_row).tolist()]
+        return [(self._types[number], np.flatnonzero(position == number)) for number in np.unique(position).tolist()]
 
     def _excluded(
         self, parts: list[tuple[_LinkType, Any]], links: np.ndarray, target: np.ndarray, query: np.ndarray
@@ -157,13 +147,9 @@ class LinkSeeds(NodeSeeds):
         return positions, excluded_query.astype(np.int32)
 
     def _columns(self, positions: np.ndarray, is_there: np.ndarray, num_dst: np.ndarray) -> dict[str, torch.Tensor]:
-        """Returns what a mini-batch says about its links, by name.
-
-        Args:
-            positions: of sources, targets and negatives among the seeds, int64 ``[R, 2 + M]``; 0 where there is none.
-            is_there: which negatives there are, bool ``[R, M]``.
-            num_dst: how many negatives of each row replace its target, the first ones, int64 ``[R]``.
-        """
+        """Returns what a mini-batch says about its links, by name, from the positions of sources, targets and negatives
+        among the seeds, int64 ``[R, 2 + M]``; the first ``num_dst`` negatives of a row, int64 ``[R]``, replace its
+        target."""
         src, dst, negatives = positions[:, 0], positions[:, 1], positions[:, 2:]
         if not self.has_negatives:
             return _tensors(src=src, dst=dst)
@@ -218,14 +204,8 @@ class _LinkType:
         )
 
     def draw_negatives(self, rows: np.ndarray, links: np.ndarray, until: np.ndarray | None, key: DrawKey) -> np.ndarray:
-        """Returns the negatives of these rows, ids in the graph, int64 ``[R, M]``; -1 where there is none.
-
-        Args:
-            rows: their numbers in the table, int64 ``[R]``.
-            links: their sources and targets in this epoch, ids in the graph, int64 ``[R, 2]``.
-            until: the code before which known edges count, uint32 ``[R]``; None for all edges.
-            key: of the mini-batch.
-        """
+        """Returns the negatives of these rows, ids in the graph, int64 ``[R, M]``; -1 where there is none. ``until`` is
+        the code before which known edges count, uint32 ``[R]``."""
         if self.negatives is None:
             return np.empty((len(rows), 0), np.int64)
         src, dst = np.ascontiguousarray(links.T)
@@ -249,14 +229,14 @@ def _negatives_by_type(graph: Graph, table: SeedTable, negatives: Any) -> list[N
     """Returns the negatives of each edge type of a table. Raises SamplerConfigError: types or modes do not fit."""
     if not isinstance(negatives, Mapping):
         return [negatives] * len(table.rows_by_type)
-    by_number = {graph.edge_type_number(edge_type): each for edge_type, each in negatives.items()}
+    by_number = {graph.edge_type_number(edge_type): of_type for edge_type, of_type in negatives.items()}
     numbers = [graph.edge_type_number(edge_type) for edge_type in table.rows_by_type]
     if by_number.keys() != set(numbers):
         raise SamplerConfigError(
             f"negatives are given for {', '.join(map(str, negatives))}, but the links are of "
             f"{', '.join(map(str, table.rows_by_type))}. Name each of these types, with None for those without."
         )
-    modes = {each.mode for each in by_number.values() if each is not None}
+    modes = {of_type.mode for of_type in by_number.values() if of_type is not None}
     if len(modes) > 1:
         raise SamplerConfigError(
             f"negatives of types have the modes {', '.join(sorted(modes))}, but a mini-batch holds them in one form. "
@@ -280,57 +260,56 @@ def _num_hard(table: SeedTable) -> int:
 def seed_kind(
     graph: Graph, sampler: Any, seeds: np.ndarray | SeedTable, settings: LinkSettings | None = None
 ) -> SeedKind:
-    """Returns the kind of these seeds.
-
-    Args:
-        graph: the topology.
-        sampler: what draws.
-        seeds: node ids, or a table of nodes or links.
-        settings: what is asked beside links.
+    """Returns the kind of node ids, or of a table of nodes or links; ``settings`` say what is asked beside links.
 
     Raises:
-        SamplerConfigError, SeedError: as :class:`.NodeSeeds` and :class:`LinkSeeds` have them; negatives of nodes.
+        SamplerConfigError: times, rows that share no nodes, or edges to leave out, which the sampler cannot heed;
+            negatives of nodes, or of types or modes that do not fit.
+        SeedError: rows without a time in a graph with times, a node in several rows that would share it, or a table
+            without the negatives that are asked of it.
+        GraphDataError: negatives where every pair is an edge.
     """
-    kind: SeedKind
+    made: SeedKind
     if isinstance(seeds, SeedTable) and seeds.kind == "links":
-        kind = LinkSeeds(graph, sampler, seeds, settings or LinkSettings())
+        made = LinkSeeds(graph, sampler, seeds, settings or LinkSettings())
     elif settings is None or settings.negatives is None:
-        kind = NodeSeeds(graph, sampler, seeds)
+        made = NodeSeeds(graph, sampler, seeds)
     else:
         raise SamplerConfigError(
             f"{settings.negatives} need seeds that are links, but the seeds are nodes. Give SeedTable(src=..., "
             "dst=...), or no negatives."
         )
-    kind.description = "" if settings is None else settings.description
-    return kind
+    made.description = "" if settings is None else settings.description
+    return made
 
 
-def distinct_ends(ends: np.ndarray, of_row: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def distinct_ends(nodes: np.ndarray, query: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Finds the distinct nodes of each query, in order of first occurrence.
 
     Args:
-        ends: nodes of each row, int64 ``[R, C]``; -1 where there is none.
-        of_row: the query of each row, int64 ``[R]``.
+        nodes: of each row, int64 ``[R, C]``; -1 where there is none.
+        query: of each row, int64 ``[R]``.
         num_nodes: of the graph.
 
     Returns:
-        Nodes int64 ``[S]``, the query of each, and the place of each end among them, int64 ``[R, C]``, 0 for none.
+        Nodes int64 ``[S]``, the query of each, and their positions among them, int64 ``[R, C]``; 0 for none.
 
     Example:
-        >>> seeds, _, places = distinct_ends(np.array([[5, 3], [3, -1]]), np.array([0, 0]), num_nodes=8)
-        >>> seeds.tolist(), places.tolist()
+        >>> seeds, _, positions = distinct_ends(np.array([[5, 3], [3, -1]]), np.array([0, 0]), num_nodes=8)
+        >>> seeds.tolist(), positions.tolist()
         ([5, 3], [[0, 1], [1, 0]])
     """
-    is_there = ends >= 0
-    of_end = np.broadcast_to(of_row[:, None], ends.shape)[is_there]
-    nodes = ends[is_there]
-    _, first, found = np.unique(of_end * num_nodes + nodes, return_index=True, return_inverse=True)
+    is_there = nodes >= 0
+    query = np.broadcast_to(query[:, None], nodes.shape)[is_there]
+    endpoints = nodes[is_there]
+    _, first, number = np.unique(query * num_nodes + endpoints, return_index=True, return_inverse=True)
+    # np.unique sorts by node: seeds are to stand as rows name them, so that their order depends on no other id.
     order = np.argsort(first)
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    places = np.zeros(ends.shape, np.int64)
-    places[is_there] = place[found.ravel()]
-    return nodes[first[order]], of_end[first[order]], places
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    positions = np.zeros(nodes.shape, np.int64)
+    positions[is_there] = rank[number.ravel()]
+    return endpoints[first[order]], query[first[order]], positions
 
 
 def _tensors(**arrays: np.ndarray) -> dict[str, torch.Tensor]:

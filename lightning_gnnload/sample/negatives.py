@@ -99,28 +99,28 @@ class Negatives:
                 f"Negatives: weights must be finite numbers [{graph.num_nodes}] of 0 or more, one a node, but they are "
                 f"{weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
             )
-        asked = _Asked.of(graph, edge_type)
+        edges = _TypedEdges.of(graph, edge_type)
         src, dst = (
             ops.build_alias(np.array([0, len(nodes)]), weight[nodes.start : nodes.stop].astype(np.float64))
-            for nodes in (asked.sources, asked.destinations)
+            for nodes in (edges.sources, edges.destinations)
         )
         return src, dst
 
     def check(self, graph: Graph, edge_type: Any = 0) -> None:
         """Raises GraphDataError: every pair is an edge, so that none is false."""
-        asked = _Asked.of(graph, edge_type)
-        num_pairs = len(asked.sources) * len(asked.destinations)
-        first_run, stride, _, count = asked.lists.places[asked.edge_type]
+        edges = _TypedEdges.of(graph, edge_type)
+        num_pairs = len(edges.sources) * len(edges.destinations)
+        first_run, stride, _, count = edges.lists.places[edges.edge_type]
         runs = first_run + stride * np.arange(count)
-        begins, ends = (asked.lists.run_ptr[at].astype(np.int64) for at in (runs, runs + 1))
-        if int((ends - begins).sum()) < num_pairs:
+        first, last = (edges.lists.run_ptr[at].astype(np.int64) for at in (runs, runs + 1))
+        if int((last - first).sum()) < num_pairs:
             return
         distinct = sum(
-            len(np.unique(graph.indices[begin:end])) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+            len(np.unique(graph.indices[begin:end])) for begin, end in zip(first.tolist(), last.tolist(), strict=True)
         )
         if distinct == num_pairs:
             raise GraphDataError(
-                f"Negatives: all {num_pairs} pairs of {len(asked.sources)} sources and {len(asked.destinations)} "
+                f"Negatives: all {num_pairs} pairs of {len(edges.sources)} sources and {len(edges.destinations)} "
                 "destinations are edges, so that no edge is false. Train without negatives, or leave edges out of the "
                 "graph."
             )
@@ -161,25 +161,25 @@ class Negatives:
             raise SamplerConfigError(
                 f"Negatives: weight is {self.weight!r}, so draw() {'needs' if self.weight else 'takes no'} weights."
             )
-        asked = _Asked.of(graph, edge_type, until)
+        edges = _TypedEdges.of(graph, edge_type, until)
         src_table, dst_table = weights or (None, None)
         if self.mode == "joint":
-            return self._joint(asked, src, dst, key, dst_table)
+            return self._joint(edges, src, dst, key, dst_table)
         if self.mode == "in_batch":
-            return self._in_batch(asked, src, dst)
+            return self._in_batch(edges, src, dst)
         if self.mode == "hard":
-            return self._hard(asked, src, dst, given)
+            return self._hard(edges, src, dst, given)
         return ops.draw_negatives(
-            *asked.where,
-            asked.sources,
+            *edges.where,
+            edges.sources,
             rows,
             key,
             self.num or 1,
             src=src,
             dst=dst,
-            until=asked.until,
-            src_time=asked.times_of(asked.sources),
-            dst_time=asked.times_of(asked.destinations),
+            until=edges.until,
+            src_time=edges.times_of(edges.sources),
+            dst_time=edges.times_of(edges.destinations),
             src_table=src_table,
             dst_table=dst_table,
             corrupt=self.corrupt,
@@ -187,47 +187,47 @@ class Negatives:
         )
 
     def _joint(
-        self, asked: _Asked, src: np.ndarray, dst: np.ndarray, key: DrawKey, table: ops.AliasTable | None
+        self, edges: _TypedEdges, src: np.ndarray, dst: np.ndarray, key: DrawKey, table: ops.AliasTable | None
     ) -> np.ndarray:
         step = np.array([key.step])
-        [shared] = ops.draw_negatives(*asked.where, asked.sources, step, key, self.num or 1, dst_table=table)
-        return np.where(asked.refused(src, dst, shared), -1, shared)
+        [shared] = ops.draw_negatives(*edges.where, edges.sources, step, key, self.num or 1, dst_table=table)
+        return np.where(edges.refused(src, dst, shared), -1, shared)
 
-    def _in_batch(self, asked: _Asked, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
-        others = max(len(dst) - 1, 0)
-        num = others if self.num is None else self.num
+    def _in_batch(self, edges: _TypedEdges, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+        most = max(len(dst) - 1, 0)
+        num = most if self.num is None else self.num
         distinct, number = np.unique(dst, return_inverse=True)  # one popular node may end many rows' edges
-        refused = asked.refused(src, dst, distinct)
-        found = np.full((len(dst), num), -1, np.int64)
+        refused = edges.refused(src, dst, distinct)
+        negatives = np.full((len(dst), num), -1, np.int64)
         row = np.arange(len(dst))[:, None]
-        other = (row + 1 + np.arange(min(num, others))) % max(len(dst), 1)
-        found[:, : other.shape[1]] = np.where(refused[row, number[other]], -1, dst[other])
-        return found
+        later = (row + 1 + np.arange(min(num, most))) % max(len(dst), 1)
+        negatives[:, : later.shape[1]] = np.where(refused[row, number[later]], -1, dst[later])
+        return negatives
 
-    def _hard(self, asked: _Asked, src: np.ndarray, dst: np.ndarray, given: np.ndarray | None) -> np.ndarray:
-        if given is None or given.ndim != 2 or len(given) != len(src) or given.dtype != np.int64:
-            shape = None if given is None else f"{given.dtype} {list(given.shape)}"
+    def _hard(self, edges: _TypedEdges, src: np.ndarray, dst: np.ndarray, hard: np.ndarray | None) -> np.ndarray:
+        if hard is None or hard.ndim != 2 or len(hard) != len(src) or hard.dtype != np.int64:
+            shape = None if hard is None else f"{hard.dtype} {list(hard.shape)}"
             raise SeedError(
                 f"Negatives: mode 'hard' needs the seed table's column 'negatives', int64 [{len(src)}, num], but it is "
                 f"{shape}. Give the table one, or take another mode."
             )
-        num = given.shape[1] if self.num is None else self.num
-        if num > given.shape[1]:
-            raise SeedError(f"Negatives: num is {num}, but the column 'negatives' has {given.shape[1]} a row.")
-        found = given[:, :num].copy()
+        num = hard.shape[1] if self.num is None else self.num
+        if num > hard.shape[1]:
+            raise SeedError(f"Negatives: num is {num}, but the column 'negatives' has {hard.shape[1]} a row.")
+        negatives = hard[:, :num].copy()
         first = self.num_dst(num)
         for columns, is_dst in ((slice(0, first), True), (slice(first, num), False)):
-            row, column = np.nonzero(found[:, columns] >= 0)
-            nodes = found[:, columns][row, column]
-            ends = (src[row], nodes) if is_dst else (nodes, dst[row])
-            refused = asked.refused_pairs(*ends, row, is_dst) | (nodes == (dst if is_dst else src)[row])
-            found[:, columns][row[refused], column[refused]] = -1
-        return found
+            row, column = np.nonzero(negatives[:, columns] >= 0)
+            nodes = negatives[:, columns][row, column]
+            pairs = (src[row], nodes) if is_dst else (nodes, dst[row])
+            refused = edges.refused_pairs(*pairs, row, is_dst) | (nodes == (dst if is_dst else src)[row])
+            negatives[:, columns][row[refused], column[refused]] = -1
+        return negatives
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """A graph, one of its edge types, and until when its edges and nodes are asked about."""
+class _TypedEdges:
+    """The edges of one type, and until when they and their nodes count."""
 
     graph: Graph
     edge_type: int
@@ -236,7 +236,7 @@ class _Asked:
     until: np.ndarray | None
 
     @classmethod
-    def of(cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None) -> _Asked:
+    def of(cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None) -> _TypedEdges:
         if graph.origin is not None:
             raise SamplerConfigError(
                 "Negatives: they are drawn from the nodes of the whole graph, but this is a part of one. Train on the "

@@ -26,15 +26,7 @@ Sharing = Literal["plain", "disjoint", "time"]
 
 
 class SeedBatch(NamedTuple):
-    """The seeds of one mini-batch, and what belongs to its rows.
-
-    Attributes:
-        draw: what a sampler is asked for. Seeds are distinct within each query; without queries, all share one that
-            asks for every edge.
-        y: labels of the rows; None where they have none of their own.
-        columns: what else belongs to each row, tensors ``[R, ...]`` by name.
-        form: the kind of the seeds.
-    """
+    """What a sampler is asked for, and what belongs to the rows: labels of their own, and tensors ``[R, ...]``."""
 
     draw: Draw
     y: torch.Tensor | None
@@ -50,25 +42,18 @@ class SeedBatch(NamedTuple):
 class SeedKind(ABC):
     """A kind of seed turns the rows of a phase into what a sampler is asked for. Thread-safe.
 
-    A further kind is a subclass, a row of :data:`.seedform.COLUMNS` and one of the writers of each format.
-
-    Attributes:
-        form: what formats need to know of it.
-        table: the rows; None where there is no table of them.
-        rows: numbers of all rows, which orders order, int64; of plain nodes their ids.
-        sharing: which rows share nodes.
-        is_timed: whether times count.
-        has_negatives: whether seeds are drawn beside those of the rows.
-        description: what is asked beside the rows, for checkpoints to compare.
+    A further kind is a subclass, a row of :data:`.seedform.COLUMNS`, and a writer in each format.
     """
 
     form = NODE_SEEDS
     table: SeedTable | None = None
     rows: np.ndarray
+    """Numbers of all rows, which orders order, int64; of plain nodes their ids."""
     sharing: Sharing
     is_timed: bool
     has_negatives = False
     description = ""
+    """What is asked beside the rows, as checkpoints compare it."""
 
     @property
     @abstractmethod
@@ -99,18 +84,9 @@ _NEEDS = {
 
 
 class NodeSeeds(SeedKind):
-    """Seeds that are nodes: ids, or rows of a table.
+    """Seeds that are nodes: ids int64 ``[S]``, or rows of a table. One without a time has that of its node, as in PyG.
 
-    A node that is a seed without a time has its own, as in PyG.
-
-    Args:
-        graph: the topology.
-        sampler: whose ``sharing``, ``before``, ``window`` and ``order`` count, if it has them.
-        seeds: node ids int64 ``[S]``, or a table.
-
-    Raises:
-        SamplerConfigError: the graph has times, and the sampler cannot heed them, or is to share nodes at all times.
-        SeedError: rows without a time in a graph with times; or a node in several rows that would share it.
+    Of the sampler, ``heeds``, ``sharing``, ``before``, ``window`` and ``order`` count, where it has them.
     """
 
     def __init__(self, graph: Graph, sampler: Any, seeds: np.ndarray | SeedTable) -> None:
@@ -141,16 +117,7 @@ class NodeSeeds(SeedKind):
         return rows[:, None] if self.table is None else self._nodes[rows]
 
     def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> SeedBatch:
-        """Returns what these rows ask for.
-
-        Args:
-            rows: their numbers, int64 ``[R]``.
-            key: of the mini-batch; its step names draws that rows of one time share.
-            names: by which disjoint rows draw, int64 ``[R]``; None for their numbers.
-
-        Raises:
-            SeedError: a node without a time of its own.
-        """
+        """Returns what these rows ask for. Disjoint rows draw by ``names``, int64 ``[R]``, or else by their numbers."""
         nodes = self.nodes_of(rows)
         query, constraints, columns, y = self._described(rows, nodes, key, names)
         queries = None if constraints is None else as_queries(query, constraints)
@@ -170,11 +137,6 @@ class NodeSeeds(SeedKind):
         return query, constraints, columns, None if table.y is None else table.y[at]
 
     def seen(self, rows: np.ndarray) -> SeenEdges | None:
-        """Counts which in-edges of these rows count at their times; None where times do not.
-
-        Raises:
-            SeedError: a node without a time of its own.
-        """
         if not self.is_timed:
             return None
         assert self.graph.clock is not None
@@ -200,6 +162,7 @@ class NodeSeeds(SeedKind):
         self, names: np.ndarray, times: np.ndarray | None, key: DrawKey
     ) -> tuple[np.ndarray, dict[str, Any] | None]:
         """Returns the query of each row, int64 ``[R]``, and the arguments of :class:`.Queries` but for seeds."""
+        # By the row's number, not by its place in the mini-batch: a row draws alike whatever comes with it.
         if self.sharing == "plain":
             return np.zeros(len(names), np.int64), None
         if self.sharing == "disjoint":
@@ -207,32 +170,33 @@ class NodeSeeds(SeedKind):
             name = (names & 0xFFFFFFFF).astype(np.uint32)
             return np.arange(len(names)), {"name": name, "by_row": True, **eligible}
         assert times is not None, "the constructor refuses it"
-        distinct, of_row = np.unique(times, return_inverse=True)
+        distinct, query = np.unique(times, return_inverse=True)
         eligible = self._eligible(distinct)
-        return of_row, {"name": np.uint32(key.step & 0xFFFFFFFF) ^ hash32(eligible["until"]), **eligible}
+        return query, {"name": np.uint32(key.step & 0xFFFFFFFF) ^ hash32(eligible["until"]), **eligible}
 
     def _eligible(self, times: np.ndarray) -> dict[str, Any]:
         """Returns which codes count at these times."""
         clock, window, before = self.graph.clock, self.sampler.window, self.sampler.before
         assert clock is not None
         until, since = clock.eligible(times, before, window)
-        found: dict[str, Any] = {"until": until} | ({} if since is None else {"since": since})
+        eligible: dict[str, Any] = {"until": until} | ({} if since is None else {"since": since})
         if self.sampler.order == "path":
-            found |= {"along_path": True, "path_end": int(before == "<=")}
-        return found
+            eligible |= {"along_path": True, "path_end": int(before == "<=")}
+        return eligible
 
-    def _times_of(self, rows: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    def _times_of(self, rows: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """Raises SeedError: a node without a time of its own."""
         if self.table is not None and self.table.time is not None:
             return self.table.time[rows]
         assert self.graph.node_time is not None, "the constructor refuses it"
-        times = self.graph.node_time[ends[:, 0]]
+        times = self.graph.node_time[nodes[:, 0]]
         bad = np.flatnonzero(times == (ALWAYS if times.dtype == np.int64 else -np.inf))
         if len(bad):
             raise SeedError(
-                f"{self._named(int(ends[bad[0], 0]))} is a seed without a time, and has none itself; so are {len(bad)} "
-                f"of {len(times)} seeds. Give each row's: SeedTable(nodes, time=times), or sampler.sample(..., "
-                "times=times); leave these rows out, in prediction by predict= with the name of a split or of a node "
-                "type whose nodes have times; or ignore the graph's times: before=None."
+                f"{self._named(int(nodes[bad[0], 0]))} is a seed without a time, and has none itself; so are "
+                f"{len(bad)} of {len(times)} seeds. Give each row's: SeedTable(nodes, time=times), or "
+                "sampler.sample(..., times=times); leave these rows out, in prediction by predict= with the name of a "
+                "split or of a node type whose nodes have times; or ignore the graph's times: before=None."
             )
         return times
 
@@ -283,11 +247,12 @@ class NodeSeeds(SeedKind):
         order = np.lexsort((times, nodes))
         twice = np.flatnonzero((np.diff(nodes[order]) == 0) & (np.diff(times[order]) == 0))
         if len(twice):
-            one, other = sorted(order[[twice[0], twice[0] + 1]].tolist())
-            same = "node and time" if self.is_timed else "node"
+            first, second = sorted(order[[twice[0], twice[0] + 1]].tolist())
+            shared = "node and time" if self.is_timed else "node"
             raise SeedError(
-                f"rows {one} and {other} have the same {same}, but with sharing={self.sharing!r} rows of a mini-batch "
-                f"share their nodes. Give NeighborSampler(..., sharing='disjoint'), by which each row has its own."
+                f"rows {first} and {second} have the same {shared}, but with sharing={self.sharing!r} rows of a "
+                "mini-batch share their nodes. Give NeighborSampler(..., sharing='disjoint'), by which each row has "
+                "its own."
             )
 
 

@@ -31,17 +31,13 @@ class Workload:
     """A workload is the mini-batches of a phase: graph, sampler, seeds, order and batch size. Thread-safe.
 
     Args:
-        graph: the topology.
-        sampler: how neighbourhoods are drawn.
         seeds: node ids of the phase, int64 ``[S]``, a table, or what makes the kind of seed of a graph and a sampler.
         batch_size: seeds per rank and step.
-        order: how an epoch orders its seeds.
         seed: random seed of the run.
         fixed_draws: draw a node's neighbours alike in every epoch and step, so that metrics are comparable.
-        drop_last: leave out an epoch's last step when it is not full.
         num_ranks: trainers that share each step, where :meth:`requests` is asked for a whole epoch.
         labels: of the nodes, ``[N]`` or ``[N, C]``, for orders that look at them.
-        keep_rest: as :class:`.StepPlan` has it.
+        drop_last, keep_rest: as :class:`.StepPlan` has it.
         end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
 
     Attributes:
@@ -120,19 +116,11 @@ class Workload:
         return _plan_of(len(self.seeds), self.batch_size, num_ranks, self.drop_last, self.keep_rest)
 
     def homes(self, num_ranks: int, num_holders: int) -> np.ndarray | None:
-        """Returns who of those that hold the graph's parts holds that of each slice, as :meth:`.SeedOrder.homes` does.
-
-        Raises:
-            SeedError: fewer seeds than ranks.
-        """
+        """Returns which holder of the graph's parts has that of each slice, as :meth:`.SeedOrder.homes` does."""
         return self.order.homes(self.plan(num_ranks), num_holders)
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
-        """Yields all mini-batches of an epoch: step by step, and in each step those of all ranks.
-
-        Raises:
-            SeedError: fewer seeds than ranks.
-        """
+        """Yields all mini-batches of an epoch: step by step, and in each step those of all ranks."""
         for step in range(self.plan(self.num_ranks).num_steps):
             for rank in range(self.num_ranks):
                 yield BatchRequest(epoch, step, rank, self.num_ranks)
@@ -160,32 +148,15 @@ class Workload:
         return self.kind.ask(self.seeds_of(request), self.key_of(request))
 
     def draw_into(self, request: BatchRequest, arena: np.ndarray) -> SampleLayout:
-        """Samples one mini-batch.
-
-        Args:
-            request: which one.
-            arena: writable uint8 ``[bytes]``, aligned to 64 bytes.
-
-        Raises:
-            ArenaTooSmall: sample again into a larger arena; the batch will be the same.
-            SeedError: a seed is not a node of the graph.
-        """
+        """Samples one mini-batch, as :meth:`.Sampler.draw` does."""
         return self.sampler.draw(self.graph, self.seed_batch(request).draw, arena)
 
     def seen(self) -> SeenEdges | None:
-        """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not.
-
-        Raises:
-            SeedError: a seed is not a node of the graph, or has no time.
-        """
+        """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not."""
         return self.kind.seen(looked_at(self.seeds))
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
-        """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.
-
-        Raises:
-            SeedError: a seed is not a node of the graph.
-        """
+        """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers."""
         return nodes_of(self.sampler, self.graph, self.seed_batch(request).draw)
 
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:

@@ -18,9 +18,9 @@ _ARRAYS = ("nodes", "src", "dst", "dst_ptr", "edge_ids", "time", "y")
 """Arguments of a :class:`SeedTable` that are arrays."""
 
 
-def seed_arrays(tables: Mapping[str, SeedTable], of: str = "seeds") -> dict[str, torch.Tensor]:
-    """Returns the arrays of seed tables by split, as ``<of>.<split>.<argument>``; columns are ``column.<name>``."""
-    found: dict[str, torch.Tensor] = {}
+def seed_arrays(tables: Mapping[str, SeedTable], prefix: str = "seeds") -> dict[str, torch.Tensor]:
+    """Returns the arrays of seed tables by split, as ``<prefix>.<split>.<argument>``; columns are ``column.<name>``."""
+    tensors: dict[str, torch.Tensor] = {}
     for split, table in tables.items():
         arguments = table.arguments()
         columns = {"weight": arguments["weight"], **arguments["columns"]}
@@ -28,8 +28,8 @@ def seed_arrays(tables: Mapping[str, SeedTable], of: str = "seeds") -> dict[str,
         for name, values in rows.items():
             if values is not None and (name in _ARRAYS or name.startswith("column.")):
                 tensor = values if isinstance(values, torch.Tensor) else tensor_view(values)
-                found[f"{of}.{split}.{name}"] = tensor.contiguous()
-    return found
+                tensors[f"{prefix}.{split}.{name}"] = tensor.contiguous()
+    return tensors
 
 
 def described_seeds(tables: Mapping[str, SeedTable]) -> dict[str, Any]:
@@ -54,31 +54,25 @@ def _described_types(table: SeedTable) -> dict[str, Any]:
 
 
 def open_seeds(
-    path: Path, described: Any, arrays: Mapping[str, torch.Tensor], of: str = "seeds"
+    path: Path, described: Any, arrays: Mapping[str, torch.Tensor], prefix: str = "seeds"
 ) -> dict[str, SeedTable]:
-    """Makes the seed tables of a folder.
-
-    Args:
-        path: of the folder.
-        described: what the manifest says of them.
-        arrays: of the folder, by name.
-        of: what their names begin with.
+    """Makes the seed tables of a folder, whose arrays' names begin with ``prefix``.
 
     Raises:
         StoreFormatError: an array is missing, or they make no table.
     """
     try:
-        return {split: _table(f"{of}.{split}.", each, arrays) for split, each in described.items()}
+        return {split: _table(f"{prefix}.{split}.", table, arrays) for split, table in described.items()}
     except (GraphDataError, SeedError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise StoreFormatError(f"{path} has a seed table that is broken: {error} Prepare it again.") from error
 
 
 def task_arrays(tasks: Mapping[str, Task]) -> dict[str, torch.Tensor]:
     """Returns the arrays of all tasks' seed tables, as ``task.<name>.<split>.<argument>``."""
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     for name, task in tasks.items():
-        found |= seed_arrays(task.splits, f"task.{name}")
-    return found
+        tensors |= seed_arrays(task.splits, f"task.{name}")
+    return tensors
 
 
 def described_tasks(tasks: Mapping[str, Task]) -> dict[str, Any]:
@@ -94,29 +88,25 @@ def described_tasks(tasks: Mapping[str, Task]) -> dict[str, Any]:
 
 
 def open_tasks(path: Path, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> dict[str, Task]:
-    """Makes the tasks of a folder, whose description passed :func:`.parse_manifest`.
-
-    Raises:
-        StoreFormatError: an array is missing, or arrays make no table.
-    """
+    """Makes the tasks of a folder, whose description passed :func:`.parse_manifest`, as :func:`open_seeds` does."""
     return {
         name: Task(
-            open_seeds(path, each["seed_tables"], arrays, f"task.{name}"),
-            each["num_classes"],
-            None if each["class_names"] is None else tuple(each["class_names"]),
+            open_seeds(path, task["seed_tables"], arrays, f"task.{name}"),
+            task["num_classes"],
+            None if task["class_names"] is None else tuple(task["class_names"]),
         )
-        for name, each in described.items()
+        for name, task in described.items()
     }
 
 
 def _table(prefix: str, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> SeedTable:
-    given: dict[str, Any] = {name: arrays[prefix + name] for name in _ARRAYS if prefix + name in arrays}
+    arguments: dict[str, Any] = {name: arrays[prefix + name] for name in _ARRAYS if prefix + name in arrays}
     columns = {name: arrays[f"{prefix}column.{name}"] for name in described["columns"]}
     edge_type, by_type = described["edge_type"], described.get("edge_types")
     if by_type is not None:
         edge_type = {_type_of(name): count for name, count in by_type}
     return SeedTable(
-        **given,
+        **arguments,
         time_form=TimeForm.from_json(described.get("time_form")),  # which the first releases did not write
         node_type=described["node_type"],
         edge_type=_type_of(edge_type),
