@@ -53,9 +53,9 @@ from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
 from .data.userids import UserIds as UserIds
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
+from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
-from .ingest.tables import Tables as Tables
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE

@@ -92,6 +92,7 @@ def peek_tables(
 ) -> OpenTables:
     """Opens the tables and checks what their columns tell, as :func:`build_graph_folder` does before it reads rows."""
     con = open_database(spec.build, home, home, files=[*named_files(spec, home)], reads=reads)
+    # The connection stays open: who looks at the tables asks it for their types.
     tables = OpenTables(con, spec, home, peek=True)
     _read_transforms(tables, home, transforms)
     return tables
@@ -398,12 +399,18 @@ class _GraphBuilder:
                     advance(len(rows))
                 self.entries[array] = writer.entry()
         if features:
-            x_columns = [column for feature in features for column in feature.names]
-            figures = {feature.column: missing.figures(feature) for feature in features}
-            self.report.add(
-                section, name, {"x_width": width, "x_columns": x_columns, "num_codes": num_codes, "features": figures}
-            )
+            self._report_features(section, name, features, missing)
         return tables
+
+    def _report_features(self, section: str, name: str, features: Sequence[Feature], missing: MissingCounts) -> None:
+        x_columns = [column for feature in features for column in feature.names]
+        figures = {feature.column: missing.figures(feature) for feature in features}
+        num_codes = sum(feature.kind == "category" for feature in features)
+        self.report.add(
+            section,
+            name,
+            {"x_width": len(x_columns), "x_columns": x_columns, "num_codes": num_codes, "features": figures},
+        )
 
     # The manifest.
 

@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lightning_gnnload.data.arrays import as_single
-from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
-from lightning_gnnload.data.datasets.described import Description
-from lightning_gnnload.data.datasets.foreign import ForeignFolder
+from lightning_gnnload.data.datasets.description import Description
+from lightning_gnnload.data.datasets.foreign import ForeignFolder, assemble_data, assemble_graph, can_name
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
@@ -133,7 +132,7 @@ class _CsvFolder:
                 names_there = ", ".join([*columns.ids, *columns.values])
                 raise DatasetError(
                     f"{columns.file} has no column {name!r}, but {names_there}. Name the column of ids in "
-                    f"{entry.file}: {entry.place}.{field}."
+                    f"{entry.file}: {entry.where}.{field}."
                 )
         if graph_field not in names and graph_field in columns.ids:
             self._graphs |= {*columns.ids[graph_field].unique().to_pylist()}
@@ -215,7 +214,7 @@ class _CsvFolder:
             parts["edge_x"][edge_type] = rows.take(dataset.feature_name)
         parts["tables"] = {node_type: self._named(rows) for node_type, rows in self._nodes.items()}
         parts["edge_tables"] = {edge_type: self._named(rows) for edge_type, rows in self._edges.items()}
-        return data_of(graph, **parts | seeds)
+        return assemble_data(graph, **parts | seeds)
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
@@ -227,7 +226,7 @@ class _CsvFolder:
         node_time = dict(self._columns(self._nodes, "time_name"))
         self._dataset.demand("edge_weight_name", weight)
         self._dataset.demand("time_name", edge_time | node_time)
-        return graph_of(
+        return assemble_graph(
             {node_type: len(ids.order) for node_type, ids in self._node_ids.items()},
             self._ends,
             typed=self._is_typed,

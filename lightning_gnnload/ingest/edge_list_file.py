@@ -21,9 +21,9 @@ from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.errors import DatasetError, TableError
 from lightning_gnnload.ingest.build import build_graph_folder
+from lightning_gnnload.ingest.dataset import file_state
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.ingest.sql import literal
-from lightning_gnnload.ingest.tables import file_state
 
 _COMMENTS = "#%"
 _ONE_KIND = (

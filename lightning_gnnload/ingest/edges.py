@@ -120,12 +120,7 @@ class EdgeReader:
         self.edge_rows: dict[str, RowSet | None] = {}  # which rows of a table are edges; None: all
         self.touched = {name: np.zeros(count, np.bool_) for name, count in num_nodes.items()}  # nodes with an edge
         self.span = _node_span(nodes)
-        # Of reverse edges, too: an edge without a time of its own is there from its source's time on.
-        self.has_time = {
-            relation: edges.time is not None or nodes[source].time is not None
-            for name, edges in spec.edges.items()
-            for relation, source in zip(edges.relations(name), (edges.src.node_type, edges.dst.node_type), strict=False)
-        }
+        self.has_time = _timed_relations(spec, nodes)
         weighted = {name: edges.weight for name, edges in spec.edges.items() if edges.weight is not None}
         weights = {name: _weight_reading(sources[name], column) for name, column in weighted.items()}
         self._weights = {name: reading for name, (reading, _) in weights.items()}
@@ -271,6 +266,16 @@ _COUNTED = (
     "src_later",
     "dst_later",
 )
+
+
+def _timed_relations(spec: GraphSpec, nodes: Mapping[str, NumberedNodes]) -> dict[str, bool]:
+    """Returns by relation, of reverse edges, too, whether edges have times: their own, or their sources', from which on
+    an edge is there that has none."""
+    return {
+        relation: edges.time is not None or nodes[source].time is not None
+        for name, edges in spec.edges.items()
+        for relation, source in zip(edges.relations(name), (edges.src.node_type, edges.dst.node_type), strict=False)
+    }
 
 
 def _node_span(nodes: Mapping[str, NumberedNodes]) -> TimeSpan:

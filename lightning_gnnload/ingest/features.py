@@ -329,6 +329,7 @@ def code_rows(source: Source, features: Sequence[Feature], counts: MissingCounts
     for batch in source.batches([_reading(source, feature) for feature in used]):
         rows = np.empty((batch.num_rows, len(used)), np.int32)
         for k, (feature, values, column) in enumerate(zip(used, value_sets, batch.columns, strict=True)):
+            # A missing value has no index either; its rows are set below.
             index = pc.index_in(column, value_set=values).fill_null(UNKNOWN - FIRST_VALUE).to_numpy()
             rows[:, k] = index + FIRST_VALUE
             nulls = _nulls(column)

@@ -41,6 +41,7 @@ class Keys(NamedTuple):
         import pyarrow as pa
 
         is_null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        # Arrow's layout: which are valid, then numbers, or offsets and bytes.
         _, first, *rest = column.buffers()
         rows = slice(column.offset, column.offset + len(column))
         if pa.types.is_int64(column.type):
@@ -49,6 +50,7 @@ class Keys(NamedTuple):
         if not wide and not pa.types.is_string(column.type):
             return cls.of(column.cast(pa.large_string()))
         offsets = _view(first, np.int64 if wide else np.int32)[rows.start : rows.stop + 1]
+        # An empty column may have no offsets at all, not even the first.
         return cls(_view(rest[0], np.uint8), offsets if len(offsets) else np.zeros(1, np.int64), is_null)
 
 

@@ -100,16 +100,7 @@ class Labels:
             tried = f"case when {is_none} or abs({sql}::double) <= {MOST_SINGLE!r} then {sql}::double end"
             needed = f"a number up to {MOST_SINGLE:.5g}, as float32 has it, or none"
             return cls(Reading(column, strict(sql, tried), tried, needed), None)
-        value, reading = sql, Reading(column, f"{sql}::varchar")
-        if is_fraction:  # whole numbers become fractions where some are missing, as in pandas
-            tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then try_cast({sql} as bigint) end"
-            reading = Reading(
-                column,
-                f"(case when not isnan({sql}) and {tried} is null then error('unreadable') else {tried} end)::varchar",
-                f"case when isnan({sql}) then 'nan' else {tried}::varchar end",
-                "a whole number, as kind: class has it",
-            )
-            value = f"({tried})"
+        reading, value = (_whole_class if is_fraction else _plain_class)(column, sql)
         if class_names is None:
             class_names = _distinct_names(source, reading, value)
         return cls(reading, tuple(class_names))
@@ -165,6 +156,23 @@ def _type_of_numbers(source: Source, column: str, is_fraction: bool) -> str:
             "kind: class or kind: number."
         )
     return "class" if whole else "number"
+
+
+def _plain_class(column: str, sql: str) -> tuple[Reading, str]:
+    """Returns how a column of classes is read, and the SQL that they are ordered by."""
+    return Reading(column, f"{sql}::varchar"), sql
+
+
+def _whole_class(column: str, sql: str) -> tuple[Reading, str]:
+    """Likewise, of whole numbers that became fractions as some are missing, which is what pandas makes of them."""
+    tried = f"case when isnan({sql}) then null when {sql} = round({sql}) then try_cast({sql} as bigint) end"
+    reading = Reading(
+        column,
+        f"(case when not isnan({sql}) and {tried} is null then error('unreadable') else {tried} end)::varchar",
+        f"case when isnan({sql}) then 'nan' else {tried}::varchar end",
+        "a whole number, as kind: class has it",
+    )
+    return reading, f"({tried})"
 
 
 def _distinct_names(source: Source, reading: Reading, value: str) -> list[str]:

@@ -232,6 +232,7 @@ class _ListWriter:
             dtypes["edge_time"] = np.uint32
         if self.spill.weight_dtype is not None:
             dtypes["edge_weight"] = self.spill.weight_dtype
+        # Without types a node has one list: where lists begin is where nodes begin.
         name = "indptr" if self.types is None else "run_ptr"
         narrow = self.types is not None and self.num_records < 2**32
         with ExitStack() as stack:

@@ -57,6 +57,11 @@ def is_list(type_: str) -> bool:
     return type_.endswith("]")
 
 
+def is_text(type_: str) -> bool:
+    """Whether a type of DuckDB's is one of ids that are texts."""
+    return type_ in ("VARCHAR", "UUID") or (type_.startswith("ENUM") and not is_list(type_))
+
+
 def strict(sql: str, tried: str) -> str:
     """Returns the SQL of ``tried`` that fails where there is a value, but it cannot be read."""
     return f"case when {tried} is null and {sql} is not null then error('unreadable') else {tried} end"
@@ -136,10 +141,9 @@ class Source:
         """Reads a column of ids as ``id_type``, or as what it holds; with ``cast`` other types are converted. Raises
         TableError for a column that holds no ids, or ids of the other type."""
         sql, type_ = self.column(name), self.types[name]
-        is_text = type_ in ("VARCHAR", "UUID") or (type_.startswith("ENUM") and not is_list(type_))
-        if not is_text and not is_whole(type_):
+        if not is_text(type_) and not is_whole(type_):
             raise self._no_ids(name)
-        actual: IdType = "text" if is_text else "integer"
+        actual: IdType = "text" if is_text(type_) else "integer"
         if id_type is not None and id_type != actual and not (cast or self.is_csv):
             raise TableError(
                 f"{self.where}: column {name!r} is {actual} ({type_}), but the ids of its nodes are {id_type}: none "
@@ -188,7 +192,6 @@ class Source:
     def _date(self, name: str, zone: str | None) -> tuple[str, str]:
         """Returns the SQL of a column of dates, missing where it cannot be read, and what values must be."""
         sql, type_ = self.column(name), self.types[name]
-        at_zone = "" if zone is None else f" at time zone {literal(zone)}"
         finite = "a time that is not infinite, or none: make others null in SQL"
         is_timestamp = type_.startswith("TIMESTAMP") and not is_list(type_)
         if is_timestamp and type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
@@ -196,19 +199,22 @@ class Source:
         if is_timestamp or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
-            return f"epoch_us({sql}::timestamp{at_zone})", finite
+            return f"epoch_us({sql}::timestamp at time zone {literal(zone)})", finite
         if type_ == "VARCHAR":
-            with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
-            without = "null" if zone is None else f"try_cast({sql} as timestamp){at_zone}"
-            zone_needed = ", with its zone, as +00:00 (for those without say timezone: UTC)" if zone is None else ""
-            return (
-                f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)",
-                f"YYYY-MM-DD or YYYY-MM-DD HH:MM:SS{zone_needed}; others by SQL, such as select * replace (strptime("
-                f"{sql}, '%d.%m.%Y') as {sql}) from TABLE",
-            )
+            return self._text_time(sql, zone)
         cast = f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
         raise TableError(
             f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{cast}"
+        )
+
+    def _text_time(self, sql: str, zone: str | None) -> tuple[str, str]:
+        with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
+        without = "null" if zone is None else f"try_cast({sql} as timestamp) at time zone {literal(zone)}"
+        zone_needed = ", with its zone, as +00:00 (for those without say timezone: UTC)" if zone is None else ""
+        return (
+            f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)",
+            f"YYYY-MM-DD or YYYY-MM-DD HH:MM:SS{zone_needed}; others by SQL, such as select * replace (strptime("
+            f"{sql}, '%d.%m.%Y') as {sql}) from TABLE",
         )
 
     def time_form(self, name: str, unit: str | None = None, zone: str | None = None) -> TimeForm:

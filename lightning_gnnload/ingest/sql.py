@@ -123,6 +123,7 @@ def checked_query(con: duckdb.DuckDBPyConnection, text: str, home: Path, where: 
         parsed = json.loads(tree)
     except (duckdb.Error, ValueError, RecursionError) as error:
         raise TableError(f"{where}: from: the SQL cannot be read: {one_line(error)}.") from error
+    # What is no SELECT is an error of another type here, which is refused below.
     if parsed["error"] and parsed.get("error_type") == "parser":
         raise TableError(f"{where}: from: the SQL cannot be read. DuckDB says: {parsed['error_message']}.")
     parts = list(_parts(parsed)) if not parsed["error"] else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -88,26 +88,25 @@ def read_task(
         seed_types = replace(seed_types, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
     columns = _read(source, _conversions(source, spec, endpoints, keys, labels), show_progress)
     nodes = np.stack([columns[side] for side in range(len(endpoints))], axis=1)
-    y, time = columns.get("y"), columns.get("time")
-    report: dict[str, Any] = {"rows": len(nodes)}
     if in_graph is None:
         in_graph = np.ones(len(nodes), np.bool_)
     # An edge's id is the number of its row among those that are in the graph.
     edge_ids = np.cumsum(in_graph) - 1 if are_edges and len(endpoints) == 2 else None
-    usable = _usable(source, spec, endpoints, nodes, time, in_graph, report)
-    if labels is not None and y is not None:
-        has_label = labels.present(y)
+    rows = _TaskRows(nodes, edge_ids, columns.get("time"), None if labels is None else (labels, columns["y"]))
+    report: dict[str, Any] = {"rows": len(nodes)}
+    usable = _usable(source, spec, endpoints, rows, in_graph, report)
+    if rows.labels is not None:
+        has_label = rows.labels[0].present(rows.labels[1])
         report["without_label"] = int((usable & ~has_label).sum())
         usable &= has_label
-    phase = _phases(source, spec, time, columns.get("split"))
+    phase = _phases(source, spec, rows.time, columns.get("split"))
     splits = {}
     for number, split in enumerate(SPLITS):
-        rows = np.flatnonzero(usable & (phase == number))
-        report[split] = len(rows)
-        if len(rows):
-            splits[split] = _table(seed_types, rows, nodes, edge_ids, time, labels, y)
-            if labels is not None and y is not None:
-                report[f"{split}_labels"] = labels.shares(y[rows])
+        chosen = np.flatnonzero(usable & (phase == number))
+        report[split] = len(chosen)
+        if len(chosen):
+            splits[split] = rows.table(chosen, seed_types)
+            report |= rows.label_shares(chosen, split)
     _check_splits(source, spec, report, usable, trains)
     train = np.flatnonzero(usable & (phase == 0))
     by_type = _nodes_by_type(endpoints, nodes[train])
@@ -117,6 +116,30 @@ def read_task(
     if class_names is None:
         notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
     return ReadTask(Task(splits, len(labels.names), labels.names), train, by_type, report, notes)
+
+
+class _TaskRows(NamedTuple):
+    """All rows of a task's table, R, before they are dealt to splits."""
+
+    nodes: np.ndarray  # int64 [R, 1], or sources and targets [R, 2]
+    edge_ids: np.ndarray | None
+    time: np.ndarray | None
+    labels: tuple[Labels, np.ndarray] | None  # and what Labels.values made of them
+
+    def table(self, chosen: np.ndarray, types: SeedTypes) -> SeedTable:
+        columns: dict[str, Any] = {"columns": {"table_row": chosen}}
+        if self.time is not None:
+            columns |= {"time": self.time[chosen], "time_form": types.time_form}
+        if self.labels is not None:
+            columns["y"] = self.labels[0].as_labels(self.labels[1][chosen])
+        nodes = self.nodes[chosen]
+        if nodes.shape[1] == 1:
+            return SeedTable(nodes[:, 0], node_type=types.node_type, **columns)
+        columns["edge_ids"] = None if self.edge_ids is None else self.edge_ids[chosen]
+        return SeedTable(src=nodes[:, 0], dst=nodes[:, 1], edge_type=types.edge_type, **columns)
+
+    def label_shares(self, chosen: np.ndarray, split: str) -> dict[str, Any]:
+        return {} if self.labels is None else {f"{split}_labels": self.labels[0].shares(self.labels[1][chosen])}
 
 
 def _nodes_by_type(endpoints: Sequence[SeedEnd], nodes: np.ndarray) -> dict[str, np.ndarray]:
@@ -167,52 +190,31 @@ def _usable(
     source: Source,
     spec: TaskSpec,
     endpoints: Sequence[SeedEnd],
-    nodes: np.ndarray,
-    time: np.ndarray | None,
+    rows: _TaskRows,
     in_graph: np.ndarray,
     report: dict[str, Any],
 ) -> np.ndarray:
     """Returns which rows ``in_graph`` name nodes, and have a time where there are times, bool ``[R]``."""
     usable, problems = in_graph.copy(), []
-    for side, end in enumerate(endpoints):
-        for problem, code, problem_text in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
-            wrong = in_graph & (nodes[:, side] == code)
-            report[f"{end.column}_{problem}"] = int(wrong.sum())
-            problems.append((wrong, f"of column {end.column!r} {problem_text} ({end.nodes.node_type})"))
+    for end, column in zip(endpoints, rows.nodes.T, strict=True):
+        for name, code, problem in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
+            wrong = in_graph & (column == code)
+            report[f"{end.column}_{name}"] = int(wrong.sum())
+            problems.append((wrong, f"of column {end.column!r} {problem} ({end.nodes.node_type})"))
             usable &= ~wrong
-    if time is not None:
-        wrong = in_graph & (time == NO_TIME)
+    if rows.time is not None:
+        wrong = in_graph & (rows.time == NO_TIME)
         report["time_missing"] = int(wrong.sum())
         problems.append((wrong, f"of time {spec.time!r} are missing"))
         usable &= ~wrong
     if spec.on_missing == "error":
-        for wrong, problem_text in problems:
+        for wrong, problem in problems:
             if wrong.any():
                 raise TableError(
-                    f"{source.where}: {int(wrong.sum())} of {len(nodes)} values {problem_text}; the first is in row "
+                    f"{source.where}: {int(wrong.sum())} of {len(usable)} values {problem}; the first is in row "
                     f"{int(wrong.argmax())}. Leave these rows out by on_missing: drop, or complete the table."
                 )
     return usable
-
-
-def _table(
-    seed_types: SeedTypes,
-    rows: np.ndarray,
-    nodes: np.ndarray,
-    edge_ids: np.ndarray | None,
-    time: np.ndarray | None,
-    labels: Labels | None,
-    y: np.ndarray | None,
-) -> SeedTable:
-    columns: dict[str, Any] = {"columns": {"table_row": rows}}
-    if time is not None:
-        columns |= {"time": time[rows], "time_form": seed_types.time_form}
-    if labels is not None and y is not None:
-        columns["y"] = labels.as_labels(y[rows])
-    if nodes.shape[1] == 1:
-        return SeedTable(nodes[rows, 0], node_type=seed_types.node_type, **columns)
-    columns["edge_ids"] = None if edge_ids is None else edge_ids[rows]
-    return SeedTable(src=nodes[rows, 0], dst=nodes[rows, 1], edge_type=seed_types.edge_type, **columns)
 
 
 # Splits.
@@ -240,6 +242,7 @@ def _split_values(split: SplitSpec, column: pa.Array) -> np.ndarray:
     index = pc.index_in(pc.utf8_lower(column), value_set=pa.array(words)).fill_null(-2)
     numbers = np.array([*range(len(SPLITS)), *map(SPLITS.index, _ALIASES.values()), -2, _NO_SPLIT])
     positions = np.array(index.to_numpy(zero_copy_only=False), np.int64)
+    # Two more entries of numbers: a word that is unknown, and a row without one, which belongs to no split.
     positions[positions == -2] = len(words)
     positions[column.is_null().to_numpy(zero_copy_only=False)] = len(words) + 1
     return numbers[positions]

@@ -134,6 +134,8 @@ def _sorted_runs(chunks: Iterable[np.ndarray], scratch: Path, name: str, most: i
             run_ends.append(writer.num_rows)
             sampled.append(times[::_SAMPLED])
         writer.entry()
+    # Each sampled time stands for the next _SAMPLED of its run: that many marks bound a stretch of all runs by about
+    # `most`.
     step = max(most // _SAMPLED, 1)
     marks = np.unique(np.sort(np.concatenate(sampled))[step::step])
     flat = mapped_bytes(writer.path).view(np.int64) if writer.num_rows else np.empty(0, np.int64)
