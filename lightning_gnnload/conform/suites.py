@@ -39,6 +39,9 @@ _WEIGHTS: list[tuple[list[float], int]] = [
 ]
 
 
+Runs = dict[str, Callable[[Draw], Iterator[Evidence]]]
+
+
 @dataclass(frozen=True)
 class Check:
     """A check tests a null hypothesis about a sampler's draws."""
@@ -90,38 +93,14 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
     large. Draws that are ``keyed`` follow their key, so that epochs and seeds can be told apart."""
     trials = 20_000 if quick else 200_000
     weighted, replace = law.startswith("weighted"), law.endswith("replaced")
-    runs: dict[str, Callable[[Draw], Iterator[Evidence]]] = {
+    runs: Runs = {
         "edges exist": checks.existing_edges,
         "counts": partial(checks.counts, fanouts=_FANOUTS, replace=replace, zeros=weighted),
     }
     if weighted:
-        graded, large = 1.0 + np.arange(50) % 7, 1.0 + np.arange(10**5) % 3
-        runs |= {
-            "outcomes": partial(checks.outcomes, settings=_WEIGHTS, num_trials=trials, replace=replace),
-            "proportions": partial(
-                checks.proportions, settings=[(graded, 20 if replace else 1)], num_trials=trials // 2
-            ),
-            "hub of 10^5": partial(checks.hubs, weights=large, fanout=1, num_trials=2000),
-        }
-    elif replace:
-        small, wide = [(_alike(2), 2), (_alike(3), 4), (_alike(5), 3)], [(np.ones(7), 20), (np.ones(100), 3)]
-        runs |= {
-            "outcomes": partial(checks.outcomes, settings=small, num_trials=trials, replace=True),
-            "proportions": partial(checks.proportions, settings=wide, num_trials=trials // 2),
-            "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 33)], num_trials=trials // 4),
-            "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
-        }
+        runs |= _weighted_runs(trials, replace)
     else:
-        small = [(_alike(d), f) for d, f in ((2, 1), (3, 2), (5, 2), (6, 3), (8, 4), (9, 2), (12, 10))]
-        around = [(degree, f) for f in _FANOUTS for degree in sorted({f + 1, 2 * f})]
-        spread = [(10, 5), (20, 15), (40, 33), (65, 64), (80, 70), (150, 15), (1000, 10)]
-        runs |= {
-            "inclusion": partial(checks.inclusion, settings=spread, num_trials=trials // 2),
-            "first and last": partial(checks.ends, settings=around, num_trials=trials // 4),
-            "pairs": partial(checks.pairs, settings=[(6, 3), (30, 15), (70, 66)], num_trials=trials // 4),
-            "subsets": partial(checks.outcomes, settings=small, num_trials=trials),
-            "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
-        }
+        runs |= _replaced_runs(trials) if replace else _uniform_runs(trials)
     # What ignores the key is at another step in each call, but has no epochs or seeds to compare.
     for apart in ("nodes", "hops", "steps", "epochs", "seeds")[: 5 if keyed else 3]:
         runs[f"between {apart}"] = partial(checks.between, apart=apart, num_trials=trials // 4)
@@ -129,6 +108,38 @@ def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
     # Fewer trials, since each is a batch of its own.
     runs["over time"] = partial(checks.over_time, units=units, num_trials=trials // 50)
     return [Check(name, run) for name, run in runs.items()]
+
+
+def _weighted_runs(trials: int, replace: bool) -> Runs:
+    graded, large = 1.0 + np.arange(50) % 7, 1.0 + np.arange(10**5) % 3
+    return {
+        "outcomes": partial(checks.outcomes, settings=_WEIGHTS, num_trials=trials, replace=replace),
+        "proportions": partial(checks.proportions, settings=[(graded, 20 if replace else 1)], num_trials=trials // 2),
+        "hub of 10^5": partial(checks.hubs, weights=large, fanout=1, num_trials=2000),
+    }
+
+
+def _replaced_runs(trials: int) -> Runs:
+    small, wide = [(_alike(2), 2), (_alike(3), 4), (_alike(5), 3)], [(np.ones(7), 20), (np.ones(100), 3)]
+    return {
+        "outcomes": partial(checks.outcomes, settings=small, num_trials=trials, replace=True),
+        "proportions": partial(checks.proportions, settings=wide, num_trials=trials // 2),
+        "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 33)], num_trials=trials // 4),
+        "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
+    }
+
+
+def _uniform_runs(trials: int) -> Runs:
+    small = [(_alike(d), f) for d, f in ((2, 1), (3, 2), (5, 2), (6, 3), (8, 4), (9, 2), (12, 10))]
+    around = [(degree, f) for f in _FANOUTS for degree in sorted({f + 1, 2 * f})]
+    spread = [(10, 5), (20, 15), (40, 33), (65, 64), (80, 70), (150, 15), (1000, 10)]
+    return {
+        "inclusion": partial(checks.inclusion, settings=spread, num_trials=trials // 2),
+        "first and last": partial(checks.ends, settings=around, num_trials=trials // 4),
+        "pairs": partial(checks.pairs, settings=[(6, 3), (30, 15), (70, 66)], num_trials=trials // 4),
+        "subsets": partial(checks.outcomes, settings=small, num_trials=trials),
+        "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
+    }
 
 
 def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:

@@ -235,7 +235,6 @@ class _GraphBuilder:
         return UserIds(self._mapped(name), offsets=offsets, column=self.nodes[node_type].column)
 
     def _mapped(self, name: str) -> np.ndarray:
-        """Maps an array that was written."""
         entry = self.entries[name]
         if 0 in entry["shape"]:
             return np.empty(entry["shape"], entry["dtype"])

@@ -134,7 +134,6 @@ class _Form(NamedTuple):
         return f"try_cast(case when {fits} then {cell} end as {type_})"
 
     def reading(self, name: str) -> Reading:
-        """Returns how the column is read."""
         needed = f"one as {self.sample!r:.80}: write as many numbers in each row, nan or -1 where one is missing"
         if not self.sample:
             needed = "a whole number, as the ids of these nodes are" if self.type else "an id"

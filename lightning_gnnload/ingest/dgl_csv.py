@@ -180,7 +180,6 @@ class _CsvFolder:
         return src, relation, dst
 
     def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
-        """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
         numbers = self._node_ids[node_type].find(columns.ids[name])
         strangers = np.flatnonzero(numbers < 0)
         if len(strangers):
@@ -197,7 +196,6 @@ class _CsvFolder:
         return len(self._nodes) > 1 or len(self._edges) > 1
 
     def graph_data(self) -> GraphData:
-        """Makes the data of all that was read."""
         dataset = self._dataset
         edges_of = self._seed_edges()
         graph = self._graph(edges_of is not None)

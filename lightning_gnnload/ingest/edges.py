@@ -74,7 +74,6 @@ class EdgeCounts:
             self.first_rows.setdefault(name, first_row)
 
     def count_mask(self, name: str, mask: np.ndarray) -> None:
-        """Counts the rows of bool ``mask``."""
         self.count(name, int(np.count_nonzero(mask)), int(mask.argmax()))
 
     def merge(self, batch: EdgeCounts) -> None:
@@ -170,7 +169,6 @@ class EdgeReader:
         )
 
     def _lists(self, name: str, edges: EdgeSpec) -> list[SpillLists]:
-        """Returns the lists of a table's edges, and of the reverse ones."""
         endpoints = [self.nodes[end.node_type] for end in (edges.src, edges.dst)]
         if self.types is None:
             only = endpoints[0]

@@ -57,7 +57,6 @@ class Feature:
 
     @property
     def names(self) -> list[str]:
-        """The names of these columns."""
         if self.kind == "category":
             return []
         names = [self.column] if self.kind != "vector" else [f"{self.column}[{k}]" for k in range(self.width)]
@@ -288,7 +287,6 @@ class MissingCounts:
     unknown: Counter[str] = field(default_factory=Counter)
 
     def figures(self, feature: Feature) -> dict[str, Any]:
-        """Returns what the report says of a feature."""
         figures = {"as": feature.kind, "missing": self.missing[feature.column]}
         if feature.kind == "category":
             figures |= {"values": len(feature.values), "unknown": self.unknown[feature.column]}

@@ -221,7 +221,6 @@ class _ListWriter:
     # Edges.
 
     def _write_edges(self) -> ArrayWriter:
-        """Writes the arrays of edges, and where lists begin."""
         most_edges = max((counts.kept for counts in self.edges.counts.values()), default=0)
         dtypes: dict[str, Any] = {
             "indices": self.spill.index_dtype,
@@ -312,7 +311,6 @@ class _ListWriter:
 
 
 def _columns(runs: Runs) -> dict[str, np.ndarray]:
-    """Returns the arrays of sorted edges by name."""
     columns = {"indices": runs.indices, "edge_order": runs.columns[0]}
     if runs.edge_time is not None:
         columns["edge_time"] = runs.edge_time

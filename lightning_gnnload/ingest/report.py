@@ -32,7 +32,6 @@ class Report:
         self.values: dict[str, Any] = {"nodes": {}, "edges": {}, "tasks": {}, "notes": [], "seconds": {}}
 
     def add(self, section: str, name: str, figures: Mapping[str, Any]) -> None:
-        """Adds figures about one table."""
         self.values[section].setdefault(name, {}).update(figures)
 
     def note(self, sentence: str) -> None:

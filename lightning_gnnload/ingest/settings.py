@@ -32,29 +32,33 @@ def read_settings(cls: type[S], values: Any, where: str) -> S:
     """Makes a dataclass of what YAML says; raises GraphSpecError for an unknown or missing key, or a wrong value."""
     if not isinstance(values, Mapping):
         raise wrong(where, values, "a mapping is needed, KEY: VALUE")
-    by_key = {field.metadata["name"] or field.name: field for field in fields(cls)}  # type: ignore[arg-type]
-    required = [key for key, field in by_key.items() if _is_required(field)]
-    keys = sorted(by_key, key=lambda key: key not in required)  # these come first in messages
+    by_key = _fields_by_key(cls)
     title = where or "graph.yaml"
     if unknown := [key for key in values if key not in by_key]:
         raise GraphSpecError(
-            f"{title}: there is no key {unknown[0]!r}{did_you_mean(unknown[0], keys)} There are: {', '.join(keys)}."
+            f"{title}: there is no key {unknown[0]!r}{did_you_mean(unknown[0], by_key)} There are: {', '.join(by_key)}."
         )
     checked = {}
-    for key in keys:
+    for key, field in by_key.items():
         if key in values:
-            checked[by_key[key].name] = by_key[key].metadata["check"](values[key], f"{where}.{key}" if where else key)
-        elif key in required:
-            raise GraphSpecError(f"{title}: the key {key!r} is missing. Needed are: {', '.join(required)}.")
+            checked[field.name] = field.metadata["check"](values[key], f"{where}.{key}" if where else key)
+        elif _is_required(field):
+            required = ", ".join(key for key, field in by_key.items() if _is_required(field))
+            raise GraphSpecError(f"{title}: the key {key!r} is missing. Needed are: {required}.")
     return cls(**checked)
 
 
-def _is_required(key: Field[Any]) -> bool:
-    return key.default is MISSING and key.default_factory is MISSING
+def _fields_by_key(cls: type) -> dict[str, Field[Any]]:
+    """Returns a dataclass's fields by their keys in YAML, required ones first, as messages list them."""
+    keys = sorted(fields(cls), key=lambda field: not _is_required(field))
+    return {field.metadata["name"] or field.name: field for field in keys}
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def wrong(where: str, value: Any, needed: str) -> GraphSpecError:
-    """Makes the error about a value."""
     return GraphSpecError(f"{where or 'the description'}: {short(value):.200} was given, but {needed}.")
 
 

@@ -247,12 +247,7 @@ class GraphSpec:
             spec.node_type(edges.dst, f"edges.{name}.dst")
         for name, nodes in spec.nodes.items():
             _check_timed(nodes, f"nodes.{name}")
-        relations = [relation for name, edges in spec.edges.items() for relation in edges.relations(name)]
-        if twice := [name for name in relations if relations.count(name) > 1]:
-            raise GraphSpecError(
-                f"edges: {twice[0]!r} names two edge types, one of them by reverse. Name the reverse edges otherwise: "
-                "reverse: NAME."
-            )
+        spec._check_relations()
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             spec._check_task(task, f"tasks.{name}")
@@ -291,9 +286,17 @@ class GraphSpec:
             return task
         return replace(task, src=self.edges[task.edge].src, dst=self.edges[task.edge].dst)
 
+    def _check_relations(self) -> None:
+        relations = [relation for name, edges in self.edges.items() for relation in edges.relations(name)]
+        if twice := [name for name in relations if relations.count(name) > 1]:
+            raise GraphSpecError(
+                f"edges: {twice[0]!r} names two edge types, one of them by reverse. Name the reverse edges otherwise: "
+                "reverse: NAME."
+            )
+
     def _check_task(self, task: TaskSpec, where: str) -> None:
         _check_timed(task, where)
-        if task.edge is not None and task.edge not in self.edges:
+        if task.edge not in {None, *self.edges}:
             raise GraphSpecError(
                 f"{where}.edge: there are no edges {task.edge!r}{did_you_mean(task.edge, self.edges)} There are: "
                 f"{', '.join(self.edges)}."

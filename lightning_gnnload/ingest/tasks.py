@@ -95,18 +95,8 @@ def read_task(
     rows = _TaskRows(nodes, edge_ids, columns.get("time"), None if labels is None else (labels, columns["y"]))
     report: dict[str, Any] = {"rows": len(nodes)}
     usable = _usable(source, spec, endpoints, rows, in_graph, report)
-    if rows.labels is not None:
-        has_label = rows.labels[0].present(rows.labels[1])
-        report["without_label"] = int((usable & ~has_label).sum())
-        usable &= has_label
     phase = _phases(source, spec, rows.time, columns.get("split"))
-    splits = {}
-    for number, split in enumerate(SPLITS):
-        chosen = np.flatnonzero(usable & (phase == number))
-        report[split] = len(chosen)
-        if len(chosen):
-            splits[split] = rows.table(chosen, seed_types)
-            report |= rows.label_shares(chosen, split)
+    splits = _deal(rows, np.where(usable, phase, _NO_SPLIT), seed_types, report)
     _check_splits(source, spec, report, usable, trains)
     train = np.flatnonzero(usable & (phase == 0))
     by_type = _nodes_by_type(endpoints, nodes[train])
@@ -116,6 +106,17 @@ def read_task(
     if class_names is None:
         notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
     return ReadTask(Task(splits, len(labels.names), labels.names), train, by_type, report, notes)
+
+
+def _deal(rows: _TaskRows, phase: np.ndarray, types: SeedTypes, report: dict[str, Any]) -> dict[str, SeedTable]:
+    splits = {}
+    for number, split in enumerate(SPLITS):
+        chosen = np.flatnonzero(phase == number)
+        report[split] = len(chosen)
+        if len(chosen):
+            splits[split] = rows.table(chosen, types)
+            report |= rows.label_shares(chosen, split)
+    return splits
 
 
 class _TaskRows(NamedTuple):
@@ -194,7 +195,7 @@ def _usable(
     in_graph: np.ndarray,
     report: dict[str, Any],
 ) -> np.ndarray:
-    """Returns which rows ``in_graph`` name nodes, and have a time where there are times, bool ``[R]``."""
+    """Returns which rows ``in_graph`` name nodes, and have a time and a label where there are some, bool ``[R]``."""
     usable, problems = in_graph.copy(), []
     for end, column in zip(endpoints, rows.nodes.T, strict=True):
         for name, code, problem in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
@@ -214,6 +215,10 @@ def _usable(
                     f"{source.where}: {int(wrong.sum())} of {len(usable)} values {problem}; the first is in row "
                     f"{int(wrong.argmax())}. Leave these rows out by on_missing: drop, or complete the table."
                 )
+    if rows.labels is not None:
+        has_label = rows.labels[0].present(rows.labels[1])
+        report["without_label"] = int((usable & ~has_label).sum())
+        usable &= has_label
     return usable
 
 

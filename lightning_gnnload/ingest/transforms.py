@@ -15,6 +15,7 @@ from lightning_gnnload.ingest.features import Feature
 from lightning_gnnload.ingest.spec import ColumnSpec
 
 _VERSION = 1
+_SECTIONS = ("nodes", "edges", "classes")
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,11 @@ class Transforms:
             values = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise TableError(f"{file} cannot be read: {error}. Give a folder of gnnload build.") from error
-        sections = {"nodes", "edges", "classes"}
-        is_sound = isinstance(values, dict) and values.keys() - {CHECKSUM} == sections | {"version"}
-        if not is_sound or values["version"] != _VERSION or not all(isinstance(values[s], dict) for s in sections):
+        if not _is_sound(values):
             raise TableError(f"{file} is no file of transforms, version {_VERSION}. Give a folder of gnnload build.")
         check_seal(file, values)
         nodes, edges, classes = (
-            {name: _listed(entries, file) for name, entries in values[section].items()}
-            for section in ("nodes", "edges", "classes")
+            {name: _listed(entries, file) for name, entries in values[section].items()} for section in _SECTIONS
         )
         return cls(
             {name: list(map(Feature.from_json, features)) for name, features in nodes.items()},
@@ -70,6 +68,11 @@ class Transforms:
                 f"of {', '.join(fitted) or 'none'}. A model needs the same columns in the same order."
             )
         return features
+
+
+def _is_sound(values: Any) -> bool:
+    has_keys = isinstance(values, dict) and values.keys() - {CHECKSUM} == {"version", *_SECTIONS}
+    return has_keys and values["version"] == _VERSION and all(isinstance(values[name], dict) for name in _SECTIONS)
 
 
 def _listed(value: Any, file: Path) -> list[Any]:

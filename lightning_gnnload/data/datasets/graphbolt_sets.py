@@ -88,13 +88,17 @@ class SetReader:
                 )
         return {split: split_sets[0].table for split, split_sets in sets.items() if split_sets}
 
-    def _set(self, entry: Description) -> SeedSet:
+    def _data(self, entry: Description) -> dict[str, torch.Tensor]:
         data: dict[str, torch.Tensor] = {}
         for part in entry.parts("data"):
             name = part.take("name", str)
             if name in data:
                 raise part.error("name", "it is there twice; each name once is needed")
             data[name] = as_rows(map_array(part), what=f"{entry.file}: {part.where}")
+        return data
+
+    def _set(self, entry: Description) -> SeedSet:
+        data = self._data(entry)
         seed_names = [name for name in _SEEDS if name in data]
         if len(seed_names) != 1:
             raise self._error(f"{entry.where}.data has {sorted(data)}, but 'seeds' are needed, once")
@@ -210,20 +214,26 @@ def _labels_by_node(every: list[SeedSet], graph: Graph) -> dict[Any, torch.Tenso
             by_type.setdefault(seeds.type, []).append((seeds.ids, seeds.labels))
     if len({(rows.shape[1:], rows.is_floating_point()) for sets in by_type.values() for _, rows in sets}) > 1:
         return None
-    y: dict[Any, torch.Tensor] = {}
+    y = {}
     for type_, sets in by_type.items():
-        ids = torch.from_numpy(np.concatenate([node_ids for node_ids, _ in sets]))
-        values = torch.cat([rows for _, rows in sets])
         count = graph.num_nodes if graph.types is None else len(graph.types.range_of(type_))
-        if not values.is_floating_point():
-            values = values.long()
-        nothing = float("nan") if values.is_floating_point() else -1
-        y[type_] = torch.full((count, *values.shape[1:]), nothing, dtype=values.dtype)
-        y[type_][ids] = values
-        # A node of several sets keeps the last one's label: it must be that of all.
-        if not torch.allclose(y[type_][ids], values, rtol=0, atol=0, equal_nan=True):
+        if (labels := _spread(sets, count)) is None:
             return None
+        y[type_] = labels
     return y
+
+
+def _spread(sets: list[tuple[np.ndarray, torch.Tensor]], num_nodes: int) -> torch.Tensor | None:
+    """Returns the labels of all nodes, those of sets at their ids; None where a node has several."""
+    ids = torch.from_numpy(np.concatenate([node_ids for node_ids, _ in sets]))
+    values = torch.cat([rows for _, rows in sets])
+    if not values.is_floating_point():
+        values = values.long()
+    nothing = float("nan") if values.is_floating_point() else -1
+    labels = torch.full((num_nodes, *values.shape[1:]), nothing, dtype=values.dtype)
+    labels[ids] = values
+    # A node of several sets keeps the last one's label: it must be that of all.
+    return labels if torch.allclose(labels[ids], values, rtol=0, atol=0, equal_nan=True) else None
 
 
 def _queries(links: np.ndarray, labels: np.ndarray, indexes: np.ndarray) -> tuple[np.ndarray, str, np.ndarray] | None:

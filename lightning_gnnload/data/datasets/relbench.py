@@ -217,17 +217,23 @@ class _Task:
     @classmethod
     def of(cls, splits: Mapping[str, Relation], target: str | None) -> _Task:
         split, table = next(iter(splits.items()))
-        keys, plain = table.foreign_keys, list(table.plain_columns)
-        if len(keys) == 1:
-            if target is None and len(plain) != 1:
-                raise DatasetError(
-                    f"RelBench: the task's {split} table has the columns {', '.join(plain) or 'of no target'} beside "
-                    "its key and time; which of them is the target is not known. Say it: target=..."
-                )
-            (entity,) = keys
-            if target is not None and target not in plain:
-                raise DatasetError(f"RelBench: target={target!r} is none of the task's columns: {', '.join(plain)}.")
-            return cls(entity, keys[entity], target or plain[0], None)
+        return cls._node_task(split, table, target) if len(table.foreign_keys) == 1 else cls._link_task(split, table)
+
+    @classmethod
+    def _node_task(cls, split: str, table: Relation, target: str | None) -> _Task:
+        [(entity, entity_table)], plain = table.foreign_keys.items(), list(table.plain_columns)
+        if target is None and len(plain) != 1:
+            raise DatasetError(
+                f"RelBench: the task's {split} table has the columns {', '.join(plain) or 'of no target'} beside "
+                "its key and time; which of them is the target is not known. Say it: target=..."
+            )
+        if target is not None and target not in plain:
+            raise DatasetError(f"RelBench: target={target!r} is none of the task's columns: {', '.join(plain)}.")
+        return cls(entity, entity_table, target or plain[0], None)
+
+    @classmethod
+    def _link_task(cls, split: str, table: Relation) -> _Task:
+        keys = table.foreign_keys
         lists = [name for name in keys if lists_of(table.columns[name]) is not None]
         if len(keys) != 2 or len(lists) != 1:
             raise DatasetError(
