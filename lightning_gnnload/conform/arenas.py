@@ -25,7 +25,9 @@ def arenas_of_any_size(sampler: Sampler, cases: Sequence[Case]) -> None:
     """
     for case in cases:
         with on(case):
-            wanted, enough = case.sample(sampler), _grown(sampler, case)
+            expected, enough = case.sample(sampler), _grown(sampler, case)
+            # Sizes in steps of the alignment, which is the finest that callers choose; of large batches fewer are
+            # tried.
             step = max(enough // _MAX_SIZES // ARENA_ALIGNMENT, 1) * ARENA_ALIGNMENT
             fits = False
             for num_bytes in range(0, enough + 2 * step, step):
@@ -39,7 +41,7 @@ def arenas_of_any_size(sampler: Sampler, cases: Sequence[Case]) -> None:
                 else:
                     fits = True
                     batch = MiniBatch.view(arena, layout, len(case.seeds), epoch=case.key.epoch, step=case.key.step)
-                    expect_same(wanted, batch, f"in an arena of {num_bytes} bytes")
+                    expect_same(expected, batch, f"in an arena of {num_bytes} bytes")
                 guards = np.concatenate([whole[:_GUARD_BYTES], whole[-_GUARD_BYTES:]])
                 expect(
                     (guards == _GUARD).all(), f"nothing written outside an arena of {num_bytes} bytes", "changed bytes"
@@ -57,8 +59,10 @@ def layout_is_sound(sampler: Sampler, cases: Sequence[Case]) -> None:
             _, arena = _guarded(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
             layout = case.draw_into(sampler, arena)
             parts = sorted(_parts(layout))
-            for (begin, end, name), (after, _, other) in pairwise(parts):
-                expect(end <= after, f"{name} to end before {other} begins", f"bytes {begin} to {end}, and {after} on")
+            for (begin, end, name), (after, _, next_name) in pairwise(parts):
+                expect(
+                    end <= after, f"{name} to end before {next_name} begins", f"bytes {begin} to {end}, and {after} on"
+                )
             for begin, end, name in parts:
                 item = ARENA_ALIGNMENT if name == "the free part" else 8 if name in ("nodes", "edge_ids") else 4
                 expect(begin % item == 0, f"{name} at a multiple of {item} bytes", f"at byte {begin}")

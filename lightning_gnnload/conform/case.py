@@ -1,4 +1,4 @@
-"""Case: one mini-batch to ask a sampler for, what the sampler promises of it, and how a broken promise is told."""
+"""Case: one mini-batch to ask a sampler for, what the sampler promises of it, and the errors of a broken promise."""
 
 from __future__ import annotations
 
@@ -42,37 +42,23 @@ class Promise:
 
 @dataclass(frozen=True)
 class Case:
-    """A case holds the arguments of a call of :meth:`.Sampler.sample`, and what the sampler promises of the result.
-
-    Attributes:
-        graph_name: for people to read.
-        graph: N nodes.
-        seeds: int64 ``[S]``.
-        key: of the draws.
-        promise: of the sampler.
-        times: of the seeds, ``[S]``; None in a graph without times.
-        names: of the rows, int64 ``[S]``, by which they draw where they share no nodes; None: the seeds' ids.
-    """
+    """Holds the arguments of a call of :meth:`.Sampler.sample`, and what the sampler promises of the result."""
 
     graph_name: str
     graph: Graph
-    seeds: np.ndarray
+    seeds: np.ndarray  # int64 [S]
     key: DrawKey
     promise: Promise
-    times: np.ndarray | None = None
-    names: np.ndarray | None = None
+    times: np.ndarray | None = None  # of the seeds, [S], in a graph with times
+    names: np.ndarray | None = None  # int64 [S], by which rows draw that share no nodes; None: the seeds' ids
 
     def sample(self, sampler: Sampler, key: DrawKey | None = None) -> MiniBatch:
-        """Samples the batch, under another key where one is given.
-
-        Raises:
-            CaseError: the sampler raised.
-        """
+        """Samples the batch, under another key where one is given; raises CaseError where the sampler raises."""
         key = key or self.key
         with on(self):
             # A copy, so that a sampler that writes to its seeds spoils no other check.
-            asked = {name: rows for name, rows in (("times", self.times), ("rows", self.names)) if rows is not None}
-            return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step, **asked)
+            arguments = {name: rows for name, rows in (("times", self.times), ("rows", self.names)) if rows is not None}
+            return sampler.sample(self.graph, self.seeds.copy(), key.seed, key.epoch, key.step, **arguments)
 
     def draw_into(self, sampler: Sampler, arena: np.ndarray) -> SampleLayout:
         """Samples the same batch into an arena."""
@@ -86,10 +72,12 @@ class Case:
             self.graph, sampler, self.seeds if self.times is None else SeedTable(self.seeds, time=self.times)
         )
 
-    def at(self, places: Sequence[int]) -> Case:
+    def at(self, positions: Sequence[int]) -> Case:
         """Returns the case of some of the seeds alone."""
         columns = {name: getattr(self, name) for name in ("seeds", "times", "names")}
-        return replace(self, **{name: column[list(places)] for name, column in columns.items() if column is not None})
+        return replace(
+            self, **{name: column[list(positions)] for name, column in columns.items() if column is not None}
+        )
 
     def __str__(self) -> str:
         key, times = self.key, "" if self.times is None else f"times {excerpt(self.times)}, "
@@ -104,17 +92,12 @@ def along_paths(sampler: Sampler, case: Case) -> bool:
     return case.times is not None and getattr(sampler, "order", "root") == "path"
 
 
-class PropertyViolation(Exception):  # noqa: N818  the finding of a check, told on as a Violation
-    """A check raises this where a property does not hold.
+class PropertyViolation(Exception):  # noqa: N818  the finding of a check, reported as a Violation
+    """A check raises this where a property does not hold: what should be, and what is."""
 
-    Attributes:
-        expected: what should be.
-        found: what is.
-    """
-
-    def __init__(self, expected: str, found: str) -> None:
-        super().__init__(expected, found)
-        self.expected, self.found = expected, found
+    def __init__(self, expected: str, actual: str) -> None:
+        super().__init__(expected, actual)
+        self.expected, self.actual = expected, actual
 
 
 class CaseError(Exception):
@@ -136,32 +119,31 @@ def on(case: Case) -> Iterator[None]:
         raise CaseError(case) from error
 
 
-def expect(holds: Any, expected: str, found: str) -> None:
+def expect(holds: Any, expected: str, actual: str) -> None:
     """Raises PropertyViolation unless it holds."""
     if not holds:
-        raise PropertyViolation(expected, found)
+        raise PropertyViolation(expected, actual)
 
 
-def expect_same(expected: MiniBatch, found: MiniBatch, when: str) -> None:
+def expect_same(expected: MiniBatch, actual: MiniBatch, when: str) -> None:
     """Raises PropertyViolation where the two differ in any tensor; ``when`` says how the second came about."""
-    expect(len(found.blocks) == len(expected.blocks), f"{len(expected.blocks)} blocks", f"{len(found.blocks)} {when}")
-    _expect_same_tensors("", expected, found, when)
-    for number, (wanted, got) in enumerate(zip(expected.blocks, found.blocks, strict=True)):
-        _expect_same_tensors(f"blocks[{number}].", wanted, got, when)
+    expect(len(actual.blocks) == len(expected.blocks), f"{len(expected.blocks)} blocks", f"{len(actual.blocks)} {when}")
+    _expect_same_tensors("", expected, actual, when)
+    for number, blocks in enumerate(zip(expected.blocks, actual.blocks, strict=True)):
+        _expect_same_tensors(f"blocks[{number}].", *blocks, when)
 
 
 def excerpt(values: np.ndarray | torch.Tensor) -> str:
     """Formats the first few values."""
-    shown = ", ".join(str(value) for value in values[:8].tolist())
-    return f"[{shown}{', ...' if len(values) > 8 else ''}]"
+    first = ", ".join(str(value) for value in values[:8].tolist())
+    return f"[{first}{', ...' if len(values) > 8 else ''}]"
 
 
-def _expect_same_tensors(of: str, expected: MiniBatch | Block, found: MiniBatch | Block, when: str) -> None:
+def _expect_same_tensors(prefix: str, expected: MiniBatch | Block, actual: MiniBatch | Block, when: str) -> None:
     for field in fields(expected):
-        wanted, got = getattr(expected, field.name), getattr(found, field.name)
         if field.name == "blocks":
             continue
-        same = torch.equal(wanted, got) if isinstance(wanted, torch.Tensor) else wanted == got
-        if not same:
-            told = [excerpt(value) if isinstance(value, torch.Tensor) else str(value) for value in (wanted, got)]
-            raise PropertyViolation(f"{of}{field.name} = {told[0]}", f"{told[1]} {when}")
+        first, second = getattr(expected, field.name), getattr(actual, field.name)
+        if not (torch.equal(first, second) if isinstance(first, torch.Tensor) else first == second):
+            texts = [excerpt(value) if isinstance(value, torch.Tensor) else str(value) for value in (first, second)]
+            raise PropertyViolation(f"{prefix}{field.name} = {texts[0]}", f"{texts[1]} {when}")

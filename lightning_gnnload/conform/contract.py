@@ -19,8 +19,7 @@ from lightning_gnnload.errors import ConformanceError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler
 
-Graphs = Graph | Mapping[str, Graph]
-"""One graph, or several by name."""
+Graphs = Graph | Mapping[str, Graph]  # one graph, or several by name
 _MAX_SEEDS = 200  # the checks compare in Python, node by node
 
 
@@ -74,13 +73,13 @@ class ContractReport:
     @property
     def broken(self) -> PropertyResult | None:
         """Returns the first property that does not hold."""
-        return next((each for each in self.properties if each.violation is not None), None)
+        return next((result for result in self.properties if result.violation is not None), None)
 
     def __str__(self) -> str:
         lines = [f"{self.sampler}: {'keeps' if self.passed else 'breaks'} its contract"]
-        for each in self.properties:
-            holds = f"holds in {each.num_cases} cases" if each.num_cases else "not reached"
-            lines.append(f"  {each.name}: {'BROKEN' if each.violation else holds}")
+        for result in self.properties:
+            holds = f"holds in {result.num_cases} cases" if result.num_cases else "not reached"
+            lines.append(f"  {result.name}: {'BROKEN' if result.violation else holds}")
         return "\n".join(lines)
 
 
@@ -100,9 +99,11 @@ def check_sampler(sampler: Sampler, graphs: Graphs | None = None, *, promise: Pr
         >>> from lightning_gnnload import NeighborSampler
         >>> check_sampler(NeighborSampler([5, 3]), promise=Promise(max_in_degree=[5, 3]))
     """
-    for each in _results(sampler, graphs, promise):
-        if each.violation is not None:
-            raise ConformanceError(f"{sampler!r} breaks its contract, {told(each)}") from each.violation.cause
+    for result in _results(sampler, graphs, promise):
+        if result.violation is not None:
+            raise ConformanceError(
+                f"{sampler!r} breaks its contract, {violation_text(result)}"
+            ) from result.violation.cause
 
 
 def contract_report(
@@ -118,11 +119,11 @@ def contract_report(
     return ContractReport(repr(sampler), list(_results(sampler, graphs, promise)))
 
 
-def told(broken: PropertyResult) -> str:
+def violation_text(broken: PropertyResult) -> str:
     """Describes a broken property in words."""
     assert broken.violation is not None
-    case, expected, found = broken.violation.case, broken.violation.expected, broken.violation.found
-    return f"{broken.name!r}: {broken.statement}. On {case}: expected {expected}; found {found}. {broken.remedy}"
+    case, expected, actual = broken.violation.case, broken.violation.expected, broken.violation.found
+    return f"{broken.name!r}: {broken.statement}. On {case}: expected {expected}; found {actual}. {broken.remedy}"
 
 
 def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -> Iterator[PropertyResult]:
@@ -130,10 +131,10 @@ def _results(sampler: Sampler, graphs: Graphs | None, promise: Promise | None) -
         graphs = example_graphs()
     named = {"yours": graphs} if isinstance(graphs, Graph) else graphs
     by_graph = [_cases(sampler, name, graph, promise or Promise()) for name, graph in named.items()]
-    of_batches = _judge_batches(sampler, [case for cases in by_graph for case in cases])
-    yield from of_batches
+    batch_results = _judge_batches(sampler, [case for cases in by_graph for case in cases])
+    yield from batch_results
     # Batches that are unsound by themselves need not be compared. One case a graph is enough for that.
-    sound = all(each.violation is None for each in of_batches)
+    sound = all(result.violation is None for result in batch_results)
     compared = [cases[-1] for cases in by_graph]
     for check in (*PURITY_PROPERTIES, *ARENA_PROPERTIES):
         yield _judge(check, sampler, compared) if sound else _result(check, 0, None)
@@ -180,7 +181,7 @@ def _judge_batches(sampler: Sampler, cases: Sequence[Case]) -> list[PropertyResu
                     num_cases[check] += 1
                     check(sampler, case, batch)
         except CaseError as error:
-            violations.setdefault(check, _told(error))
+            violations.setdefault(check, _violation(error))
     return [_result(check, num_cases[check], violations.get(check)) for check in BATCH_PROPERTIES]
 
 
@@ -189,14 +190,14 @@ def _judge(check: SamplerProperty, sampler: Sampler, cases: Sequence[Case]) -> P
     try:
         check(sampler, cases)
     except CaseError as error:
-        violation = _told(error)
+        violation = _violation(error)
     return _result(check, len(cases), violation)
 
 
-def _told(error: CaseError) -> Violation:
+def _violation(error: CaseError) -> Violation:
     cause = error.__cause__
     if isinstance(cause, PropertyViolation):
-        return Violation(str(error.case), cause.expected, cause.found)
+        return Violation(str(error.case), cause.expected, cause.actual)
     return Violation(str(error.case), "no exception", repr(cause), cause)
 
 

@@ -1,4 +1,4 @@
-"""Graphs to hold a sampler against: small ones with everything awkward in them, and stars for counting."""
+"""Graphs to hold a sampler against: small ones with everything awkward in them, stars for counting, and parts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.errors import GraphFormatError
 
 
 def example_graphs() -> dict[str, Graph]:
@@ -31,7 +33,7 @@ def example_graphs() -> dict[str, Graph]:
         "random, skewed, with isolated nodes": (*skewed, 200),
         "60 hubs of degree 500": (*hubs, 500),
     }
-    graphs = {name: _graph(rng, np.int32, *ends) for name, ends in edges.items()}
+    graphs = {name: _graph(rng, np.int32, *endpoints) for name, endpoints in edges.items()}
     graphs["random, int64 ids"] = _graph(rng, np.int64, *skewed, 200)
     return graphs
 
@@ -42,18 +44,18 @@ def typed_graphs() -> dict[str, Graph]:
 
     Samplers are held against them as against those of :func:`example_graphs`.
     """
-    return {name: _hetero(*each) for name, each in _typed_edges().items()}
+    return {name: _hetero(sizes, edges) for name, (sizes, edges) in _typed_edges().items()}
 
 
 def timed_graphs() -> dict[str, Graph]:
     """Likewise, graphs whose edges or nodes have times, whole ones and others, with types that have none."""
     graphs, rng = {}, np.random.default_rng(2)
     for name, (sizes, edges) in _typed_edges().items():
-        kinds, nodes = list(edges), list(sizes)
+        edge_types, node_types = list(edges), list(sizes)
         # Edges of the first type always are there, if there are several; few times, so that many are the same.
-        timed = kinds[1:] or kinds
-        edge_time = {kind: rng.integers(100, 140, len(edges[kind][0])) for kind in timed}
-        node_time = {kind: rng.integers(90, 130, sizes[kind]) for kind in nodes[1:]}
+        timed = edge_types[1:] or edge_types
+        edge_time = {edge_type: rng.integers(100, 140, len(edges[edge_type][0])) for edge_type in timed}
+        node_time = {node_type: rng.integers(90, 130, sizes[node_type]) for node_type in node_types[1:]}
         graphs[name] = _hetero(sizes, edges, edge_time=edge_time, node_time=node_time)
     src, dst = rng.integers(0, 100, (2, 1500))
     graphs["one type, times between whole ones"] = _frozen(
@@ -65,12 +67,8 @@ def timed_graphs() -> dict[str, Graph]:
 
 
 def star_graph(num_hubs: int, weights: np.ndarray) -> Graph:
-    """Gives nodes 0 to ``num_hubs`` - 1 equal neighbourhoods, so that they are independent trials of one choice.
-
-    Args:
-        num_hubs: H.
-        weights: ``[degree]``: in-neighbour ``i`` of each is node ``H + i``, by an edge of weight ``weights[i]``.
-    """
+    """Gives nodes 0 to ``num_hubs`` - 1 equal neighbourhoods, so that they are independent trials of one choice:
+    in-neighbour ``i`` of each is node ``num_hubs + i``, by an edge of weight ``weights[i]``."""
     degree = len(weights)
     indptr = np.concatenate([np.arange(num_hubs + 1) * degree, np.full(degree, num_hubs * degree)])
     indices = np.tile(np.arange(num_hubs, num_hubs + degree), num_hubs)
@@ -107,7 +105,7 @@ def _typed_edges() -> dict[str, tuple[dict[str, int], dict[EdgeType, np.ndarray]
 
 def _hetero(sizes: Any, edges: Any, **times: Any) -> Graph:
     rng = np.random.default_rng(3)
-    weights = {kind: rng.integers(0, 4, ends.shape[1]).astype(np.float32) for kind, ends in edges.items()}
+    weights = {edge_type: rng.integers(0, 4, pairs.shape[1]).astype(np.float32) for edge_type, pairs in edges.items()}
     return _frozen(Graph.from_hetero(sizes, edges, edge_weight=weights, **times))
 
 
@@ -119,9 +117,50 @@ def _frozen(graph: Graph) -> Graph:
 
 
 def _graph(rng: np.random.Generator, dtype: type, src: np.ndarray, dst: np.ndarray, num_nodes: int) -> Graph:
-    made = Graph.from_coo(src, dst, num_nodes)
-    weight, kind = rng.integers(0, 4, len(src)).astype(np.float32), rng.integers(0, 3, len(src))
-    arrays: list[Any] = [made.indptr, made.indices.astype(dtype), weight, kind]
+    plain = Graph.from_coo(src, dst, num_nodes)
+    weight, edge_type = rng.integers(0, 4, len(src)).astype(np.float32), rng.integers(0, 3, len(src))
+    arrays: list[Any] = [plain.indptr, plain.indices.astype(dtype), weight, edge_type]
     for array in arrays:
         array.flags.writeable = False
     return Graph(*arrays)
+
+
+def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
+    """Makes the part of a graph that holds ``hops`` hops of in-neighbours of these nodes, and nothing else.
+
+    It is found in NumPy: a reference for samplers and for faster ways. Its nodes are in no order, so that a sampler
+    that takes a part's ids for those of the whole is found out. 0 hops hold the nodes alone, without their lists.
+    Raises GraphFormatError for a graph with types or times, which parts cannot hold yet.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[1, 2, 3, 0], dst=[0, 1, 2, 3])
+        >>> part = part_around(graph, np.array([0]), hops=2)
+        >>> sorted(part.origin.node_ids.tolist()), part.num_edges
+        ([0, 1, 2], 2)
+    """
+    if graph.types is not None or graph.clock is not None:
+        raise GraphFormatError(f"part_around: {graph} has types or times, which parts cannot hold yet.")
+    is_in_part, reach = np.zeros(graph.num_nodes, bool), np.zeros(graph.num_nodes, np.uint8)
+    is_in_part[seeds], reach[seeds] = True, hops
+    for num_left in range(hops, 0, -1):
+        neighbors = graph.indices[_edge_positions(graph, np.flatnonzero(reach == num_left))]
+        is_in_part[neighbors] = True
+        reach[neighbors] = np.maximum(reach[neighbors], num_left - 1)
+    node_ids = np.random.default_rng(0).permutation(np.flatnonzero(is_in_part))
+    local = np.full(graph.num_nodes, -1)
+    local[node_ids] = np.arange(len(node_ids))
+    has_list = reach[node_ids] > 0
+    edges = _edge_positions(graph, node_ids[has_list])
+    return Graph(
+        np.concatenate([[0], np.cumsum(np.where(has_list, graph.in_degrees[node_ids], 0))]),
+        local[graph.indices[edges]].astype(graph.indices.dtype),
+        None if graph.edge_weight is None else graph.edge_weight[edges],
+        None if graph.edge_type is None else graph.edge_type[edges],
+        origin=Origin(node_ids, reach[node_ids], graph.indptr[node_ids]),
+    )
+
+
+def _edge_positions(graph: Graph, nodes: np.ndarray) -> np.ndarray:
+    """Returns the positions of all edges into these nodes, one node after the other."""
+    lists = [np.arange(graph.indptr[node], graph.indptr[node + 1]) for node in nodes]
+    return np.concatenate([np.empty(0, np.int64), *lists])

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.conform.case import Case, CaseError, PropertyViolation, excerpt, expect, expect_same, on
-from lightning_gnnload.conform.parts import part_around
+from lightning_gnnload.conform.graphs import part_around
 from lightning_gnnload.conform.rows import edges_of_row
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.threads import Threads
@@ -32,6 +32,7 @@ def same_key_same_batch(sampler: Sampler, cases: Sequence[Case]) -> None:
     A generator that moves on between calls fails here: draw by draw_words(key, hop, nodes, count).
     """
     once = [case.sample(sampler) for case in cases]
+    # In reverse, so that a generator with a state is at another place for every case.
     for case, batch in reversed(list(zip(cases, once, strict=True))):
         with on(case):
             expect_same(batch, case.sample(sampler), "when asked for again, after other batches")
@@ -52,7 +53,7 @@ def generators_do_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
 
     torch.manual_seed must not change a batch, nor a batch the model's dropout.
     """
-    with _generators_kept():
+    with _generators_restored():
         for case in cases:
             with on(case):
                 batch = case.sample(sampler)
@@ -116,12 +117,14 @@ def company_does_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
             with on(case):
                 batch = case.sample(sampler)
                 # Few and in reverse, so that their places in the batch change as well.
-                places = [len(case.seeds) - 1, 0]
-                few = case.at(places).sample(sampler)
-                for at, place in enumerate(places):
-                    mine, other = _drawn_by(batch, place), _drawn_by(few, at)
-                    found = f"{excerpt(other)} in other company"
-                    expect(torch.equal(mine, other), f"neighbours {excerpt(mine)} of seed {case.seeds[place]}", found)
+                few_positions = [len(case.seeds) - 1, 0]
+                few = case.at(few_positions).sample(sampler)
+                for at, position in enumerate(few_positions):
+                    mine, theirs = _neighbors_of(batch, position), _neighbors_of(few, at)
+                    actual = f"{excerpt(theirs)} in other company"
+                    expect(
+                        torch.equal(mine, theirs), f"neighbours {excerpt(mine)} of seed {case.seeds[position]}", actual
+                    )
 
 
 def a_row_alone(sampler: Sampler, cases: Sequence[Case]) -> None:
@@ -135,15 +138,15 @@ def a_row_alone(sampler: Sampler, cases: Sequence[Case]) -> None:
             with on(case):
                 batch, reverse = case.sample(sampler), case.at(range(last, -1, -1)).sample(sampler)
                 later = replace(case.key, step=case.key.step + 1)
-                for place in sorted({0, last // 2, last}):
-                    alone = case.at([place]).sample(sampler, later)
-                    mine = edges_of_row(batch, place)
-                    for when, other in (
-                        ("in reverse", edges_of_row(reverse, last - place)),
+                for position in sorted({0, last // 2, last}):
+                    alone = case.at([position]).sample(sampler, later)
+                    mine = edges_of_row(batch, position)
+                    for when, theirs in (
+                        ("in reverse", edges_of_row(reverse, last - position)),
                         ("alone, a step later", edges_of_row(alone, 0)),
                     ):
-                        same = all(map(np.array_equal, mine, other))
-                        expect(same, f"edges {_told(mine)} of row {place}", f"{_told(other)} {when}")
+                        is_equal = all(map(np.array_equal, mine, theirs))
+                        expect(is_equal, f"edges {_text(mine)} of row {position}", f"{_text(theirs)} {when}")
 
 
 def parts_agree(sampler: Sampler, cases: Sequence[Case]) -> None:
@@ -189,8 +192,8 @@ PURITY_PROPERTIES: tuple[SamplerProperty, ...] = (
 
 
 def _differs(sampler: Sampler, case: Case, change: dict[str, int]) -> bool:
-    other = replace(case.key, **{name: getattr(case.key, name) + by for name, by in change.items()})
-    first, second = case.sample(sampler), case.sample(sampler, other)
+    changed = replace(case.key, **{name: getattr(case.key, name) + by for name, by in change.items()})
+    first, second = case.sample(sampler), case.sample(sampler, changed)
     try:
         expect_same(first, replace(second, epoch=first.epoch, step=first.step), "")
     except PropertyViolation:
@@ -198,12 +201,12 @@ def _differs(sampler: Sampler, case: Case, change: dict[str, int]) -> bool:
     return False
 
 
-def _drawn_by(batch: MiniBatch, place: int) -> torch.Tensor:
+def _neighbors_of(batch: MiniBatch, position: int) -> torch.Tensor:
     block = batch.blocks[-1]
-    return batch.nodes[block.indices[block.indptr[place] : block.indptr[place + 1]].long()]
+    return batch.nodes[block.indices[block.indptr[position] : block.indptr[position + 1]].long()]
 
 
-def _told(hops: Sequence[np.ndarray]) -> str:
+def _text(hops: Sequence[np.ndarray]) -> str:
     return ", then ".join(" ".join(f"{src} -> {dst}" for dst, src in edges.T[:8]) for edges in hops)
 
 
@@ -223,7 +226,7 @@ def _expect_seed_error(sampler: Sampler, case: Case, seeds: np.ndarray) -> None:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def _generators_restored() -> Iterator[None]:
     python, legacy, torches = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield

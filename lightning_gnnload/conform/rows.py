@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.conform.case import Case, along_paths, excerpt, expect
-from lightning_gnnload.conform.draw import edges_of
+from lightning_gnnload.conform.draw import drawn_edges
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.clock import Clock, length_of
 from lightning_gnnload.data.graph import Graph
@@ -30,16 +30,16 @@ def rows_do_not_mix(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     is_sound = rows is not None and rows.dtype == torch.int32 and rows.shape == batch.nodes.shape
     expect(is_sound, f"rows int32 [{batch.num_nodes}]", "none" if rows is None else f"{rows.dtype} {list(rows.shape)}")
     assert rows is not None
-    wanted = np.arange(len(case.seeds))
+    expected = np.arange(len(case.seeds))
     if sharing == "time" and case.times is not None:
-        wanted = np.unique(case.times, return_inverse=True)[1]
-    of_seeds = rows[: len(wanted)]
-    expect(np.array_equal(of_seeds.numpy(), wanted), f"rows = {excerpt(wanted)} of the seeds", excerpt(of_seeds))
+        expected = np.unique(case.times, return_inverse=True)[1]
+    seed_rows = rows[: len(expected)]
+    expect(np.array_equal(seed_rows.numpy(), expected), f"rows = {excerpt(expected)} of the seeds", excerpt(seed_rows))
     for number, block in enumerate(batch.blocks):
-        ends = rows[block.indices.long()], rows[block.edge_dst()]
-        mixed = (ends[0] != ends[1]).nonzero()[:1].flatten().tolist()
-        found = "".join(f"one from row {ends[0][at]} to row {ends[1][at]}" for at in mixed)
-        expect(not mixed, f"edges of blocks[{number}] within a row", found)
+        endpoints = rows[block.indices.long()], rows[block.edge_dst()]
+        mixed = (endpoints[0] != endpoints[1]).nonzero()[:1].flatten().tolist()
+        actual = "".join(f"one from row {endpoints[0][at]} to row {endpoints[1][at]}" for at in mixed)
+        expect(not mixed, f"edges of blocks[{number}] within a row", actual)
 
 
 def nothing_is_later(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
@@ -85,17 +85,21 @@ def the_newest_are_taken(sampler: Sampler, case: Case, batch: MiniBatch) -> None
         after = np.minimum(ids + 1, case.graph.num_edges - 1)
         is_there = (after > ids) & (_runs_of(case.graph, after) == _runs_of(case.graph, ids)) & edges.is_timed
         late = _is_late(settings)(edges_at(case.graph, after).time, until[dst])
-        drawn = set(zip(dst.tolist(), ids.tolist(), strict=True))
+        draws = set(zip(dst.tolist(), ids.tolist(), strict=True))
         for at in np.flatnonzero(is_there & ~late):
             newer = int(dst[at]), int(after[at])
-            expect(newer in drawn, f"edge {newer[1]}, the newer one", f"edge {ids[at]} of node {batch.nodes[dst[at]]}")
+            expect(
+                newer in draws,
+                f"edge {newer[1]}, the newer one",
+                f"edge {ids[at]} of node {batch.nodes[dst[at]]}",
+            )
 
 
 def edges_of_row(batch: MiniBatch, row: int) -> list[np.ndarray]:
     """Returns the edges of a row's nodes, node ids ``[2, E]`` by block: destinations, and sources."""
     assert batch.rows is not None
     return [
-        np.stack(edges_of(batch, block))[:, (batch.rows[block.edge_dst()] == row).numpy()] for block in batch.blocks
+        np.stack(drawn_edges(batch, block))[:, (batch.rows[block.edge_dst()] == row).numpy()] for block in batch.blocks
     ]
 
 
@@ -145,20 +149,20 @@ def _block_edges_at(case: Case, batch: MiniBatch, block: Block) -> EdgesAt:
     if block.edge_ids is not None:
         return edges_at(graph, block.edge_ids.numpy())
     time, is_timed = edges_at(graph, np.arange(graph.num_edges))
-    ends = np.repeat(np.arange(graph.num_nodes), graph.in_degrees) * graph.num_nodes + graph.indices
-    order = np.lexsort((time, is_timed, ends))
-    pairs, first = np.unique(ends[order], return_index=True)
-    drawn = edges_of(batch, block)
-    found = order[first[np.searchsorted(pairs, drawn.dst * graph.num_nodes + drawn.src)]]
-    return EdgesAt(time[found], is_timed[found])
+    codes = np.repeat(np.arange(graph.num_nodes), graph.in_degrees) * graph.num_nodes + graph.indices
+    order = np.lexsort((time, is_timed, codes))
+    pairs, first = np.unique(codes[order], return_index=True)
+    edges = drawn_edges(batch, block)
+    positions = order[first[np.searchsorted(pairs, edges.dst * graph.num_nodes + edges.src)]]
+    return EdgesAt(time[positions], is_timed[positions])
 
 
 def edges_at(graph: Graph, edges: np.ndarray) -> EdgesAt:
     """Returns when edges, by their positions in ``indices``, begin to be there, in a graph with times."""
     assert graph.clock is not None
     assert graph.edge_time is not None
-    kinds = np.zeros(len(edges), np.int64) if graph.types is None else graph.edge_types_of(edges)
-    return EdgesAt(time_of_codes(graph.clock, graph.edge_time[edges]), graph.clock.timed[kinds])
+    types = np.zeros(len(edges), np.int64) if graph.types is None else graph.edge_types_of(edges)
+    return EdgesAt(time_of_codes(graph.clock, graph.edge_time[edges]), graph.clock.timed[types])
 
 
 def time_of_codes(clock: Clock, codes: np.ndarray) -> np.ndarray:
@@ -171,10 +175,10 @@ def time_of_codes(clock: Clock, codes: np.ndarray) -> np.ndarray:
 def _expect_none(case: Case, batch: MiniBatch, block: Block, is_bad: np.ndarray, than: str, bounds: np.ndarray) -> None:
     """Raises PropertyViolation at the first edge that is bad; ``bounds`` are those of each node."""
     for at in np.flatnonzero(is_bad)[:1]:
-        drawn, bound = edges_of(batch, block), bounds[int(block.edge_dst()[at])]
-        what = "edges" if than else "nodes that are there at"
-        time = _block_edges_at(case, batch, block).time[at] if than else case.graph.node_time[drawn.src[at]]  # type: ignore
-        expect(False, f"{what} {than}{bound}", f"{drawn.src[at]} -> {drawn.dst[at]} of {time}")
+        edges, bound = drawn_edges(batch, block), bounds[int(block.edge_dst()[at])]
+        subject = "edges" if than else "nodes that are there at"
+        time = _block_edges_at(case, batch, block).time[at] if than else case.graph.node_time[edges.src[at]]  # type: ignore
+        expect(False, f"{subject} {than}{bound}", f"{edges.src[at]} -> {edges.dst[at]} of {time}")
 
 
 ROW_PROPERTIES = (rows_do_not_mix, nothing_is_later, the_newest_are_taken)

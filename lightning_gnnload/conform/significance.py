@@ -1,4 +1,4 @@
-"""Tests of how improbable counts are under a null hypothesis.
+"""Tests of how improbable counts are under a null hypothesis, and the law of all outcomes by enumeration.
 
 Each test gives two numbers. ``bound`` is proven to be at least the probability of so large a deviation, for any
 number of trials: verdicts rest on it. ``p`` is the usual approximation for large samples, for people to read: it
@@ -8,19 +8,19 @@ is spread evenly over [0, 1] where the hypothesis holds.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+# Positions in an adjacency list, ascending; a position stands twice where it was drawn twice.
+Outcome = tuple[int, ...]
+
 
 class Significance(NamedTuple):
-    """Holds the p-value of a deviation, and a proven upper bound of it.
-
-    Attributes:
-        p: approximate probability.
-        bound: proven upper bound of the probability.
-    """
+    """The p-value of a deviation, which is approximate, and a proven upper bound of it."""
 
     p: float
     bound: float
@@ -79,3 +79,28 @@ def _terms(counts: np.ndarray, expected: np.ndarray) -> np.ndarray:
     """Computes ``counts log(counts / expected)``, where 0 log 0 is 0."""
     safe = np.where(counts > 0, counts, 1)
     return np.where(counts > 0, counts * np.log(safe / expected), 0.0)
+
+
+def outcome_law(weights: Sequence[float], fanout: int, replace: bool) -> dict[Outcome, float]:
+    """Computes the probability of each outcome of drawing ``fanout`` neighbours; all outcomes are enumerated.
+
+    Without replacement, neighbours are drawn one after the other, each with a probability proportional to its weight
+    among those that remain (successive sampling); equal weights make all subsets equally likely. With replacement, each
+    draw is proportional to the weights.
+
+    Example:
+        >>> outcome_law([3, 1], 1, replace=False)
+        {(0,): 0.75, (1,): 0.25}
+        >>> outcome_law([2, 1, 1], 2, replace=False)[0, 1]  # 2/4 * 1/2 + 1/4 * 2/3
+        0.41666666666666663
+    """
+    law: dict[Outcome, float] = {(): 1.0}
+    for _ in range(fanout):
+        one_more: dict[Outcome, float] = defaultdict(float)
+        for outcome, probability in law.items():
+            total = sum(weights) - (0 if replace else sum(weights[position] for position in outcome))
+            for position, weight in enumerate(weights):
+                if weight > 0 and (replace or position not in outcome):
+                    one_more[tuple(sorted((*outcome, position)))] += probability * weight / total
+        law = dict(sorted(one_more.items()))
+    return law

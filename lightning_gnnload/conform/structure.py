@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.conform.case import Case, along_paths, excerpt, expect
-from lightning_gnnload.conform.draw import edges_of
+from lightning_gnnload.conform.draw import drawn_edges
 from lightning_gnnload.conform.rows import ROW_PROPERTIES
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.slab import EDGE_COLUMNS
@@ -35,8 +35,8 @@ def seeds_first(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     Models read the seeds' outputs there.
     """
     expect(batch.num_seeds == len(case.seeds), f"num_seeds = {len(case.seeds)}", str(batch.num_seeds))
-    same = np.array_equal(batch.seeds.numpy(), case.seeds)
-    expect(same, f"nodes = {excerpt(case.seeds)}, and others after", excerpt(batch.nodes))
+    is_equal = np.array_equal(batch.seeds.numpy(), case.seeds)
+    expect(is_equal, f"nodes = {excerpt(case.seeds)}, and others after", excerpt(batch.nodes))
 
 
 def nodes_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
@@ -50,8 +50,8 @@ def nodes_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     expect(not len(outside), f"node ids in [0, {case.graph.num_nodes})", excerpt(outside))
     if along_paths(sampler, case):
         return  # a row finds a node once for each time; nothing_is_later checks it
-    of_rows = nodes if batch.rows is None else torch.stack([nodes, batch.rows], dim=1)
-    values, times = of_rows.unique(dim=0, return_counts=True)
+    pairs = nodes if batch.rows is None else torch.stack([nodes, batch.rows], dim=1)
+    values, times = pairs.unique(dim=0, return_counts=True)
     expect(len(values) == len(nodes), "each node once", f"{excerpt(values[times > 1])} more than once")
 
 
@@ -85,8 +85,9 @@ def indptr_rises(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
         name, indptr = f"blocks[{number}].indptr", block.indptr
         expect(indptr.dtype == torch.int32, f"{name} of dtype torch.int32", str(indptr.dtype))
         expect(len(indptr) == block.num_dst + 1, f"{name} of {block.num_dst + 1} entries", f"{len(indptr)} entries")
-        ends = [int(indptr[0]), int(indptr[-1])]
-        expect(ends == [0, block.num_edges], f"{name} from 0 to {block.num_edges}", f"from {ends[0]} to {ends[1]}")
+        first, last = int(indptr[0]), int(indptr[-1])
+        bounds = f"{name} from 0 to {block.num_edges}"
+        expect((first, last) == (0, block.num_edges), bounds, f"from {first} to {last}")
         expect(not (indptr.diff() < 0).any(), f"{name} that never falls", excerpt(indptr))
 
 
@@ -108,10 +109,10 @@ def edges_exist(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     Destination d is nodes[d]: where destinations are in another order, their edges are those of other nodes.
     """
     if case.promise.edges_exist:
-        known = np.unique(_graph_codes(case))
+        graph_codes = np.unique(_graph_codes(case))
         for number, block in enumerate(batch.blocks):
             codes = _block_codes(case, batch, block)
-            strange = codes[~np.isin(codes, known)]
+            strange = codes[~np.isin(codes, graph_codes)]
             expect(
                 not len(strange), f"blocks[{number}] of edges of the graph", f"{_edge(case, strange)}, which is none"
             )
@@ -124,17 +125,17 @@ def edges_are_distinct(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     """
     if not case.promise.distinct_edges:
         return
-    known, available = np.unique(_graph_codes(case), return_counts=True)
+    graph_codes, available = np.unique(_graph_codes(case), return_counts=True)
     for number, block in enumerate(batch.blocks):
         # A graph's node may be several of the batch, of a row each.
         by_dst = np.stack([_block_codes(case, batch, block), block.edge_dst().numpy()])
         (codes, _), times = np.unique(by_dst, axis=1, return_counts=True)
-        at = np.minimum(np.searchsorted(known, codes), max(len(known) - 1, 0))
+        at = np.minimum(np.searchsorted(graph_codes, codes), max(len(graph_codes) - 1, 0))
         # An edge that is none in the graph is another property's business.
-        allowed = np.where(known[at] == codes, available[at], 1) if len(known) else np.ones_like(times)
+        allowed = np.where(graph_codes[at] == codes, available[at], 1) if len(graph_codes) else np.ones_like(times)
         over = np.flatnonzero(times > allowed)
-        found = f"{_edge(case, codes[over])} {times[over[:1]]} times" if len(over) else ""
-        expect(not len(over), f"blocks[{number}] with each of the graph's edges at most once", found)
+        actual = f"{_edge(case, codes[over])} {times[over[:1]]} times" if len(over) else ""
+        expect(not len(over), f"blocks[{number}] with each of the graph's edges at most once", actual)
 
 
 def counts_are_kept(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
@@ -147,8 +148,8 @@ def counts_are_kept(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
     expect(len(promised) == len(batch.blocks), f"{len(promised)} blocks, as max_in_degree has", str(len(batch.blocks)))
     for number, (most, block) in enumerate(zip(reversed(promised), batch.blocks, strict=True)):
         dst = block.edge_dst().numpy()
-        kind = 0 if case.graph.types is None else edge_types(block, case.graph)
-        largest = int(np.unique(dst * MAX_EDGE_TYPES + kind, return_counts=True)[1].max(initial=0))
+        types = 0 if case.graph.types is None else edge_types(block, case.graph)
+        largest = int(np.unique(dst * MAX_EDGE_TYPES + types, return_counts=True)[1].max(initial=0))
         expect(most < 0 or largest <= most, f"at most {most} edges a destination in blocks[{number}]", str(largest))
 
 
@@ -168,8 +169,8 @@ def edge_ids_point_at_edges(sampler: Sampler, case: Case, batch: MiniBatch) -> N
         expect(not len(outside), f"{name} in [0, {graph.num_edges})", excerpt(outside))
         owners = np.searchsorted(graph.indptr, ids, side="right") - 1
         wrong = np.flatnonzero(owners * graph.num_nodes + graph.indices[ids] != _block_codes(case, batch, block))
-        found = f"{excerpt(ids[wrong])}, which are other edges"
-        expect(not len(wrong), f"{name} of the block's own edges", found)
+        actual = f"{excerpt(ids[wrong])}, which are other edges"
+        expect(not len(wrong), f"{name} of the block's own edges", actual)
         if case.promise.distinct_edges:
             by_dst = np.unique(np.stack([ids, block.edge_dst().numpy()]), axis=1)
             expect(by_dst.shape[1] == len(ids), f"each of {name} once", excerpt(ids))
@@ -199,9 +200,9 @@ def types_are_those_of_the_graph(sampler: Sampler, case: Case, batch: MiniBatch)
             ids, graph = block.edge_ids.numpy(), case.graph
             if graph.types is None and graph.edge_type is None:
                 continue
-            wanted = graph.edge_types_of(ids) if graph.edge_type is None else graph.edge_type[ids]
-            same = np.array_equal(block.edge_type.numpy(), wanted)
-            expect(same, f"blocks[{number}].edge_type = {excerpt(wanted)}", excerpt(block.edge_type))
+            expected = graph.edge_types_of(ids) if graph.edge_type is None else graph.edge_type[ids]
+            is_equal = np.array_equal(block.edge_type.numpy(), expected)
+            expect(is_equal, f"blocks[{number}].edge_type = {excerpt(expected)}", excerpt(block.edge_type))
 
 
 def columns_are_declared(sampler: Sampler, case: Case, batch: MiniBatch) -> None:
@@ -214,8 +215,8 @@ def columns_are_declared(sampler: Sampler, case: Case, batch: MiniBatch) -> None
         declared = sorted(set(sampler.columns) - free)
         for number, block in enumerate(batch.blocks):
             names = {column.name for column in EDGE_COLUMNS if getattr(block, column.name) is not None}
-            held = sorted(names - free)
-            expect(held == declared, f"blocks[{number}] with {declared}", str(held))
+            present = sorted(names - free)
+            expect(present == declared, f"blocks[{number}] with {declared}", str(present))
 
 
 BatchProperty = Callable[[Sampler, Case, MiniBatch], None]
@@ -247,8 +248,8 @@ def _graph_codes(case: Case) -> np.ndarray:
 
 def _block_codes(case: Case, batch: MiniBatch, block: Block) -> np.ndarray:
     """Numbers the edges of a block as :func:`_graph_codes` does."""
-    drawn = edges_of(batch, block)
-    return drawn.dst * case.graph.num_nodes + drawn.src
+    edges = drawn_edges(batch, block)
+    return edges.dst * case.graph.num_nodes + edges.src
 
 
 def _edge(case: Case, codes: np.ndarray) -> Any:

@@ -22,11 +22,10 @@ from lightning_gnnload.conform.significance import Significance
 from lightning_gnnload.errors import ConformanceError
 from lightning_gnnload.sample.base import Sampler
 
-FAMILY_ERROR = 1e-6
-"""A correct sampler fails a suite with at most this probability."""
+FAMILY_ERROR = 1e-6  # a correct sampler fails a suite with at most this probability
 
+# How neighbours are drawn: all alike or by Graph.edge_weight, each once at most or with replacement.
 Law = Literal["uniform", "uniform, replaced", "weighted", "weighted, replaced"]
-"""How neighbours are drawn: all alike or by ``Graph.edge_weight``, each once at most or with replacement."""
 LAWS: tuple[Law, ...] = ("uniform", "uniform, replaced", "weighted", "weighted, replaced")
 
 # At and around the widths of vectors and small tables.
@@ -38,6 +37,9 @@ _WEIGHTS: list[tuple[list[float], int]] = [
     ([0.1, 0.2, 0.3, 40], 1),
     ([3, 3, 1, 1, 7], 4),
 ]
+
+
+Runs = dict[str, Callable[[Draw], Iterator[Evidence]]]
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,7 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """Holds the results of one check in all its settings.
-
-    Attributes:
-        name: of the check.
-        hypothesis: what was put to the test.
-        evidence: one a setting; up to the first that could not be drawn at all.
-        threshold: the check fails where the bound is below it.
-        seconds: how long it took.
-    """
+    """The results of one check in all its settings."""
 
     name: str
     hypothesis: str
@@ -73,11 +67,11 @@ class CheckResult:
 
     @property
     def num_trials(self) -> int:
-        return sum(each.num_trials for each in self.evidence)
+        return sum(evidence.num_trials for evidence in self.evidence)
 
     @property
     def worst(self) -> Evidence:
-        return min(self.evidence, key=lambda each: (each.chance.bound, each.chance.p))
+        return min(self.evidence, key=lambda evidence: (evidence.chance.bound, evidence.chance.p))
 
     @property
     def chance(self) -> Significance:
@@ -87,7 +81,7 @@ class CheckResult:
 
     @property
     def exact(self) -> bool:
-        return all(each.exact for each in self.evidence)
+        return all(evidence.exact for evidence in self.evidence)
 
     @property
     def passed(self) -> bool:
@@ -95,52 +89,57 @@ class CheckResult:
 
 
 def suite(law: Law, *, quick: bool = False, keyed: bool = True) -> list[Check]:
-    """Returns the checks of one law.
-
-    Args:
-        law: how neighbours are drawn.
-        quick: a tenth of the trials, which shows deviations some three times as large.
-        keyed: draws follow their key, so that epochs and seeds can be told apart.
-    """
-    some = 20_000 if quick else 200_000
+    """Returns the checks of one law; ``quick`` makes a tenth of the trials, which shows deviations some three times as
+    large. Draws that are ``keyed`` follow their key, so that epochs and seeds can be told apart."""
+    trials = 20_000 if quick else 200_000
     weighted, replace = law.startswith("weighted"), law.endswith("replaced")
-    runs: dict[str, Callable[[Draw], Iterator[Evidence]]] = {
-        "edges exist": checks.edges,
+    runs: Runs = {
+        "edges exist": checks.existing_edges,
         "counts": partial(checks.counts, fanouts=_FANOUTS, replace=replace, zeros=weighted),
     }
     if weighted:
-        graded, large = 1.0 + np.arange(50) % 7, 1.0 + np.arange(10**5) % 3
-        runs |= {
-            "outcomes": partial(checks.outcomes, settings=_WEIGHTS, num_trials=some, replace=replace),
-            "proportions": partial(checks.proportions, settings=[(graded, 20 if replace else 1)], num_trials=some // 2),
-            "hub of 10^5": partial(checks.hubs, weights=large, fanout=1, num_trials=2000),
-        }
-    elif replace:
-        small, wide = [(_alike(2), 2), (_alike(3), 4), (_alike(5), 3)], [(np.ones(7), 20), (np.ones(100), 3)]
-        runs |= {
-            "outcomes": partial(checks.outcomes, settings=small, num_trials=some, replace=True),
-            "proportions": partial(checks.proportions, settings=wide, num_trials=some // 2),
-            "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 33)], num_trials=some // 4),
-            "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
-        }
+        runs |= _weighted_runs(trials, replace)
     else:
-        small = [(_alike(d), f) for d, f in ((2, 1), (3, 2), (5, 2), (6, 3), (8, 4), (9, 2), (12, 10))]
-        around = [(degree, f) for f in _FANOUTS for degree in sorted({f + 1, 2 * f})]
-        spread = [(10, 5), (20, 15), (40, 33), (65, 64), (80, 70), (150, 15), (1000, 10)]
-        runs |= {
-            "inclusion": partial(checks.inclusion, settings=spread, num_trials=some // 2),
-            "first and last": partial(checks.ends, settings=around, num_trials=some // 4),
-            "pairs": partial(checks.pairs, settings=[(6, 3), (30, 15), (70, 66)], num_trials=some // 4),
-            "subsets": partial(checks.outcomes, settings=small, num_trials=some),
-            "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
-        }
+        runs |= _replaced_runs(trials) if replace else _uniform_runs(trials)
     # What ignores the key is at another step in each call, but has no epochs or seeds to compare.
     for apart in ("nodes", "hops", "steps", "epochs", "seeds")[: 5 if keyed else 3]:
-        runs[f"between {apart}"] = partial(checks.between, apart=apart, num_trials=some // 4)
+        runs[f"between {apart}"] = partial(checks.between, apart=apart, num_trials=trials // 4)
     units = ("steps", "epochs")[: 2 if keyed else 1]
     # Fewer trials, since each is a batch of its own.
-    runs["over time"] = partial(checks.over_time, units=units, num_trials=some // 50)
+    runs["over time"] = partial(checks.over_time, units=units, num_trials=trials // 50)
     return [Check(name, run) for name, run in runs.items()]
+
+
+def _weighted_runs(trials: int, replace: bool) -> Runs:
+    graded, large = 1.0 + np.arange(50) % 7, 1.0 + np.arange(10**5) % 3
+    return {
+        "outcomes": partial(checks.outcomes, settings=_WEIGHTS, num_trials=trials, replace=replace),
+        "proportions": partial(checks.proportions, settings=[(graded, 20 if replace else 1)], num_trials=trials // 2),
+        "hub of 10^5": partial(checks.hubs, weights=large, fanout=1, num_trials=2000),
+    }
+
+
+def _replaced_runs(trials: int) -> Runs:
+    small, wide = [(_alike(2), 2), (_alike(3), 4), (_alike(5), 3)], [(np.ones(7), 20), (np.ones(100), 3)]
+    return {
+        "outcomes": partial(checks.outcomes, settings=small, num_trials=trials, replace=True),
+        "proportions": partial(checks.proportions, settings=wide, num_trials=trials // 2),
+        "coincidences": partial(checks.coincidences, settings=[(7, 20), (100, 33)], num_trials=trials // 4),
+        "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
+    }
+
+
+def _uniform_runs(trials: int) -> Runs:
+    small = [(_alike(d), f) for d, f in ((2, 1), (3, 2), (5, 2), (6, 3), (8, 4), (9, 2), (12, 10))]
+    around = [(degree, f) for f in _FANOUTS for degree in sorted({f + 1, 2 * f})]
+    spread = [(10, 5), (20, 15), (40, 33), (65, 64), (80, 70), (150, 15), (1000, 10)]
+    return {
+        "inclusion": partial(checks.inclusion, settings=spread, num_trials=trials // 2),
+        "first and last": partial(checks.ends, settings=around, num_trials=trials // 4),
+        "pairs": partial(checks.pairs, settings=[(6, 3), (30, 15), (70, 66)], num_trials=trials // 4),
+        "subsets": partial(checks.outcomes, settings=small, num_trials=trials),
+        "hub of 10^6": partial(checks.hubs, weights=np.ones(10**6), fanout=64, num_trials=500),
+    }
 
 
 def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:
@@ -148,8 +147,8 @@ def run(draw: Draw, suite: Sequence[Check]) -> Iterator[CheckResult]:
     for check in suite:
         began, evidence = time.perf_counter(), []
         try:
-            for each in check.run(draw):
-                evidence.append(each)
+            for setting in check.run(draw):
+                evidence.append(setting)  # one by one, so that those before an error stay
         except ConformanceError as error:
             evidence.append(Evidence.of_rule("drawing", 0, [str(error)]))
         yield CheckResult(

@@ -96,7 +96,7 @@ class GraphData:
     from_networkx = Imported["GraphData"]("lightning_gnnload.adapters.networkx_graph")
     from_scipy = Imported["GraphData"]("lightning_gnnload.adapters.scipy_matrix")
     from_edge_list = Imported["GraphData"]("lightning_gnnload.adapters.edge_list")
-    from_tables = Imported["GraphData"]("lightning_gnnload.ingest.memory")
+    from_tables = Imported["GraphData"]("lightning_gnnload.ingest.dataset")
 
     def __init__(
         self,

@@ -32,27 +32,27 @@ from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.edges import EdgeReader, graph_types
-from lightning_gnnload.ingest.features import Feature, Seen, check_columns, code_rows, fit, x_rows
-from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
+from lightning_gnnload.ingest.features import Feature, MissingCounts, code_rows, fit, unfitted_features, x_rows
+from lightning_gnnload.ingest.ids import NumberedNodes, write_node_ids
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
-from lightning_gnnload.ingest.opened import OpenTables, named_files
-from lightning_gnnload.ingest.report import Report, degrees
+from lightning_gnnload.ingest.open_tables import OpenTables, named_files
+from lightning_gnnload.ingest.report import Report, degree_figures
 from lightning_gnnload.ingest.seeds import describe_seeds
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
-from lightning_gnnload.ingest.sql import EVERYWHERE, connect
-from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedKinds, read_task
+from lightning_gnnload.ingest.sql import EVERYWHERE, open_database
+from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedTypes, read_task
 from lightning_gnnload.ingest.transforms import Transforms
 
+# The tables of numbers and of categories of a node or edge type.
 X, CODES = "x", "codes"
-"""The tables of numbers and of categories of a node or edge type."""
-_OF_DUCKDB, _OF_SORTING = 0.5, 0.25
-"""Shares of the memory that a build may take; the rest is left to the index of ids."""
-Kept = Callable[[int, int], np.ndarray | None]
-"""Says which rows of a stretch of a table are there, bool ``[end - begin]``; None: all."""
+# Shares of the memory that a build may take; the rest is left to the index of ids.
+_DUCKDB_SHARE, _SORTING_SHARE = 0.5, 0.25
+# Which rows of a table, from begin to end, are in the graph: bool [end - begin], or None for all.
+RowMask = Callable[[int, int], np.ndarray | None]
 
 
-def build_graph(
+def build_graph_folder(
     spec: GraphSpec,
     folder: Path,
     *,
@@ -62,41 +62,27 @@ def build_graph(
     transforms: Path | None = None,
     attributes: Mapping[str, Any] | None = None,
     keep: bool = True,
-    shown: bool = True,
+    show_progress: bool = True,
 ) -> dict[str, Any]:
     """Builds the graph folder of tables, atomically: a build that fails, or is killed, leaves none.
 
-    Args:
-        spec: of the tables.
-        folder: to write, which :func:`.load_graph_data` reads.
-        home: the folder that the tables' paths count from.
-        reads: further folders below which SQL may read files; all, for a description that is the caller's own.
-        overwrite: replace the folder, if it is one of a graph and holds nothing else.
-        transforms: a folder that was built before, whose features and classes are applied; ``build.transforms`` else.
-        attributes: further JSON values that the manifest keeps.
-        keep: write the folder; else all is done beside it and removed, to see whether it could be.
-        shown: show bars.
-
-    Returns:
-        The report, whose values are in ``report.json``, too.
-
-    Raises:
-        MissingExtraError: duckdb or pyarrow is not installed.
-        GraphSpecError: ``spec`` does not fit the tables, or the transforms.
-        TableError: a table cannot be read, or does not hold what ``spec`` says.
-        StoreFormatError: ``folder`` cannot be written, or is not replaced.
-        FeatureFileError: no room, or the disk fails.
+    Paths of tables count from ``home``; SQL may read what lies below it and below ``reads``. ``transforms`` is a folder
+    that was built before, whose features and classes are applied. With ``keep=False`` all is built beside ``folder``
+    and removed, to see whether it could be. Returns the report, which is in ``report.json``, too. Raises GraphSpecError
+    and TableError where ``spec`` and the tables do not fit, StoreFormatError where ``folder`` cannot be written or
+    replaced.
     """
     with (
-        new_folder(folder, "graph", overwrite=overwrite, alone=True, keep=keep) as made,
-        _scratch(spec, made, home, folder) as scratch,
+        new_folder(folder, "graph", overwrite=overwrite, alone=True, keep=keep) as draft,
+        _scratch(spec, draft, home, folder) as scratch,
     ):
-        con = connect(
-            spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=_OF_DUCKDB
+        con = open_database(
+            spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=_DUCKDB_SHARE
         )
         try:
             tables = OpenTables(con, spec, home)
-            return _Build(tables, made, scratch, _known(tables, home, transforms), shown).run(attributes or {})
+            fitted = _read_transforms(tables, home, transforms)
+            return _GraphBuilder(tables, draft, scratch, fitted, show_progress).run(attributes or {})
         finally:
             con.close()
 
@@ -104,130 +90,124 @@ def build_graph(
 def peek_tables(
     spec: GraphSpec, *, home: Path = Path(), reads: Sequence[Path] = EVERYWHERE, transforms: Path | None = None
 ) -> OpenTables:
-    """Opens the tables, and checks all that their columns tell, as :func:`build_graph` does before it reads rows."""
-    con = connect(spec.build, home, home, files=[*named_files(spec, home)], reads=reads)
+    """Opens the tables and checks what their columns tell, as :func:`build_graph_folder` does before it reads rows."""
+    con = open_database(spec.build, home, home, files=[*named_files(spec, home)], reads=reads)
+    # The connection stays open: who looks at the tables asks it for their types.
     tables = OpenTables(con, spec, home, peek=True)
-    _known(tables, home, transforms)
+    _read_transforms(tables, home, transforms)
     return tables
 
 
-def _known(tables: OpenTables, home: Path, transforms: Path | None) -> Transforms | None:
-    """Reads the transforms that are to be applied, if any are.
-
-    Raises:
-        GraphSpecError: the tables' columns are others.
-        TableError: a column is of another kind than it was.
-    """
-    of_spec = tables.spec.build.transforms
-    given = transforms or (None if of_spec is None else home / of_spec)
-    if given is None:
+def _read_transforms(tables: OpenTables, home: Path, path: Path | None) -> Transforms | None:
+    """Reads the transforms to apply, if any; refuses tables whose columns are not those that they were fitted on."""
+    if path is None and tables.spec.build.transforms is not None:
+        path = home / tables.spec.build.transforms
+    if path is None:
         return None
-    known = Transforms.read(given)
+    transforms = Transforms.read(path)
     for section, sources in (("nodes", tables.nodes), ("edges", tables.edges)):
         for name, source in sources.items():
             spec = getattr(tables.spec, section)[name]
-            columns = check_columns(source, spec.x, timezone=spec.timezone)
-            for old, new in zip(known.of(section, name, spec.x), columns, strict=True):
+            columns = unfitted_features(source, spec.x, timezone=spec.timezone)
+            for old, new in zip(transforms.of(section, name, spec.x), columns, strict=True):
                 if old.kind != new.kind:
                     raise TableError(
                         f"{source.where}.x: column {new.column!r} is {source.types[new.column]}, to be read as "
                         f"{new.kind}, but it was fitted as {old.kind}. Say as: {old.kind}, or cast it in SQL."
                     )
-    return known
+    return transforms
 
 
 @contextmanager
-def _scratch(spec: GraphSpec, made: Path, home: Path, folder: Path) -> Iterator[Path]:
-    """Gives a folder that is removed in the end: beside the one that is made, or where graph.yaml says. What builds of
-    the same name that were killed have left there is removed first."""
+def _scratch(spec: GraphSpec, draft: Path, home: Path, folder: Path) -> Iterator[Path]:
+    """Yields a folder that is removed in the end: beside the draft, or where graph.yaml says. What builds of the same
+    name that were killed have left there is removed first."""
     if spec.build.scratch is None:
-        scratch = made.parent / "scratch"
+        scratch = draft.parent / "scratch"
         scratch.mkdir(mode=0o700)
         yield scratch
         return
-    place = home / spec.build.scratch
-    if not place.is_dir():
-        raise GraphSpecError(f"build.scratch: there is no folder {place}. Make it, or leave scratch out.")
-    clear_leftovers(place / folder.name)
-    with workshop(place / folder.name) as scratch:
+    parent = home / spec.build.scratch
+    if not parent.is_dir():
+        raise GraphSpecError(f"build.scratch: there is no folder {parent}. Make it, or leave scratch out.")
+    clear_leftovers(parent / folder.name)
+    with workshop(parent / folder.name) as scratch:
         yield scratch
 
 
-class _Build:
-    """A build under way.
+class _GraphBuilder:
+    """Builds a graph in stages (ids, edges, tasks, features), each of which adds arrays to the folder and figures to
+    the report."""
 
-    Args:
-        tables: that it reads.
-        made: the folder that it writes.
-        scratch: a folder for what does not stay.
-        known: transforms to apply; None: they are fitted.
-        shown: show bars.
-    """
-
-    def __init__(self, tables: OpenTables, made: Path, scratch: Path, known: Transforms | None, shown: bool) -> None:
-        self.tables, self.spec, self.made, self.scratch, self.shown = tables, tables.spec, made, scratch, shown
-        self.known, self.fitted = known, Transforms()
+    def __init__(
+        self, tables: OpenTables, folder: Path, scratch: Path, transforms: Transforms | None, show_progress: bool
+    ) -> None:
+        self.tables, self.spec, self.folder, self.scratch = tables, tables.spec, folder, scratch
+        self.transforms, self.fitted, self.show_progress = transforms, Transforms(), show_progress
         self.report = Report()
         self.entries: dict[str, Any] = {}
         self.nodes: dict[str, NumberedNodes] = {}
+        # By names alone: the numbers of nodes are known once their tables have been read.
         self.is_typed = graph_types(self.spec, dict.fromkeys(self.spec.nodes, 0)) is not None
 
     def run(self, attributes: Mapping[str, Any]) -> dict[str, Any]:
         with self.report.stage("ids"):
             self._number_nodes()
         self.graph = self._read_edges()
+        # Tasks come before features, as these are fitted on the rows that train alone: no value of a validation or test
+        # row leaks into what a model sees.
         with self.report.stage("tasks"):
             tasks = {name: self._read_task(name, task) for name, task in self.spec.tasks.items()}
         with self.report.stage("features"):
             tables = {name: self._node_features(name, tasks) for name in self.spec.nodes}
-            edge_tables = [each for name in self.spec.edges for each in self._edge_features(name, tasks)]
+            edge_tables = [table for name in self.spec.edges for table in self._edge_features(name, tasks)]
         with self.report.stage("finish"):
             self._describe_nodes()
             for name, read in tasks.items():
                 describe_seeds(self.report, name, self.spec.tasks[name], read, self.graph, self.nodes, self._mapped)
             self._write_tasks(tasks)
         self._write_manifest(tasks, tables, edge_tables, attributes)
-        self.fitted.write(self.made)
+        self.fitted.write(self.folder)
         values = self.report.finish()
-        (self.made / BUILD_REPORT).write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
+        (self.folder / BUILD_REPORT).write_text(json.dumps(values, indent=1, ensure_ascii=False), encoding="utf-8")
         return values
 
     # Nodes and edges.
 
     def _number_nodes(self) -> None:
         for name, nodes in self.spec.nodes.items():
-            numbered = number_nodes(
+            numbered = write_node_ids(
                 name,
                 nodes,
                 self.tables.nodes[name],
-                self.made,
+                self.folder,
                 self.scratch,
                 self.entries,
                 is_typed=self.is_typed,
-                shown=self.shown,
+                show_progress=self.show_progress,
             )
             self.nodes[name] = numbered
-            figures = {"rows": numbered.num_rows, "nodes": numbered.num_nodes, "ids": numbered.kind}
+            figures = {"rows": numbered.num_rows, "nodes": numbered.num_nodes, "ids": numbered.id_type}
             figures |= {"repeated": len(numbered.repeated), "without_time": numbered.num_without_time}
             self.report.add("nodes", name, figures)
 
     def _read_edges(self) -> WrittenGraph:
         build = self.spec.build
-        with ExitStack() as held:
+        with ExitStack() as stack:
             with self.report.stage("edges"):
                 reader = EdgeReader(
                     self.spec,
                     self.nodes,
                     self.tables.edges,
                     self.scratch,
-                    memory_bytes=int(build.memory_bytes * _OF_SORTING),
+                    memory_bytes=int(build.memory_bytes * _SORTING_SHARE),
                     num_threads=build.num_threads,
-                    shown=self.shown,
+                    show_progress=self.show_progress,
                 )
-                held.callback(reader.close)
+                stack.callback(reader.close)
                 reader.read_all()
             with self.report.stage("sort"):
-                graph = write_lists(reader, self.made, self.scratch, self.entries, repeats=build.repeats)
+                graph = write_lists(reader, self.folder, self.scratch, self.entries, repeats=build.repeats)
         for name, counts in graph.counts.items():
             figures = {key: value for key, value in vars(counts).items() if key != "first_rows" and value is not None}
             self.report.add("edges", name, figures)
@@ -240,8 +220,9 @@ class _Build:
         for name, nodes in self.nodes.items():
             begins = indptr[first : first + nodes.num_nodes + 1]
             first += nodes.num_nodes
-            found = {"isolated": self.graph.isolated[name], "in_degree": degrees(begins, self._user_ids(name).take)}
-            self.report.add("nodes", name, found)
+            in_degree = degree_figures(begins, self._user_ids(name).take)
+            figures = {"isolated": self.graph.isolated[name], "in_degree": in_degree}
+            self.report.add("nodes", name, figures)
             if nodes.time is not None and self.graph.clock is None:
                 self.report.note(
                     f"nodes {name}: time {self.spec.nodes[name].time!r} bounds nothing and is not kept, as no edge "
@@ -250,45 +231,43 @@ class _Build:
 
     def _user_ids(self, node_type: str) -> UserIds:
         name = ids_name(node_type if self.is_typed else "")
-        offsets = self._mapped(f"{name}.offsets") if self.nodes[node_type].kind == "text" else None
+        offsets = self._mapped(f"{name}.offsets") if self.nodes[node_type].id_type == "text" else None
         return UserIds(self._mapped(name), offsets=offsets, column=self.nodes[node_type].column)
 
     def _mapped(self, name: str) -> np.ndarray:
-        """Maps an array that was written."""
         entry = self.entries[name]
         if 0 in entry["shape"]:
             return np.empty(entry["shape"], entry["dtype"])
-        return mapped_bytes(self.made / entry["file"]).view(entry["dtype"]).reshape(entry["shape"])
+        return mapped_bytes(self.folder / entry["file"]).view(entry["dtype"]).reshape(entry["shape"])
 
     def _edge_type(self, name: str, *, relation: str | None = None) -> EdgeType:
         """Returns the type of a table's edges, or of its reverse edges by their relation."""
         edges = self.spec.edges[name]
-        ends = edges.src.node_type, edges.dst.node_type
-        return (ends[0], name, ends[1]) if relation in (None, name) else (ends[1], str(relation), ends[0])
+        src, dst = edges.src.node_type, edges.dst.node_type
+        return (src, name, dst) if relation in (None, name) else (dst, str(relation), src)
 
     # Tasks.
 
     def _read_task(self, name: str, task: TaskSpec) -> ReadTask:
         source = self.tables.tasks[name]
-        ends = [SeedEnd(self.nodes[end.node_type], end.column, self.tables.casts(end.node_type)) for end in task.ends]
-        kept, kinds = None, SeedKinds()
+        endpoints = [SeedEnd(self.nodes[e.node_type], e.column, self.tables.casts(e.node_type)) for e in task.ends]
+        in_graph, seed_types = None, SeedTypes()
         if self.is_typed:
-            of_type = self._link_type(name, task) if task.seed is None else None
-            kinds = SeedKinds(None if task.seed is None else ends[0].nodes.node_type, of_type)
+            edge_type = self._link_type(name, task) if task.is_links else None
+            seed_types = SeedTypes(None if task.is_links else endpoints[0].nodes.node_type, edge_type)
         if task.table is None:
-            of_table = self._kept_edges(str(task.edge)) if task.seed is None else ends[0].nodes.rows_kept
-            kept = of_table(0, source.num_rows)
-        known = None if self.known is None else self.known.classes.get(name)
+            row_mask = self._edge_mask(str(task.edge)) if task.is_links else endpoints[0].nodes.in_graph
+            in_graph = row_mask(0, source.num_rows)
         read = read_task(
             source,
             task,
-            ends,
-            kinds,
-            kept=kept,
+            endpoints,
+            seed_types,
+            in_graph=in_graph,
             are_edges=task.table is None,
-            known=known,
-            trains=self.known is None,
-            shown=self.shown,
+            class_names=None if self.transforms is None else self.transforms.classes.get(name),
+            trains=self.transforms is None,
+            show_progress=self.show_progress,
         )
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
@@ -301,33 +280,32 @@ class _Build:
         """Returns the type of links: that of the named edges, or the only one between such nodes."""
         if task.edge is not None:
             return self._edge_type(task.edge)
-        ends = [end.node_type for end in task.ends]
-        found = [each for each in map(self._edge_type, self.spec.edges) if [each[0], each[2]] == ends]
-        if len(found) != 1:
+        node_types = [end.node_type for end in task.ends]
+        matches = [t for t in map(self._edge_type, self.spec.edges) if [t[0], t[2]] == node_types]
+        if len(matches) != 1:
             raise GraphSpecError(
-                f"tasks.{name}: {len(found)} tables of edges lead from {ends[0]} to {ends[1]}. Say whose links these "
-                "are: edge: NAME."
+                f"tasks.{name}: {len(matches)} tables of edges lead from {' to '.join(node_types)}. Say whose links "
+                "these are: edge: NAME."
             )
-        return found[0]
+        return matches[0]
 
-    def _kept_edges(self, name: str) -> Kept:
-        return lambda begin, end: self.graph.rows_kept(name, begin, end)
+    def _edge_mask(self, name: str) -> RowMask:
+        return lambda begin, end: self.graph.in_graph(name, begin, end)
 
     def _write_tasks(self, tasks: dict[str, ReadTask]) -> None:
-        for name, tensor in task_arrays({name: each.task for name, each in tasks.items()}).items():
-            file = self.made / array_file(name)
+        for name, tensor in task_arrays({name: read.task for name, read in tasks.items()}).items():
+            file = self.folder / array_file(name)
             checksums = write_chunks(file, byte_chunks(tensor))
             self.entries[name] = array_entry(file, tensor.dtype, tensor.shape, checksums)
 
     # Features.
 
     def _features(self, section: str, name: str, source: Source, training: dict[str, np.ndarray]) -> list[Feature]:
-        """Returns the features of a table: those of earlier transforms, or fitted on the rows of tasks' training
-        seeds, by task."""
+        """Returns the features of a table: those of earlier transforms, or fitted on the rows that train, by task."""
         spec = getattr(self.spec, section)[name]
         fitted: list[Feature]
-        if self.known is not None:
-            fitted, on = self.known.of(section, name, spec.x), str(self.known.origin)
+        if self.transforms is not None:
+            fitted, on = self.transforms.of(section, name, spec.x), str(self.transforms.origin)
         elif not spec.x:
             return []
         else:
@@ -345,12 +323,12 @@ class _Build:
         """Writes the features of a node type, and returns the names of its tables."""
         nodes, source = self.nodes[name], self.tables.nodes[name]
         training = {
-            key: each.train[name] for key, each in tasks.items() if self.spec.tasks[key].fit and name in each.train
+            key: read.train[name] for key, read in tasks.items() if self.spec.tasks[key].fit and name in read.train
         }
         if len(nodes.repeated):  # nodes are not rows of the table then
-            kept = nodes.rows_kept(0, nodes.num_rows)
-            assert kept is not None
-            training = {key: np.flatnonzero(kept)[each] for key, each in training.items()}
+            is_node = nodes.in_graph(0, nodes.num_rows)
+            assert is_node is not None
+            training = {key: np.flatnonzero(is_node)[rows] for key, rows in training.items()}
         features = self._features("nodes", name, source, training)
 
         def array_of(table: str) -> tuple[str, str]:
@@ -359,14 +337,14 @@ class _Build:
             named = table_of_type(table, name)
             return named, table_name(named)
 
-        return self._write_features("nodes", name, source, features, nodes.rows_kept, array_of)
+        return self._write_features("nodes", name, source, features, nodes.in_graph, array_of)
 
     def _edge_features(self, name: str, tasks: dict[str, ReadTask]) -> list[str]:
-        """Writes the features of a table of edges, and returns the names of their tables. Reverse edges have the same
+        """Writes the features of a table of edges, and returns the names of their tables; reverse edges share the
         files."""
         training = {
-            key: each.rows
-            for key, each in tasks.items()
+            key: read.rows
+            for key, read in tasks.items()
             if self.spec.tasks[key].fit and self.spec.tasks[key].edge == name and self.spec.tasks[key].table is None
         }
         source = self.tables.edges[name]
@@ -378,12 +356,13 @@ class _Build:
             named = table_of_type(table, self._edge_type(name))
             return named, EDGE_PREFIX + named
 
-        tables = self._write_features("edges", name, source, features, self._kept_edges(name), array_of)
+        tables = self._write_features("edges", name, source, features, self._edge_mask(name), array_of)
         for relation in self.spec.edges[name].relations(name)[1:]:
             for table in list(tables):
-                of_reverse = table_of_type(table.partition(".")[0], self._edge_type(name, relation=relation))
-                self.entries[EDGE_PREFIX + of_reverse] = self.entries[EDGE_PREFIX + table]
-                tables.append(of_reverse)
+                reverse_table = table_of_type(table.partition(".")[0], self._edge_type(name, relation=relation))
+                # The same file under a second name: edge_order leads a reverse edge to its original's row.
+                self.entries[EDGE_PREFIX + reverse_table] = self.entries[EDGE_PREFIX + table]
+                tables.append(reverse_table)
         return tables
 
     def _write_features(
@@ -392,46 +371,45 @@ class _Build:
         name: str,
         source: Source,
         features: Sequence[Feature],
-        kept: Kept,
+        row_mask: RowMask,
         array_of: Callable[[str], tuple[str, str]],
     ) -> list[str]:
-        seen, tables = Seen(), []
-        width = sum(each.num_columns for each in features)
-        num_codes = sum(each.kind == "category" for each in features)
-        for table, dtype, columns, rows_of in (
+        """Writes ``x`` and codes, and returns the names of these tables; ``array_of`` names a table and its array."""
+        missing, tables = MissingCounts(), []
+        width = sum(feature.num_columns for feature in features)
+        num_codes = sum(feature.kind == "category" for feature in features)
+        for table, dtype, num_columns, rows_of in (
             (X, np.float32, width, x_rows),
             (CODES, np.int32, num_codes, code_rows),
         ):
-            if not columns:
+            if not num_columns:
                 continue
             named, array = array_of(table)
             tables.append(named)
             with (
-                ArrayWriter(self.made, array, dtype, (columns,)) as writer,
-                progress(f"Writing {named}", source.num_rows, shown=self.shown) as advance,
+                ArrayWriter(self.folder, array, dtype, (num_columns,)) as writer,
+                progress(f"Writing {named}", source.num_rows, shown=self.show_progress) as advance,
             ):
                 begin = 0
-                for rows in rows_of(source, features, seen):
-                    mask = kept(begin, begin + len(rows))
+                for rows in rows_of(source, features, missing):
+                    mask = row_mask(begin, begin + len(rows))
                     begin += len(rows)
                     writer.append(rows if mask is None else rows[mask])
                     advance(len(rows))
                 self.entries[array] = writer.entry()
         if features:
-            figures = {
-                each.column: {"as": each.kind, "missing": seen.missing.get(each.column, 0)}
-                | (
-                    {"values": len(each.values), "unknown": seen.unknown.get(each.column, 0)}
-                    if each.kind == "category"
-                    else {}
-                )
-                for each in features
-            }
-            x_columns = [column for each in features for column in each.names]
-            self.report.add(
-                section, name, {"x_width": width, "x_columns": x_columns, "num_codes": num_codes, "features": figures}
-            )
+            self._report_features(section, name, features, missing)
         return tables
+
+    def _report_features(self, section: str, name: str, features: Sequence[Feature], missing: MissingCounts) -> None:
+        x_columns = [column for feature in features for column in feature.names]
+        figures = {feature.column: missing.figures(feature) for feature in features}
+        num_codes = sum(feature.kind == "category" for feature in features)
+        self.report.add(
+            section,
+            name,
+            {"x_width": len(x_columns), "x_columns": x_columns, "num_codes": num_codes, "features": figures},
+        )
 
     # The manifest.
 
@@ -443,23 +421,24 @@ class _Build:
         attributes: Mapping[str, Any],
     ) -> None:
         types, clock = self.graph.types, self.graph.clock
-        of_nodes: dict[str, int | None] = {}
+        first_rows: dict[str, int | None] = {}
         for node_type, names in tables.items():
+            # Nodes lie by type, so that the rows of a type's tables begin at its first node.
             first = None if types is None else types.range_of(node_type).start
-            of_nodes |= {name: first for name in names if name != X}
-        own = [name for name in edge_tables if name.partition(".")[0] != X]
+            first_rows |= {name: first for name in names if name != X}
+        code_tables = [name for name in edge_tables if name.partition(".")[0] != X]
         write_manifest(
-            self.made,
+            self.folder,
             self.entries,
             num_nodes=self.graph.num_nodes,
             attributes={"built_from": "tables", **attributes},
-            tables=of_nodes,
-            edge_tables=own or None,
+            tables=first_rows,
+            edge_tables=code_tables or None,
             types=None if types is None else types.to_json(),
             clock=None if clock is None else clock.to_json(),
             user_ids={
-                name if self.is_typed else "": {"kind": each.kind, "column": each.column}
-                for name, each in self.nodes.items()
+                name if self.is_typed else "": {"kind": nodes.id_type, "column": nodes.column}
+                for name, nodes in self.nodes.items()
             },
-            tasks=described_tasks({name: each.task for name, each in tasks.items()}),
+            tasks=described_tasks({name: read.task for name, read in tasks.items()}),
         )

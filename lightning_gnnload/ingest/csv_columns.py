@@ -16,7 +16,7 @@ from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.errors import DatasetError
 from lightning_gnnload.ingest.ids import Keys
-from lightning_gnnload.ingest.source import Kind, Reading, Source, strict
+from lightning_gnnload.ingest.source import IdType, Reading, Source, strict
 from lightning_gnnload.ingest.sql import literal, quoted
 from lightning_gnnload.ops import IdIndex
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+# How values of DuckDB's types are written, to Python and to DuckDB, whose casts alone would take 1_000.
 _WRITTEN = {
     "boolean": "(?i:true|false)",
     "bigint": "[+-]?[0-9]+",
     "double": r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|(?i:nan|inf|infinity))",
 }
-"""How values of DuckDB's types are written, to Python and to DuckDB, whose casts alone would take ``1_000``."""
 _LONGEST_LINE_BYTES = 1 << 22
 
 
@@ -37,60 +37,38 @@ class CsvColumns:
     """Holds the columns of a CSV file with a header. DuckDB reads it once, and guesses nothing.
 
     A column has numbers, truth values or lists if its first cell has that is not empty, and then all of its cells must.
-
-    Args:
-        con: of :func:`.connect`.
-        file: values in UTF-8, whose first line names the columns.
-        separator: one character.
-        ids: the columns that hold ids, and of which kind; None: integers where all of them are.
+    ``ids`` are the columns of ids with their types; None: integers where all of them are. Raises DatasetError for a
+    file without a header, TableError for a broken line or a cell unlike the first.
 
     Attributes:
         ids: Arrow's, int64 or text ``[R]``, by name.
         values: the other columns by name: int64, bool or float64 ``[R]``, or ``[R, C]`` of lists.
         left_out: names of columns that hold other texts, and places of those without a name.
-
-    Raises:
-        DatasetError: the file is missing, or its header is none.
-        TableError: a line is broken, or a cell is unlike the first; the message names file, column, row and value.
     """
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, file: Path, separator: str, ids: Mapping[str, Kind | None]
+        self, con: duckdb.DuckDBPyConnection, file: Path, separator: str, ids: Mapping[str, IdType | None]
     ) -> None:
         self.file = file
         source, self.left_out = _opened(con, file, separator)
-        forms: dict[str, _Form] = {}
-        num_rows = source.num_rows
-        for name in (name for name in source.types if name not in self.left_out):
-            form: _Form | None = _Form("" if ids.get(name) == "text" else "bigint")
-            if num_rows and name not in ids:
-                first = source.ask(quoted(name), f"where trim({quoted(name)}) <> '' limit 1")
-                form = _form_of(first[0][0].strip() if first else "")
-            if form is None:
-                self.left_out.append(name)
-            else:
-                forms[name] = form
-        whole = [name for name, form in forms.items() if form.type == "bigint" and ids.get(name) is None]
-        [fitting] = source.ask(", ".join(f"count({forms[name].tried(name)})" for name in whole)) if whole else [()]
-        for name, count in zip(whole, fitting, strict=True):
-            if count < num_rows:
-                forms[name] = forms[name]._replace(type="" if name in ids else "double")
+        forms = _forms(source, ids, self.left_out)
         readings = [form.reading(name) for name, form in forms.items()]
         batches = list(source.batches(readings))
-        columns = {each.column: [batch.column(at) for batch in batches] for at, each in enumerate(readings)}
+        columns = {
+            reading.column: [batch.column(number) for batch in batches] for number, reading in enumerate(readings)
+        }
         self.ids = {
-            each.column: _joined(columns.pop(each.column), each.kind) for each in readings if each.column in ids
+            reading.column: _joined(columns.pop(reading.column), reading.id_type)
+            for reading in readings
+            if reading.column in ids
         }
         self.values = {
-            name: np.concatenate([*map(_rows, of)] or [np.empty(0, np.int64)]) for name, of in columns.items()
+            name: np.concatenate([*map(_rows, pieces)] or [np.empty(0, np.int64)]) for name, pieces in columns.items()
         }
 
     def take(self, name: str | None) -> np.ndarray | None:
-        """Takes a column of numbers out, float32 for fractions; None where there is none.
-
-        Raises:
-            DatasetError: it holds texts.
-        """
+        """Takes a column of numbers out, float32 for fractions; None where there is none; raises DatasetError for
+        texts."""
         if name in self.left_out:
             raise DatasetError(
                 f"{self.file}: column {name!r} holds texts, but numbers are needed. Classes are counted from 0."
@@ -111,13 +89,7 @@ class CsvColumns:
 
 
 class SortedIds:
-    """Numbers ids ``[R]`` by their order: integers by size, texts by the alphabet.
-
-    Attributes:
-        ids: Arrow's, in their order.
-        order: the row of each, int64 ``[R]``.
-        kind: what they are.
-    """
+    """Numbers ids ``[R]`` by their order: integers by size, texts by the alphabet."""
 
     def __init__(self, ids: pa.Array) -> None:
         import pyarrow.compute as compute
@@ -125,7 +97,8 @@ class SortedIds:
         order = compute.sort_indices(ids)
         self.order, self.ids = order.to_numpy().astype(np.int64), ids.take(order)
         values, offsets, _ = Keys.of(self.ids)
-        self.kind: Kind = "integer" if offsets is None else "text"
+        self.id_type: IdType = "integer" if offsets is None else "text"
+        # A key of its own for every file: nobody can choose ids that all fall into one place of the index.
         self._index = IdIndex(values, offsets, key=secrets.randbits(64))
         self._index.add(self._index.num_ids)
 
@@ -161,12 +134,42 @@ class _Form(NamedTuple):
         return f"try_cast(case when {fits} then {cell} end as {type_})"
 
     def reading(self, name: str) -> Reading:
-        """Returns how the column is read."""
         needed = f"one as {self.sample!r:.80}: write as many numbers in each row, nan or -1 where one is missing"
         if not self.sample:
             needed = "a whole number, as the ids of these nodes are" if self.type else "an id"
-        kind: Kind = "integer" if self.type else "text"
-        return Reading(name, strict(quoted(name), self.tried(name)), self.tried(name), needed, kind)
+        id_type: IdType = "integer" if self.type else "text"
+        return Reading(name, strict(quoted(name), self.tried(name)), self.tried(name), needed, id_type)
+
+
+def _forms(source: Source, ids: Mapping[str, IdType | None], left_out: list[str]) -> dict[str, _Form]:
+    """Returns the form of each column, by its first cell and, of whole numbers, by all; adds texts to ``left_out``."""
+    forms: dict[str, _Form] = {}
+    num_rows = source.num_rows
+    for name in [name for name in source.types if name not in left_out]:
+        form = _id_form(ids[name]) if name in ids else _first_form(source, name)
+        if form is None:
+            left_out.append(name)
+        else:
+            forms[name] = form
+    # Whole numbers in the first cell may be fractions below it, or ids that are texts.
+    whole = [name for name, form in forms.items() if form.type == "bigint" and ids.get(name) is None]
+    if whole:
+        [counts] = source.ask(", ".join(f"count({forms[name].tried(name)})" for name in whole))
+        for name in (name for name, count in zip(whole, counts, strict=True) if count < num_rows):
+            forms[name] = forms[name]._replace(type="" if name in ids else "double")
+    return forms
+
+
+def _id_form(id_type: IdType | None) -> _Form:
+    return _Form("" if id_type == "text" else "bigint")
+
+
+def _first_form(source: Source, name: str) -> _Form | None:
+    """Returns the form of a column's first cell that is not empty; whole numbers where there is no row."""
+    first = source.ask(quoted(name), f"where trim({quoted(name)}) <> '' limit 1")
+    if not first:
+        return _form_of("") if source.num_rows else _id_form(None)
+    return _form_of(first[0][0].strip())
 
 
 def _form_of(text: str) -> _Form | None:
@@ -177,8 +180,8 @@ def _form_of(text: str) -> _Form | None:
         entries = inner.strip().removesuffix(",").split(",")
         count = len(entries)
     every = (type_ for type_, written in _WRITTEN.items() if all(re.fullmatch(written, e.strip()) for e in entries))
-    found = next(every, None)
-    return None if found is None else _Form(found, count, text)
+    first = next(every, None)
+    return None if first is None else _Form(first, count, text)
 
 
 def _opened(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple[Source, list[str]]:
@@ -191,8 +194,8 @@ def _opened(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple
         lower = [name.lower() for name in header if name]  # by which DuckDB tells them apart
         if twice := [name for name in lower if lower.count(name) > 1]:
             raise DatasetError(f"{file}: the header has {twice[0]!r} more than once. Name each column once.")
-        unnamed = {place: f"column {place} without a name" for place, name in enumerate(header, 1) if not name}
-        names = [unnamed.get(place, name) for place, name in enumerate(header, 1)]
+        unnamed = {number: f"column {number} without a name" for number, name in enumerate(header, 1) if not name}
+        names = [unnamed.get(number, name) for number, name in enumerate(header, 1)]
         texts = ", ".join(f"coalesce({quoted(name)}, '') as {quoted(name)}" for name in names)
         columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
         no_line = f"where {quoted(names[0])} is not null" if len(names) == 1 else ""  # where an empty one is a row
@@ -204,15 +207,15 @@ def _opened(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple
         return Source(con, query, str(file), file.parent), list(unnamed.values())
 
 
-def _joined(pieces: list[pa.Array], kind: Kind) -> pa.Array:
+def _joined(pieces: list[pa.Array], id_type: IdType) -> pa.Array:
     import pyarrow as pa
 
-    type_ = pa.int64() if kind == "integer" else pa.large_string()
+    type_ = pa.int64() if id_type == "integer" else pa.large_string()
     return pa.concat_arrays([piece.cast(type_) for piece in pieces] or [pa.array([], type_)])
 
 
 def _rows(piece: Any) -> np.ndarray:
     """Returns a piece of a column as an array; lists, which are all of one length, as its rows."""
     entries = piece.flatten() if hasattr(piece, "value_lengths") else piece
-    found: np.ndarray = entries.to_numpy(zero_copy_only=False)
-    return found if entries is piece else found.reshape(len(piece), -1)
+    array: np.ndarray = entries.to_numpy(zero_copy_only=False)
+    return array if entries is piece else array.reshape(len(piece), -1)

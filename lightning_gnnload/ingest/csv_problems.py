@@ -20,39 +20,39 @@ def csv_problem(message: str) -> str:
             f"{sniffed[1]} does not look like CSV: a line of column names is needed first, then lines with as many "
             'fields. Read what is otherwise by SQL: from: "select * from read_csv(...)".'
         )
-    found = re.search(r"CSV Error on Line: (\d+)", message)
-    if not found:
+    line = re.search(r"CSV Error on Line: (\d+)", message)
+    if not line:
         return ""
     file = re.search(r"^\s*file = (.*)$", message, re.MULTILINE)
-    place = f"line {found[1]} of {file[1] if file else 'the CSV file'}"
+    where = f"line {line[1]} of {file[1] if file else 'the CSV file'}"
     if column := re.search(r'Error when converting column "(.*)"\. (.*)', message):
         type_ = re.search(r"is being converted as type (\S+)", message)
         return (
-            f"{place}: column {column[1]!r} was taken for {type_[1] if type_ else 'another type'} by its first rows, "
+            f"{where}: column {column[1]!r} was taken for {type_[1] if type_ else 'another type'} by its first rows, "
             f'but {column[2].rstrip(".")}. Correct it, or say the type: from: "select * from '
             f"read_csv('{file[1] if file else '...'}', types={{'{column[1]}': 'VARCHAR'}})\"."
         )
     if counts := re.search(r"Expected Number of Columns: (\d+) Found: (\d+)", message):
-        return f"{place} has {counts[2]} fields, but there are {counts[1]} columns. Is a field with commas in quotes?"
-    after = message[found.end() :].strip().splitlines()
-    reason = next((line for line in after if line and not line.startswith("Original Line")), "it is no CSV")
-    return f"{place} cannot be read: {reason.rstrip('.')}. Correct it."
+        return f"{where} has {counts[2]} fields, but there are {counts[1]} columns. Is a field with commas in quotes?"
+    after = message[line.end() :].strip().splitlines()
+    reason = next((text for text in after if text and not text.startswith("Original Line")), "it is no CSV")
+    return f"{where} cannot be read: {reason.rstrip('.')}. Correct it."
 
 
 def uneven(files: Sequence[str], column: str) -> str:
-    """Returns what is wrong with CSV that reads as one column, though its name has separators: some line has fewer
-    fields, as the last one of a file that was cut. Empty where nothing is."""
+    """Returns what is wrong with CSV that reads as one column, though its name has separators: a line has fewer fields,
+    as the last one of a file that was cut. Empty where nothing is."""
     separator = max(_SEPARATORS, key=column.count)
     for file in files:
         lines = csv.reader(_lines(file), delimiter=separator)
         try:
-            wanted = len(next(lines, []))
-            for fields in lines if wanted > 1 else ():
-                if fields and len(fields) != wanted:
-                    given = separator.join(fields)
+            num_fields = len(next(lines, []))
+            for fields in lines if num_fields > 1 else ():
+                if fields and len(fields) != num_fields:
+                    line = separator.join(fields)
                     return (
-                        f"{file}: line {lines.line_num} has {len(fields)} of {wanted} fields, {given!r:.80}. Was the "
-                        "file cut in mid-row? Complete that line, or take it out."
+                        f"{file}: line {lines.line_num} has {len(fields)} of {num_fields} fields, {line!r:.80}. Was "
+                        "the file cut in mid-row? Complete that line, or take it out."
                     )
         except (OSError, EOFError, ValueError, csv.Error):
             continue  # which DuckDB read, or has told

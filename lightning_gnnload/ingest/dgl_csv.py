@@ -10,18 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lightning_gnnload.data.arrays import as_single
-from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
-from lightning_gnnload.data.datasets.described import Description
-from lightning_gnnload.data.datasets.foreign import ForeignFolder
+from lightning_gnnload.data.datasets.description import Description
+from lightning_gnnload.data.datasets.foreign import ForeignFolder, assemble_data, assemble_graph, can_name
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import DatasetError
 from lightning_gnnload.ingest.csv_columns import CsvColumns, SortedIds
-from lightning_gnnload.ingest.source import Kind
+from lightning_gnnload.ingest.source import IdType
 from lightning_gnnload.ingest.spec import BuildSpec
-from lightning_gnnload.ingest.sql import connect
+from lightning_gnnload.ingest.sql import open_database
 
 _VERSION = "1.0.0"
 _MASKS = {split: f"{split}_mask" for split in SPLITS}
@@ -74,8 +73,8 @@ class DGLCSV(ForeignFolder):
         return [meta.file, *(entry.path("file_name") for entry in entries)]
 
     def converted(self, scratch: Path) -> GraphData:
-        with connect(BuildSpec(), scratch, self.home) as con:
-            tables = _Tables(self, self._read_meta(), con)
+        with open_database(BuildSpec(), scratch, self.home) as con:
+            tables = _CsvFolder(self, self._read_meta(), con)
         data = tables.graph_data()
         self.tell(tables.left_out)
         return data
@@ -89,12 +88,8 @@ class DGLCSV(ForeignFolder):
         return meta
 
 
-class _Tables:
-    """What the files of a folder hold, each read once.
-
-    Attributes:
-        left_out: fields and columns that are not read.
-    """
+class _CsvFolder:
+    """What the files of a folder hold, each read once."""
 
     def __init__(self, dataset: DGLCSV, meta: Description, con: Any) -> None:
         self._dataset, self._file, self._con = dataset, meta.file, con
@@ -115,7 +110,7 @@ class _Tables:
                 f"{meta.file}: the files hold {len(self._graphs)} graphs, {', '.join(sorted(self._graphs)[:3])}..., by "
                 "their ids of graphs. One graph is sampled here: give a folder of one, without the column of these ids."
             )
-        self.left_out = meta.left_out
+        self.left_out = meta.left_out  # fields and columns that are not read
         self.left_out += [
             f"{rows.file.name}: {name}"
             for rows in (*self._nodes.values(), *self._edges.values())
@@ -123,21 +118,21 @@ class _Tables:
         ]
 
     def _read(
-        self, entry: Description, fields: Mapping[str, str], kinds: list[Kind | None]
+        self, entry: Description, fields: Mapping[str, str], types: list[IdType | None]
     ) -> tuple[CsvColumns, list[str]]:
         """Reads a file, and returns its columns of ids by these fields, whose names stand in the entry or are usual."""
         names = [entry.take(field, str, optional=True) or usual for field, usual in fields.items()]
         if len({*names}) < len(names):
             raise entry.error(next(iter(fields)), f"both ends are read from {names[0]!r}; two columns are needed")
         graph_field = entry.take("graph_id_field", str, optional=True) or "graph_id"
-        of_kind: dict[str, Kind | None] = {graph_field: "text", **dict(zip(names, kinds, strict=True))}
-        columns = CsvColumns(self._con, entry.path("file_name"), self._separator, of_kind)
+        id_types: dict[str, IdType | None] = {graph_field: "text", **dict(zip(names, types, strict=True))}
+        columns = CsvColumns(self._con, entry.path("file_name"), self._separator, id_types)
         for field, name in zip(fields, names, strict=True):
             if name not in columns.ids:
-                known = ", ".join([*columns.ids, *columns.values])
+                names_there = ", ".join([*columns.ids, *columns.values])
                 raise DatasetError(
-                    f"{columns.file} has no column {name!r}, but {known}. Name the column of ids in {entry.file}: "
-                    f"{entry.place}.{field}."
+                    f"{columns.file} has no column {name!r}, but {names_there}. Name the column of ids in "
+                    f"{entry.file}: {entry.where}.{field}."
                 )
         if graph_field not in names and graph_field in columns.ids:
             self._graphs |= {*columns.ids[graph_field].unique().to_pylist()}
@@ -163,27 +158,30 @@ class _Tables:
         self._nodes[node_type] = columns
 
     def _read_edges(self, entry: Description) -> None:
+        edge_type = self._edge_type(entry)
+        end_types = (edge_type[0], edge_type[2])
+        fields = {"src_id_field": "src_id", "dst_id_field": "dst_id"}
+        columns, names = self._read(entry, fields, [self._node_ids[end].id_type for end in end_types])
+        self._edges[edge_type] = columns
+        src, dst = (self._numbered(columns, name, end) for name, end in zip(names, end_types, strict=True))
+        self._ends[edge_type] = src, dst
+        columns.ids.clear()  # which may be most of what memory holds
+
+    def _edge_type(self, entry: Description) -> EdgeType:
         etype = entry.take("etype", list, optional=True) or ["_V", "_E", "_V"]
         if len(etype) != 3 or not all(isinstance(part, str) for part in etype):
             raise entry.error("etype", "a source type, a relation and a target type are needed")
-        kind = (etype[0], etype[1], etype[2])
-        for end in (kind[0], kind[2]):
+        src, relation, dst = etype
+        for end in (src, dst):
             if end not in self._nodes:
                 raise entry.error("etype", f"there are no nodes of type {end!r}; these are {', '.join(self._nodes)}")
-        if kind in self._edges:
+        if (src, relation, dst) in self._edges:
             raise entry.error("etype", "another file holds edges of this type; one each is needed")
-        known = [self._node_ids[end] for end in (kind[0], kind[2])]
-        fields = {"src_id_field": "src_id", "dst_id_field": "dst_id"}
-        columns, names = self._read(entry, fields, [ids.kind for ids in known])
-        self._edges[kind] = columns
-        src, dst = (self._numbered(columns, name, end) for name, end in zip(names, (kind[0], kind[2]), strict=True))
-        self._ends[kind] = src, dst
-        columns.ids.clear()  # which may be most of what memory holds
+        return src, relation, dst
 
     def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
-        """Returns the numbers of nodes that a column of edges names, int64 ``[E]``."""
-        places = self._node_ids[node_type].find(columns.ids[name])
-        strangers = np.flatnonzero(places < 0)
+        numbers = self._node_ids[node_type].find(columns.ids[name])
+        strangers = np.flatnonzero(numbers < 0)
         if len(strangers):
             row = int(strangers[0])
             raise DatasetError(
@@ -191,43 +189,42 @@ class _Tables:
                 f"{node_type!r} in {self._nodes[node_type].file.name}, and {len(strangers) - 1} more are none. Add "
                 "these nodes, or leave their edges out."
             )
-        return places
+        return numbers
 
     @property
     def _is_typed(self) -> bool:
         return len(self._nodes) > 1 or len(self._edges) > 1
 
     def graph_data(self) -> GraphData:
-        """Makes the data of all that was read."""
         dataset = self._dataset
         edges_of = self._seed_edges()
         graph = self._graph(edges_of is not None)
-        given: dict[str, dict[Any, Any]] = {name: {} for name in ("x", "y", "edge_x", *SPLITS)}
+        parts: dict[str, dict[Any, Any]] = {name: {} for name in ("x", "y", "edge_x", *SPLITS)}
         for node_type, rows in self._nodes.items():
-            given["x"][node_type] = rows.take(dataset.feature_name)
-            given["y"][node_type] = rows.take(dataset.label_name)
+            parts["x"][node_type] = rows.take(dataset.feature_name)
+            parts["y"][node_type] = rows.take(dataset.label_name)
             is_seed = edges_of is None and dataset.seed_type in (None, node_type)
             for split, mask in _MASKS.items():
                 nodes = rows.mask(mask)
-                given[split][node_type] = nodes if is_seed else None
+                parts[split][node_type] = nodes if is_seed else None
         seeds = {} if edges_of is None else self._link_rows(edges_of)
-        for kind, rows in self._edges.items():
-            given["edge_x"][kind] = rows.take(dataset.feature_name)
-        given["tables"] = {node_type: self._named(rows) for node_type, rows in self._nodes.items()}
-        given["edge_tables"] = {kind: self._named(rows) for kind, rows in self._edges.items()}
-        return data_of(graph, **given | seeds)
+        for edge_type, rows in self._edges.items():
+            parts["edge_x"][edge_type] = rows.take(dataset.feature_name)
+        parts["tables"] = {node_type: self._named(rows) for node_type, rows in self._nodes.items()}
+        parts["edge_tables"] = {edge_type: self._named(rows) for edge_type, rows in self._edges.items()}
+        return assemble_data(graph, **parts | seeds)
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
         weight = {
-            kind: as_single(rows.astype(float), what=f"edge weights of {kind}", error=DatasetError)
-            for kind, rows in self._columns(self._edges, "edge_weight_name")
+            edge_type: as_single(rows.astype(float), what=f"edge weights of {edge_type}", error=DatasetError)
+            for edge_type, rows in self._columns(self._edges, "edge_weight_name")
         }
         edge_time = dict(self._columns(self._edges, "time_name"))
         node_time = dict(self._columns(self._nodes, "time_name"))
         self._dataset.demand("edge_weight_name", weight)
         self._dataset.demand("time_name", edge_time | node_time)
-        return graph_of(
+        return assemble_graph(
             {node_type: len(ids.order) for node_type, ids in self._node_ids.items()},
             self._ends,
             typed=self._is_typed,
@@ -239,34 +236,34 @@ class _Tables:
 
     def _columns(self, types: Mapping[Any, CsvColumns], argument: str) -> Iterator[tuple[Any, np.ndarray]]:
         name = getattr(self._dataset, argument)
-        for kind, rows in types.items():
+        for type_, rows in types.items():
             if name is not None and name in rows.values:
                 if rows.values[name].ndim != 1:
                     raise DatasetError(f"{rows.file}: {argument} is {name!r}, but it holds lists of numbers.")
-                yield kind, rows.values[name]
+                yield type_, rows.values[name]
 
     def _seed_edges(self) -> EdgeType | None:
         """Returns the edge type whose masks say which the seeds are; None where nodes are."""
-        asked, masks = self._dataset.seed_type, set(_MASKS.values())
-        masked = [kind for kind, rows in self._edges.items() if masks & rows.values.keys()]
-        of_nodes = any(masks & rows.values.keys() for rows in self._nodes.values()) or not masked
-        if asked in self._nodes or (asked is None and of_nodes):
+        seed_type, masks = self._dataset.seed_type, set(_MASKS.values())
+        masked = [edge_type for edge_type, rows in self._edges.items() if masks & rows.values.keys()]
+        nodes_have_masks = any(masks & rows.values.keys() for rows in self._nodes.values())
+        if seed_type in self._nodes or (seed_type is None and (nodes_have_masks or not masked)):
             return None
-        found = [kind for kind in masked if asked in (None, "__".join(kind), ":".join(kind), kind[1])]
-        if len(found) != 1:
-            known = ", ".join([*self._nodes, *("__".join(kind) for kind in self._edges)])
+        matches = [t for t in masked if seed_type in (None, "__".join(t), ":".join(t), t[1])]
+        if len(matches) != 1:
+            types = ", ".join([*self._nodes, *map("__".join, self._edges)])
             raise DatasetError(
-                f"{self._file}: seed_type is {asked!r}, which names {len(found)} types of edges with masks; the types "
-                f"are {known}. Give seed_type=, one of these."
+                f"{self._file}: seed_type is {seed_type!r}, which names {len(matches)} types of edges with masks; the "
+                f"types are {types}. Give seed_type=, one of these."
             )
-        return found[0]
+        return matches[0]
 
-    def _link_rows(self, kind: EdgeType) -> dict[str, SeedTable]:
+    def _link_rows(self, seed_type: EdgeType) -> dict[str, SeedTable]:
         """Returns the edges of a type that masks name, as rows by split."""
-        rows, (src, dst) = self._edges[kind], self._ends[kind]
+        rows, (src, dst) = self._edges[seed_type], self._ends[seed_type]
         time = rows.values.get(self._dataset.time_name or "")
         label = rows.take(self._dataset.label_name)
-        edge_type = kind if self._is_typed else None
+        edge_type = seed_type if self._is_typed else None
         tables = {}
         for split, mask in _MASKS.items():
             edges = rows.mask(mask)

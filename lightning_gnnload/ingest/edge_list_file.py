@@ -20,7 +20,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.errors import DatasetError, TableError
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.dataset import file_state
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.ingest.sql import literal
@@ -32,7 +32,7 @@ _ONE_KIND = (
 )
 _SEPARATORS = {"\t": "a tab", " ": "a space", ",": "a comma"}
 _MOST_COMMENTS = 10_000  # lines before the first edge
-_ROWS = 1 << 14
+_STRETCH_ROWS = 1 << 14
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,7 +133,7 @@ class EdgeListFile(StoredDataset):
             }
         )
         try:
-            build_graph(spec, scratch / "graph")
+            build_graph_folder(spec, scratch / "graph")
         except TableError as error:
             below = "" if self.num_nodes is None else f" below {self.num_nodes}"
             also = _ONE_KIND if re.search(r'convert string "[#%]', str(error)) else ""
@@ -143,12 +143,14 @@ class EdgeListFile(StoredDataset):
         data = load_graph_data(scratch / "graph")
         rng = np.random.Generator(np.random.Philox(self.seed))
         order = rng.permutation(np.flatnonzero(data.graph.in_degrees))  # a sampler finds nothing for the others
-        ends = np.rint(np.cumsum([self.train_fraction, self.val_fraction, self.test_fraction]) * len(order)).astype(int)
+        bounds = np.rint(np.cumsum([self.train_fraction, self.val_fraction, self.test_fraction]) * len(order)).astype(
+            int
+        )
         return GraphData(
             Graph(data.graph.indptr, data.graph.indices),  # without the numbers of lines
             self._features(rng, data.num_nodes, scratch / "x") if self.num_features else None,
             rng.integers(0, self.num_classes, data.num_nodes) if self.num_classes else None,
-            *np.split(order[: ends[-1]], ends[:2]),
+            *np.split(order[: bounds[-1]], bounds[:2]),
             num_classes=self.num_classes or None,
             user_ids=data.user_ids[""] if self.num_nodes is None else None,
         )
@@ -157,20 +159,18 @@ class EdgeListFile(StoredDataset):
         """Draws features, float32 ``[N, F]``, in a mapped file: they need not fit into memory."""
         x = scratch_array(file, np.float32, (num_nodes, self.num_features))
         with progress("Drawing features", num_nodes) as advance:
-            for begin in range(0, num_nodes, _ROWS):
-                rows = x[begin : begin + _ROWS]
+            for begin in range(0, num_nodes, _STRETCH_ROWS):
+                rows = x[begin : begin + _STRETCH_ROWS]
                 rng.random(out=rows.reshape(-1), dtype=np.float32)
                 advance(len(rows))
         return x
 
     def _edges(self) -> str:
-        """Returns the SQL of the edges, in the order of the file's lines.
-
-        Raises:
-            DatasetError: there is no such file, or its first line is no edge.
-        """
+        """Returns the SQL of the edges, in the order of the file's lines."""
         separator, num_columns, comment = self._form()
-        columns = {"src": "BIGINT", "dst": "BIGINT"} | {f"left_out_{each}": "VARCHAR" for each in range(2, num_columns)}
+        columns = {"src": "BIGINT", "dst": "BIGINT"} | {
+            f"left_out_{number}": "VARCHAR" for number in range(2, num_columns)
+        }
         if num_columns > 2:
             print(f"{self!r}: lines have {num_columns} columns; those after the first two are left out.", flush=True)
         named = ", ".join(f"{name}: {literal(type_)}" for name, type_ in columns.items())
@@ -181,34 +181,33 @@ class EdgeListFile(StoredDataset):
         )
 
     def _form(self) -> tuple[str, int, str]:
-        """Reads the first edge; returns what is between its ends, how many columns there are, and what begins comments.
-
-        Raises:
-            DatasetError: there is none.
-        """
-        path, comment, found = Path(self.path), _COMMENTS[0], set()
+        """Reads the first edge; returns the separator of its ends, how many columns there are, and what begins
+        comments."""
+        path, comments = Path(self.path), set[str]()
         try:
             with gzip.open(path, "rt") if path.suffix == ".gz" else open(path) as file:
                 for line in islice(file, _MOST_COMMENTS):
-                    if line[:1] in _COMMENTS:
-                        comment = line[:1] or comment
-                        found.add(comment)
-                        if len(found) > 1:
-                            raise DatasetError(f"{self!r}: some comments begin with # and others with %. {_ONE_KIND}")
-                        continue
-                    for separator in _SEPARATORS:
-                        fields = line.rstrip("\r\n").split(separator)
-                        if len(fields) > 1 and all(_is_id(each) for each in fields[:2]):
-                            return separator, len(fields), comment
-                    raise DatasetError(
-                        f"{self!r}: the first line after comments is {line.rstrip()!r:.100}; two whole numbers are "
-                        f"needed, with {', '.join(_SEPARATORS.values())} between. Read other tables by Tables."
-                    )
+                    if line[:1] not in _COMMENTS:
+                        return *self._separator(line), min(comments, default=_COMMENTS[0])
+                    comments.add(line[0])
+                    if len(comments) > 1:
+                        raise DatasetError(f"{self!r}: some comments begin with # and others with %. {_ONE_KIND}")
         except (OSError, UnicodeDecodeError) as error:
             raise DatasetError(
                 f"{self!r}: {path.absolute()} cannot be read: {error}. Give the path of a file."
             ) from error
         raise DatasetError(f"{self!r}: there is no edge in the first {_MOST_COMMENTS} lines of {path.absolute()}.")
+
+    def _separator(self, line: str) -> tuple[str, int]:
+        """Returns what is between the ends of an edge, and how many columns its line has."""
+        for separator in _SEPARATORS:
+            fields = line.rstrip("\r\n").split(separator)
+            if len(fields) > 1 and all(map(_is_id, fields[:2])):
+                return separator, len(fields)
+        raise DatasetError(
+            f"{self!r}: the first line after comments is {line.rstrip()!r:.100}; two whole numbers are "
+            f"needed, with {', '.join(_SEPARATORS.values())} between. Read other tables by Tables."
+        )
 
 
 def _is_id(text: str) -> bool:

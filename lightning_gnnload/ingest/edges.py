@@ -20,13 +20,13 @@ from lightning_gnnload.ingest.rowset import RowSet
 from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import EdgeSpec, GraphSpec
 from lightning_gnnload.ingest.threads import in_order
-from lightning_gnnload.ingest.times import TimeSpan, times_of
+from lightning_gnnload.ingest.times import TimeSpan, nanoseconds_of
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN, EdgeSpill, FoundRows, SpillLists
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MOST_BUCKETS = 4096
+MOST_BUCKETS = 4096  # each has a buffer
 _BUCKET_RECORDS = 1 << 20
 _STRETCH_NODES = 1 << 20
 _EXTENT_BYTES = 1 << 17  # long enough for a disk's full speed
@@ -36,17 +36,14 @@ _WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "
 
 
 def graph_types(spec: GraphSpec, num_nodes: Mapping[str, int]) -> GraphTypes | None:
-    """Returns the types of the graph that tables make; None for one table of nodes and one of edges, without reverse
-    edges: that is a graph without types.
-
-    Edge types follow the tables, that of reverse edges its own.
-    """
+    """Returns the types of the graph that tables make, in their order, reverse edges behind their own; None for one
+    table of nodes and one of edges without reverse edges, whose graph has no types."""
     edge_types: list[EdgeType] = []
     for name, edges in spec.edges.items():
-        ends = edges.src.node_type, edges.dst.node_type
+        node_types = edges.src.node_type, edges.dst.node_type
         edge_types += [
             (from_, relation, to)
-            for relation, (from_, to) in zip(edges.relations(name), (ends, ends[::-1]), strict=False)
+            for relation, (from_, to) in zip(edges.relations(name), (node_types, node_types[::-1]), strict=False)
         ]
     if len(spec.nodes) == len(edge_types) == 1:
         return None
@@ -55,19 +52,7 @@ def graph_types(spec: GraphSpec, num_nodes: Mapping[str, int]) -> GraphTypes | N
 
 @dataclass
 class EdgeCounts:
-    """What was counted of a table of edges.
-
-    Attributes:
-        rows: that it has.
-        kept: those that are edges.
-        src_unknown: rows whose source is none of the nodes; ``dst_unknown``: whose target.
-        src_null: rows without a source; ``dst_null``: without a target.
-        self_loops: edges from a node to itself, kept or not.
-        without_time: edges that lack a time, which are there from the beginning.
-        src_later: edges older than their source, which are there from its time on; ``dst_later``: than their target.
-        repeats: rows with the ends of an earlier one, kept or not; None: they were not counted.
-        first_rows: of each of these that is there, the first row.
-    """
+    """What was counted of a table of edges; names are keys of ``report.json``."""
 
     rows: int = 0
     kept: int = 0
@@ -88,9 +73,17 @@ class EdgeCounts:
         if number:
             self.first_rows.setdefault(name, first_row)
 
+    def count_mask(self, name: str, mask: np.ndarray) -> None:
+        self.count(name, int(np.count_nonzero(mask)), int(mask.argmax()))
+
+    def merge(self, batch: EdgeCounts) -> None:
+        """Adds what was counted of the next rows, whose own ``rows`` and ``kept`` are not counted yet."""
+        for name in _COUNTED:
+            self.count(name, getattr(batch, name), self.rows + batch.first_rows.get(name, 0))
+
 
 @dataclass(frozen=True)
-class _Edges:
+class _EdgeBatch:
     """A batch, whose ends are numbered; rows that are no edges have a negative source."""
 
     src: np.ndarray
@@ -102,30 +95,8 @@ class _Edges:
 
 
 class EdgeReader:
-    """Reads tables of edges into an :class:`.EdgeSpill`, table by table.
-
-    Args:
-        spec: of the graph.
-        nodes: by their types.
-        sources: the tables of edges, by relation.
-        scratch: a folder on a disk with room for 12 to 32 bytes an edge.
-        memory_bytes: what buffers, and sorting later, may take.
-        num_threads: that look ends up.
-        shown: show a bar.
-
-    Attributes:
-        types: of the graph, or None.
-        spill: the edges, by list.
-        span: of all times.
-        counts: by relation.
-        kept: which rows of each table are edges, by relation; None: all.
-        touched: by node type, which nodes have an edge, bool ``[N_t]``.
-        has_time: by relation, of reverse edges, too, whether its edges have times: their own, or their sources'.
-
-    Raises:
-        TableError: a column of weights that are no numbers.
-        FeatureFileError: no room for the file.
-    """
+    """Reads tables of edges into an :class:`.EdgeSpill`, table by table. ``scratch`` needs 12 to 32 bytes an edge;
+    ``memory_bytes`` bounds buffers, and sorting later."""
 
     def __init__(
         self,
@@ -136,36 +107,24 @@ class EdgeReader:
         *,
         memory_bytes: int,
         num_threads: int,
-        shown: bool = True,
+        show_progress: bool = True,
     ) -> None:
         self.spec, self.nodes, self.sources = spec, nodes, sources
-        self.memory_bytes, self.num_threads, self.shown = memory_bytes, num_threads, shown
-        num_nodes = {name: each.num_nodes for name, each in nodes.items()}
+        self.memory_bytes, self.num_threads, self.show_progress = memory_bytes, num_threads, show_progress
+        num_nodes = {name: numbered.num_nodes for name, numbered in nodes.items()}
         self.types = graph_types(spec, num_nodes)
         self.num_nodes = sum(num_nodes.values())
         self.num_lists = self.num_nodes if self.types is None else int(self.types.first_run[-1])
         self.counts: dict[str, EdgeCounts] = {}
-        self.kept: dict[str, RowSet | None] = {}
-        self.touched = {name: np.zeros(count, np.bool_) for name, count in num_nodes.items()}
-        self.span = TimeSpan()
-        for each in nodes.values():
-            for begin in range(0, 0 if each.time is None else each.num_nodes, _STRETCH_NODES):
-                assert each.time is not None
-                self.span |= TimeSpan.of(each.time[begin : begin + _STRETCH_NODES], self.span.unit)
-        self.has_time = {
-            relation: edges.time is not None or nodes[source].time is not None
-            for name, edges in spec.edges.items()
-            for relation, source in zip(edges.relations(name), (edges.src.node_type, edges.dst.node_type), strict=False)
-        }
-        weights = {
-            name: _weight_reading(sources[name], edges.weight)
-            for name, edges in spec.edges.items()
-            if edges.weight is not None
-        }
+        self.edge_rows: dict[str, RowSet | None] = {}  # which rows of a table are edges; None: all
+        self.touched = {name: np.zeros(count, np.bool_) for name, count in num_nodes.items()}  # nodes with an edge
+        self.span = _node_span(nodes)
+        self.has_time = _timed_relations(spec, nodes)
+        weighted = {name: edges.weight for name, edges in spec.edges.items() if edges.weight is not None}
+        weights = {name: _weight_reading(sources[name], column) for name, column in weighted.items()}
         self._weights = {name: reading for name, (reading, _) in weights.items()}
-        self.weight_dtype = (
-            np.result_type(np.float32, *(dtype for _, dtype in weights.values())).type if weights else None
-        )
+        dtypes = [dtype for _, dtype in weights.values()]
+        self.weight_dtype = np.result_type(np.float32, *dtypes).type if weights else None
         self.num_rows = {name: source.num_rows for name, source in sources.items()}
         self._file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115  it has no name, and goes with this process
         self.spill = self._spill(str(scratch))
@@ -175,17 +134,13 @@ class EdgeReader:
         self._file.close()
 
     def read_all(self) -> None:
-        """Reads all tables.
-
-        Raises:
-            TableError: rows that lack an end, which are to be an error; weights that are none; times out of range.
-            FeatureFileError: the disk is full, or fails.
-        """
+        """Reads all tables; raises TableError for rows without an end where these are errors, for wrong weights and for
+        times out of range."""
         for name, edges in self.spec.edges.items():
             self._read(name, edges)
         self.spill.finish()
-        for each in self.nodes.values():
-            each.rest()  # sorting needs the memory
+        for numbered in self.nodes.values():
+            numbered.rest()  # sorting needs the memory
 
     @property
     def most_records(self) -> int:
@@ -199,6 +154,7 @@ class EdgeReader:
         # A few times as many as would just do, since lists differ; a cache holds them the better, too.
         num_buckets = num_records // min(_BUCKET_RECORDS, -(-self.most_records // 4)) + 1
         shift = max((self.num_lists // min(num_buckets, MOST_BUCKETS)).bit_length(), 0)
+        # A bucket holds the lists whose numbers have the same high bits: which one an edge belongs to is a shift.
         num_buckets = (self.num_lists >> min(shift, 30)) + 1
         return EdgeSpill(
             self._file.fileno(),
@@ -213,16 +169,15 @@ class EdgeReader:
         )
 
     def _lists(self, name: str, edges: EdgeSpec) -> list[SpillLists]:
-        """Returns the lists of a table's edges, and of the reverse ones."""
-        ends = [self.nodes[end.node_type] for end in (edges.src, edges.dst)]
+        endpoints = [self.nodes[end.node_type] for end in (edges.src, edges.dst)]
         if self.types is None:
-            only = ends[0]
+            only = endpoints[0]
             return [SpillLists(only.num_nodes, only.num_nodes, source_time=only.time)]
-        found = []
-        for relation, (source, target) in zip(edges.relations(name), (ends, ends[::-1]), strict=False):
+        lists = []
+        for relation, (source, target) in zip(edges.relations(name), (endpoints, endpoints[::-1]), strict=False):
             number = self.types.edge_type_number((source.node_type, relation, target.node_type))
             t = self.types.node_type_number(target.node_type)
-            found.append(
+            lists.append(
                 SpillLists(
                     source.num_nodes,
                     target.num_nodes,
@@ -232,13 +187,13 @@ class EdgeReader:
                     source_time=source.time,
                 )
             )
-        return found
+        return lists
 
     def _read(self, name: str, edges: EdgeSpec) -> None:
         source, where = self.sources[name], f"edges.{name}"
         readings = [
             source.key(
-                end.column, self.nodes[end.node_type].kind, cast=self.spec.nodes[end.node_type].id_type != "auto"
+                end.column, self.nodes[end.node_type].id_type, cast=self.spec.nodes[end.node_type].id_type != "auto"
             )
             for end in (edges.src, edges.dst)
         ]
@@ -246,28 +201,27 @@ class EdgeReader:
             readings.append(source.time(edges.time, edges.time_unit, edges.timezone))
         if edges.weight is not None:
             readings.append(self._weights[name])
-        lists, counts, kept = self._lists(name, edges), EdgeCounts(), RowSet()
+        lists, counts, edge_rows = self._lists(name, edges), EdgeCounts(), RowSet()
         self.counts[name] = counts
         with (
-            progress(f"Reading {where}", self.num_rows[name], shown=self.shown) as advance,
+            progress(f"Reading {where}", self.num_rows[name], shown=self.show_progress) as advance,
             in_order(partial(self._numbered, name, edges), source.batches(readings), self.num_threads) as batches,
         ):
             for batch in batches:
+                # One list, or two where there are reverse edges, whose ids are those of their originals.
                 for to, (src, dst) in zip(lists, ((batch.src, batch.dst), (batch.dst, batch.src)), strict=False):
                     added = self.spill.add(to, src, dst, batch.time, batch.weight, first_id=counts.kept)
-                for what in _COUNTED:
-                    first = batch.counts.first_rows.get(what, 0)
-                    counts.count(what, getattr(batch.counts, what), counts.rows + first)
-                kept.append((batch.src | batch.dst) >= 0)
+                counts.merge(batch.counts)
+                edge_rows.append((batch.src | batch.dst) >= 0)
                 counts.kept += added
                 counts.rows += len(batch.src)
                 self.span |= batch.span
                 advance(len(batch.src))
-        self.kept[name] = None if counts.kept == counts.rows else kept
+        self.edge_rows[name] = None if counts.kept == counts.rows else edge_rows
         if edges.on_missing == "error":
             _check_ends(name, edges, counts)
 
-    def _numbered(self, name: str, edges: EdgeSpec, batch: pa.RecordBatch) -> _Edges:
+    def _numbered(self, name: str, edges: EdgeSpec, batch: pa.RecordBatch) -> _EdgeBatch:
         """Numbers the ends of a batch; threads do so at once."""
         where, counts = f"edges.{name}", EdgeCounts()
         src, dst = (
@@ -278,7 +232,7 @@ class EdgeReader:
         is_edge = (src.rows | dst.rows) >= 0
         if edges.src.node_type == edges.dst.node_type:
             loops = is_edge & (src.rows == dst.rows)
-            counts.count("self_loops", int(np.count_nonzero(loops)), int(loops.argmax()))
+            counts.count_mask("self_loops", loops)
             if edges.self_loops == "drop":
                 is_edge &= ~loops
                 src.rows[loops] = -1
@@ -287,18 +241,17 @@ class EdgeReader:
         time = weight = None
         span = TimeSpan()
         if edges.time is not None:
-            time = times_of(batch.column(2), f"{where}.time")
-            without = is_edge & (time == NO_TIME)
-            counts.count("without_time", int(np.count_nonzero(without)), int(without.argmax()))
+            time = nanoseconds_of(batch.column(2), f"{where}.time")
+            counts.count_mask("without_time", is_edge & (time == NO_TIME))
             span = TimeSpan.of(time[is_edge], self.span.unit)
-            for what, end, rows in (("src_later", edges.src, src.rows), ("dst_later", edges.dst, dst.rows)):
-                if (of_nodes := self.nodes[end.node_type].time) is not None:
+            for name_of_count, end, rows in (("src_later", edges.src, src.rows), ("dst_later", edges.dst, dst.rows)):
+                if (node_time := self.nodes[end.node_type].time) is not None:
                     older = is_edge & (time != NO_TIME)
-                    older[older] = of_nodes[rows[older]] > time[older]
-                    counts.count(what, int(np.count_nonzero(older)), int(older.argmax()))
+                    older[older] = node_time[rows[older]] > time[older]
+                    counts.count_mask(name_of_count, older)
         if edges.weight is not None:
             weight = _weights_of(batch.column(batch.num_columns - 1), is_edge, self.weight_dtype, f"{where}.weight")
-        return _Edges(src.rows, dst.rows, time, weight, span, counts)
+        return _EdgeBatch(src.rows, dst.rows, time, weight, span, counts)
 
 
 _COUNTED = (
@@ -313,13 +266,33 @@ _COUNTED = (
 )
 
 
-def _count_unfound(counts: EdgeCounts, end: str, found: FoundRows) -> None:
-    for what, number, value in (("unknown", found.num_unknown, UNKNOWN), ("null", found.num_null, NULL)):
-        counts.count(f"{end}_{what}", number, int((found.rows == value).argmax()) if number else 0)
+def _timed_relations(spec: GraphSpec, nodes: Mapping[str, NumberedNodes]) -> dict[str, bool]:
+    """Returns by relation, of reverse edges, too, whether edges have times: their own, or their sources', from which on
+    an edge is there that has none."""
+    return {
+        relation: edges.time is not None or nodes[source].time is not None
+        for name, edges in spec.edges.items()
+        for relation, source in zip(edges.relations(name), (edges.src.node_type, edges.dst.node_type), strict=False)
+    }
+
+
+def _node_span(nodes: Mapping[str, NumberedNodes]) -> TimeSpan:
+    """Returns what the times of all nodes span, a stretch at a time: they are mapped, and may exceed memory."""
+    span = TimeSpan()
+    for numbered in nodes.values():
+        if numbered.time is not None:
+            for begin in range(0, numbered.num_nodes, _STRETCH_NODES):
+                span |= TimeSpan.of(numbered.time[begin : begin + _STRETCH_NODES], span.unit)
+    return span
+
+
+def _count_unfound(counts: EdgeCounts, end: str, lookup: FoundRows) -> None:
+    for problem, number, value in (("unknown", lookup.num_unknown, UNKNOWN), ("null", lookup.num_null, NULL)):
+        counts.count(f"{end}_{problem}", number, int((lookup.rows == value).argmax()) if number else 0)
 
 
 def _weight_reading(source: Source, column: str) -> tuple[Reading, type]:
-    """Returns how a column of weights is read, and what it then holds."""
+    """Returns how a column of weights is read, and as which dtype."""
     sql, type_ = source.column(column), source.types[column]
     if type_ not in (*_FLOATS, *_WHOLE) and not re.fullmatch(r"DECIMAL\(.*\)", type_):
         raise TableError(f"{source.where}: weight {column!r} is {type_}; numbers are needed.")
@@ -327,7 +300,7 @@ def _weight_reading(source: Source, column: str) -> tuple[Reading, type]:
 
 
 def _weights_of(column: pa.Array, is_edge: np.ndarray, dtype: Any, where: str) -> np.ndarray:
-    """Raises TableError: the weight of an edge is missing, negative, or no number."""
+    """Raises TableError: an edge's weight is missing, negative, or no number; rows that are no edges may lack one."""
     weight = column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)  # a missing one is not-a-number
     bad = is_edge & ~((weight >= 0) & (weight < np.inf))
     if bad.any():
@@ -343,11 +316,11 @@ def _weights_of(column: pa.Array, is_edge: np.ndarray, dtype: Any, where: str) -
 def _check_ends(name: str, edges: EdgeSpec, counts: EdgeCounts) -> None:
     """Raises TableError: rows lack an end."""
     problems = []
-    for what, end in (("src", edges.src), ("dst", edges.dst)):
-        for kind, means in (("unknown", f"name no {end.node_type}"), ("null", "have none")):
-            if number := getattr(counts, f"{what}_{kind}"):
-                row = counts.first_rows[f"{what}_{kind}"]
-                problems.append(f"{number} {what} ({end.column!r}) {means}, the first in row {row}")
+    for side, end in (("src", edges.src), ("dst", edges.dst)):
+        for problem, means in (("unknown", f"name no {end.node_type}"), ("null", "have none")):
+            if number := getattr(counts, f"{side}_{problem}"):
+                row = counts.first_rows[f"{side}_{problem}"]
+                problems.append(f"{number} {side} ({end.column!r}) {means}, the first in row {row}")
     if problems:
         raise TableError(
             f"edges.{name}: of {counts.rows} rows, {'; '.join(problems)}. Complete the tables of nodes, or leave such "

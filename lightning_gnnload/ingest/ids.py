@@ -16,16 +16,16 @@ from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.data.storage.graphs import ids_name
 from lightning_gnnload.errors import TableError
-from lightning_gnnload.ingest.source import Kind, Source
+from lightning_gnnload.ingest.source import IdType, Reading, Source
 from lightning_gnnload.ingest.spec import NodeSpec
-from lightning_gnnload.ingest.times import times_of
+from lightning_gnnload.ingest.times import nanoseconds_of
 from lightning_gnnload.ops import MAX_IDS, NO_TIME, FoundRows, IdIndex
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _STRETCH_ROWS = 1 << 20
-_SHOWN_BYTES = 60
+_SHOWN_BYTES = 60  # of an id, in an error
 
 
 class Keys(NamedTuple):
@@ -41,6 +41,7 @@ class Keys(NamedTuple):
         import pyarrow as pa
 
         is_null = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        # Arrow's layout: which are valid, then numbers, or offsets and bytes.
         _, first, *rest = column.buffers()
         rows = slice(column.offset, column.offset + len(column))
         if pa.types.is_int64(column.type):
@@ -49,6 +50,7 @@ class Keys(NamedTuple):
         if not wide and not pa.types.is_string(column.type):
             return cls.of(column.cast(pa.large_string()))
         offsets = _view(first, np.int64 if wide else np.int32)[rows.start : rows.stop + 1]
+        # An empty column may have no offsets at all, not even the first.
         return cls(_view(rest[0], np.uint8), offsets if len(offsets) else np.zeros(1, np.int64), is_null)
 
 
@@ -61,27 +63,15 @@ def _view(buffer: Any, dtype: type) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NumberedNodes:
-    """The nodes of one type, numbered in the order of their table.
-
-    Attributes:
-        node_type: its name.
-        column: of their ids.
-        kind: of their ids.
-        num_nodes: how many there are.
-        num_rows: how many rows the table has.
-        repeated: int64 ``[D]``: the rows that were left out, ascending, since an earlier one has their id.
-        time: int64 nanoseconds ``[num_nodes]``, mapped; ``NO_TIME`` where there is none; None: no column of times.
-        num_without_time: how many lack one.
-        index: finds the number of a node by its id.
-    """
+    """The nodes of one type, numbered in the order of their table."""
 
     node_type: str
     column: str
-    kind: Kind
+    id_type: IdType
     num_nodes: int
-    num_rows: int
-    repeated: np.ndarray
-    time: np.ndarray | None
+    num_rows: int  # of the table
+    repeated: np.ndarray  # int64 [D], ascending: rows that were left out, since an earlier one has their id
+    time: np.ndarray | None  # int64 nanoseconds [num_nodes], mapped, or NO_TIME; None: no column of times
     num_without_time: int
     index: IdIndex
 
@@ -95,97 +85,85 @@ class NumberedNodes:
             if array is not None:
                 rest_mapped(array)
 
-    def rows_kept(self, begin: int, end: int) -> np.ndarray | None:
-        """Returns which rows of a stretch of the table are nodes, bool ``[end - begin]``; None: all of them."""
+    def in_graph(self, begin: int, end: int) -> np.ndarray | None:
+        """Returns which rows of the table, from ``begin`` to ``end``, are nodes, bool; None: all of them."""
         if not len(self.repeated):
             return None
-        kept = np.ones(end - begin, np.bool_)
+        mask = np.ones(end - begin, np.bool_)
         first, last = np.searchsorted(self.repeated, (begin, end))
-        kept[self.repeated[first:last] - begin] = False
-        return kept
+        mask[self.repeated[first:last] - begin] = False
+        return mask
 
 
-def number_nodes(
+def write_node_ids(
     node_type: str,
     spec: NodeSpec,
     source: Source,
-    made: Path,
+    folder: Path,
     scratch: Path,
     entries: dict[str, Any],
     *,
     is_typed: bool = True,
-    shown: bool = True,
+    show_progress: bool = True,
 ) -> NumberedNodes:
-    """Writes the ids of a node table to the folder that is being made, and numbers its rows.
+    """Writes the ids of a node table to the folder, as ``ids.<node type>``, and numbers its rows.
 
-    The first row of an id is its node. Ids are compared byte by byte, so that no two are taken for one.
-
-    Args:
-        node_type: its name.
-        spec: what graph.yaml says of it.
-        source: its table.
-        made: the folder: ``ids.<node type>``, and for texts their offsets.
-        scratch: a folder on a disk with room; times are kept there until those of all types are known.
-        entries: of the manifest; those of the ids are added.
-        is_typed: whether the graph has types; one that has none knows its nodes' type as ``""``.
-        shown: show a bar.
-
-    Raises:
-        TableError: rows without an id, or that repeat one; counted, and with the first.
-        FeatureFileError: no room, or the disk fails.
+    The first row of an id is its node. Ids are compared byte by byte, so that no two are taken for one. Times stay in
+    ``scratch`` until those of all types are known. Raises TableError for rows without an id, or that repeat one.
     """
     where, name = f"nodes.{node_type}", ids_name(node_type if is_typed else "")
-    kind: Kind | None = None if spec.id_type == "auto" else spec.id_type  # type: ignore[assignment]
-    key = source.key(spec.id, kind, cast=kind is not None)
-    readings = [key] if spec.time is None else [key, source.time(spec.time, spec.time_unit, spec.timezone)]
+    id_type: IdType | None = None if spec.id_type == "auto" else spec.id_type  # type: ignore[assignment]
+    key = source.key(spec.id, id_type, cast=id_type is not None)
     num_rows = source.num_rows
     if num_rows > MAX_IDS:
         raise TableError(f"{where}: {num_rows} rows are too many for one node type: there may be {MAX_IDS}.")
-
-    def chunks() -> Iterator[_Chunk]:
-        with progress(f"Reading {where}", num_rows, shown=shown) as advance:
-            done, num_null, first_null = 0, 0, 0
-            for batch in source.batches(readings):
-                keys = Keys.of(batch.column(0))
-                if keys.is_null is not None:
-                    first_null = first_null if num_null else done + int(keys.is_null.argmax())
-                    num_null += int(np.count_nonzero(keys.is_null))
-                yield keys, times_of(batch.column(1), f"{where}.time") if spec.time is not None else None
-                done += len(batch)
-                advance(len(batch))
-        if num_null:
-            raise TableError(
-                f"{where}: {num_null} rows have no {spec.id!r}, the first is row {first_null}. Every node needs an id. "
-                'Complete them, or leave these rows out: from: "select * from ... where '
-                f'{source.column(spec.id)} is not null".'
-            )
-
-    of_first = spec.on_duplicate == "first"
-    has_time = spec.time is not None
-    time_of = (scratch, f"time.{name}") if has_time else None
-    written = _write(chunks(), scratch if of_first else made, name, key.kind, time_of)
-    index = _index(*written.ids, where, shown)
-    repeated, of = index.repeats()
-    if len(repeated) and not of_first:
+    keeps_first = spec.on_duplicate == "first"
+    time_file = None if spec.time is None else (scratch, f"time.{name}")
+    chunks = _chunks(spec, source, key, where, show_progress)
+    written = _write(chunks, scratch if keeps_first else folder, name, key.id_type, time_file)
+    index = _index(*written.ids, where, show_progress)
+    repeated, originals = index.repeats()
+    if len(repeated) and not keeps_first:
         raise TableError(
             f"{where}: {len(repeated)} rows repeat the {spec.id!r} of an earlier one. The first is row {repeated[0]}, "
-            f"which has {_shown(*written.ids, int(repeated[0]))}, as row {of[0]} does. Clean the table, or keep the "
-            "first row of each: on_duplicate: first."
+            f"which has {_shown(*written.ids, int(repeated[0]))}, as row {originals[0]} does. Clean the table, or keep "
+            "the first row of each: on_duplicate: first."
         )
-    if of_first:
+    if keeps_first:
         del index  # before there is another
-        time_of = (scratch, f"time.{name}.first") if has_time else None
-        written = _write(_without(written, repeated), made, name, key.kind, time_of)
-        index = _index(*written.ids, where, shown)
+        time_file = None if spec.time is None else (scratch, f"time.{name}.first")
+        written = _write(_without(written, repeated), folder, name, key.id_type, time_file)
+        index = _index(*written.ids, where, show_progress)
     entries |= written.entries
     without_time = 0 if written.time is None else int(np.count_nonzero(written.time == NO_TIME))
     return NumberedNodes(
-        node_type, spec.id, key.kind, index.num_ids, num_rows, repeated, written.time, without_time, index
+        node_type, spec.id, key.id_type, index.num_ids, num_rows, repeated, written.time, without_time, index
     )
 
 
+# Some rows of a node table: their ids, none of them missing, and their times, where they have any.
 _Chunk = tuple[Keys, np.ndarray | None]
-"""Some rows of a node table: their ids, none of them missing, and their times, where they have any."""
+
+
+def _chunks(spec: NodeSpec, source: Source, key: Reading, where: str, show_progress: bool) -> Iterator[_Chunk]:
+    """Yields all rows of a node table; raises TableError in the end where some have no id."""
+    readings = [key] if spec.time is None else [key, source.time(spec.time, spec.time_unit, spec.timezone)]
+    with progress(f"Reading {where}", source.num_rows, shown=show_progress) as advance:
+        num_read, num_null, first_null = 0, 0, 0
+        for batch in source.batches(readings):
+            keys = Keys.of(batch.column(0))
+            if keys.is_null is not None:
+                first_null = first_null if num_null else num_read + int(keys.is_null.argmax())
+                num_null += int(np.count_nonzero(keys.is_null))
+            yield keys, nanoseconds_of(batch.column(1), f"{where}.time") if spec.time is not None else None
+            num_read += len(batch)
+            advance(len(batch))
+    if num_null:
+        raise TableError(
+            f"{where}: {num_null} rows have no {spec.id!r}, the first is row {first_null}. Every node needs an id. "
+            'Complete them, or leave these rows out: from: "select * from ... where '
+            f'{source.column(spec.id)} is not null".'
+        )
 
 
 class _Written(NamedTuple):
@@ -197,22 +175,17 @@ class _Written(NamedTuple):
 
 
 def _write(
-    chunks: Iterator[_Chunk], folder: Path, name: str, kind: Kind, time_file: tuple[Path, str] | None
+    chunks: Iterator[_Chunk], folder: Path, name: str, id_type: IdType, time_file: tuple[Path, str] | None
 ) -> _Written:
     """Writes ids to a folder, and times to a file elsewhere, if there are any."""
-    with ExitStack() as opened:
-        values = opened.enter_context(ArrayWriter(folder, name, np.uint8 if kind == "text" else np.int64))
-        offsets = opened.enter_context(ArrayWriter(folder, f"{name}.offsets", np.int64)) if kind == "text" else None
-        time = None if time_file is None else opened.enter_context(ArrayWriter(*time_file, np.int64))
+    with ExitStack() as stack:
+        values = stack.enter_context(ArrayWriter(folder, name, np.uint8 if id_type == "text" else np.int64))
+        offsets = stack.enter_context(ArrayWriter(folder, f"{name}.offsets", np.int64)) if id_type == "text" else None
+        time = None if time_file is None else stack.enter_context(ArrayWriter(*time_file, np.int64))
         if offsets is not None:
             offsets.append(np.zeros(1, np.int64))
         for keys, times in chunks:
-            if offsets is not None and keys.offsets is not None:
-                first, last = keys.offsets[0], keys.offsets[-1]
-                offsets.append(keys.offsets[1:].astype(np.int64) + (values.num_rows - int(first)))
-                values.append(keys.values[first:last])
-            else:
-                values.append(keys.values)
+            _append(values, offsets, keys)
             if time is not None and times is not None:
                 time.append(times)
         entries = {name: values.entry()}
@@ -224,16 +197,26 @@ def _write(
     return _Written(ids, None if time is None else _mapped(time), entries)
 
 
+def _append(values: ArrayWriter, offsets: ArrayWriter | None, keys: Keys) -> None:
+    if offsets is None or keys.offsets is None:
+        values.append(keys.values)
+        return
+    # Offsets of a chunk count from the beginning of its buffer, where rows of no chunk may lie.
+    first, last = keys.offsets[0], keys.offsets[-1]
+    offsets.append(keys.offsets[1:].astype(np.int64) + (values.num_rows - int(first)))
+    values.append(keys.values[first:last])
+
+
 def _mapped(written: ArrayWriter) -> np.ndarray:
     if not written.num_rows:
         return np.empty(0, written.dtype)
     return mapped_bytes(written.path).view(written.dtype)
 
 
-def _index(values: np.ndarray, offsets: np.ndarray | None, where: str, shown: bool) -> IdIndex:
+def _index(values: np.ndarray, offsets: np.ndarray | None, where: str, show_progress: bool) -> IdIndex:
     # A key of its own for every build: nobody can choose ids that all fall into one place.
     index = IdIndex(values, offsets, key=secrets.randbits(64))
-    with progress(f"Numbering {where}", index.num_ids, shown=shown) as advance:
+    with progress(f"Numbering {where}", index.num_ids, shown=show_progress) as advance:
         for begin in range(0, index.num_ids, _STRETCH_ROWS):
             index.add(min(begin + _STRETCH_ROWS, index.num_ids))
             advance(index.num_added - begin)
@@ -246,15 +229,15 @@ def _without(written: _Written, repeated: np.ndarray) -> Iterator[_Chunk]:
     num_rows = len(values) if offsets is None else len(offsets) - 1
     for begin in range(0, max(num_rows, 1), _STRETCH_ROWS):
         end = min(begin + _STRETCH_ROWS, num_rows)
-        kept = np.ones(end - begin, np.bool_)
-        kept[repeated[slice(*np.searchsorted(repeated, (begin, end)))] - begin] = False
-        times = None if written.time is None else written.time[begin:end][kept]
+        stays = np.ones(end - begin, np.bool_)
+        stays[repeated[slice(*np.searchsorted(repeated, (begin, end)))] - begin] = False
+        times = None if written.time is None else written.time[begin:end][stays]
         if offsets is None:
-            yield Keys(values[begin:end][kept], None, None), times
+            yield Keys(values[begin:end][stays], None, None), times
             continue
         lengths = np.diff(offsets[begin : end + 1])
-        raw = values[offsets[begin] : offsets[end]][np.repeat(kept, lengths)]
-        yield Keys(raw, np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int64), None), times
+        raw = values[offsets[begin] : offsets[end]][np.repeat(stays, lengths)]
+        yield Keys(raw, np.concatenate([[0], np.cumsum(lengths[stays])]).astype(np.int64), None), times
 
 
 def _shown(values: np.ndarray, offsets: np.ndarray | None, row: int) -> str:

@@ -29,85 +29,63 @@ _STRETCH_LISTS = 1 << 20
 
 @dataclass(frozen=True)
 class WrittenGraph:
-    """The graph that was written, for the manifest and the report.
+    """The graph that was written, for the manifest and the report."""
 
-    Attributes:
-        num_nodes: of all types.
-        num_edges: of all types.
-        types: or None.
-        clock: or None.
-        counts: of each table of edges, by relation.
-        isolated: how many nodes of each type have no edge.
-        repeated: which edges of each table were left out, as others have the same ends: rows of the table but for those
-            that ``kept`` lacks; None: none.
-        kept: which rows of each table are edges, before repeats are left out; None: all.
-        scratch_bytes: what the file of edges took.
-    """
-
-    num_nodes: int
-    num_edges: int
-    types: GraphTypes | None
-    clock: Clock | None
-    counts: dict[str, EdgeCounts]
-    isolated: dict[str, int]
+    num_nodes: int  # of all types
+    num_edges: int  # of all types
+    types: GraphTypes | None  # or None
+    clock: Clock | None  # or None
+    counts: dict[str, EdgeCounts]  # of each table of edges, by relation
+    isolated: dict[str, int]  # how many nodes of each type have no edge
+    # which edges of each table were left out, as others have the same ends: rows of the table but for those that
+    # ``edge_rows`` lacks; None: none.
     repeated: dict[str, RowSet | None]
-    kept: dict[str, RowSet | None]
-    scratch_bytes: int
+    edge_rows: dict[str, RowSet | None]  # which rows of each table are edges, before repeats are left out; None: all
+    scratch_bytes: int  # what the file of edges took
 
-    def rows_kept(self, relation: str, begin: int, end: int) -> np.ndarray | None:
-        """Returns which rows of a stretch of a table are edges of the graph, bool ``[end - begin]``; None: all.
-
-        The rows that are, in their order, are those that ``edge_order`` counts.
-        """
-        kept, repeated = self.kept[relation], self.repeated[relation]
-        if kept is None and repeated is None:
+    def in_graph(self, relation: str, begin: int, end: int) -> np.ndarray | None:
+        """Returns which rows of a table, from ``begin`` to ``end``, are edges of the graph, bool; None: all. These
+        rows, in their order, are those that ``edge_order`` counts."""
+        edge_rows, repeated = self.edge_rows[relation], self.repeated[relation]
+        if edge_rows is None and repeated is None:
             return None
-        holds = np.ones(end - begin, np.bool_) if kept is None else kept.holds(begin, end).copy()
+        mask = np.ones(end - begin, np.bool_) if edge_rows is None else edge_rows.holds(begin, end).copy()
         if repeated is not None:
-            first = begin if kept is None else int(kept.count_below(np.array([begin]))[0])
-            holds[holds] = ~repeated.holds(first, first + int(np.count_nonzero(holds)))
-        return holds
+            first = begin if edge_rows is None else int(edge_rows.count_below(np.array([begin]))[0])
+            mask[mask] = ~repeated.holds(first, first + int(np.count_nonzero(mask)))
+        return mask
 
 
 class _Piece(NamedTuple):
     """Records that are sorted at once: all of a bucket, or a slice of one whose records are in order."""
 
-    of: Bucket
+    origin: Bucket  # of the spill, which it was cut from
     bucket: Bucket
     rows: slice
 
 
 def write_lists(
-    edges: EdgeReader, made: Path, scratch: Path, entries: dict[str, Any], *, repeats: bool = False
+    edges: EdgeReader, folder: Path, scratch: Path, entries: dict[str, Any], *, repeats: bool = False
 ) -> WrittenGraph:
     """Writes the arrays of a graph from edges that were read, as ``Graph.from_hetero(..., keep_order=True)`` or
     ``from_coo`` make them. Only where times are numbered by their rank, those of edges whose source comes later are not
     numbered, too.
 
-    A bucket that is too large to be sorted at once is divided: by lists, and one list by time.
-
-    Args:
-        edges: all read.
-        made: the folder that is being made.
-        scratch: a folder on a disk with room.
-        entries: of the manifest; those of the arrays are added.
-        repeats: count rows that repeat the ends of an earlier one of their table, also where they stay.
-
-    Raises:
-        TableError: too many different times.
-        FeatureFileError: no room, or the disk fails.
+    A bucket that is too large to be sorted at once is divided: by lists, and one list by time. ``repeats`` counts rows
+    that repeat an earlier one of their table, also where they stay.
     """
-    return _ListWriter(edges, made, scratch, entries).write(repeats)
+    return _ListWriter(edges, folder, scratch, entries).write(repeats)
 
 
 class _ListWriter:
-    def __init__(self, edges: EdgeReader, made: Path, scratch: Path, entries: dict[str, Any]) -> None:
+    def __init__(self, edges: EdgeReader, folder: Path, scratch: Path, entries: dict[str, Any]) -> None:
         self.edges, self.spill, self.types = edges, edges.spill, edges.types
-        self.made, self.scratch, self.entries = made, scratch, entries
+        self.folder, self.scratch, self.entries = folder, scratch, entries
         self.num_records = sum(bucket.num_records for bucket in self.spill.buckets)
         self.repeated: dict[str, RowSet | None] = dict.fromkeys(edges.counts)
         self.clock: Clock | None = None
-        self.is_short = shutil.disk_usage(made).free < 2 * self.num_records * self.spill.record_bytes
+        # Twice the spill: the arrays are about as large as it, and cut buckets are written anew.
+        self.is_short = shutil.disk_usage(folder).free < 2 * self.num_records * self.spill.record_bytes
 
     def write(self, repeats: bool) -> WrittenGraph:
         self._find_repeats(repeats)
@@ -123,9 +101,9 @@ class _ListWriter:
             self.types,
             self.clock,
             self.edges.counts,
-            {name: int(np.count_nonzero(~each)) for name, each in self.edges.touched.items()},
+            {name: int(np.count_nonzero(~touched)) for name, touched in self.edges.touched.items()},
             self.repeated,
-            self.edges.kept,
+            self.edges.edge_rows,
             self.spill.num_bytes,
         )
 
@@ -135,26 +113,27 @@ class _ListWriter:
         for bucket in self.spill.buckets:
             yield from self._cut(bucket, bucket, by_source, keep)
 
-    def _cut(self, of: Bucket, bucket: Bucket, by_source: bool, keep: bool) -> Iterator[_Piece]:
+    def _cut(self, origin: Bucket, bucket: Bucket, by_source: bool, keep: bool) -> Iterator[_Piece]:
         """Yields pieces of a bucket in the order of lists and of time, or source. What was cut is given up; with
         ``keep`` the bucket itself is not."""
         most = self.edges.most_records
         if bucket.num_records <= most:
-            yield _Piece(of, bucket, slice(0, bucket.num_records))
+            yield _Piece(origin, bucket, slice(0, bucket.num_records))
         elif parts := self.spill.split(bucket, by_source=by_source):
-            if self.is_short and (not keep or bucket != of):
+            if self.is_short and (not keep or bucket != origin):
                 self.spill.release(bucket)
             for part in parts:
-                yield from self._cut(of, part, by_source, keep)
+                yield from self._cut(origin, part, by_source, keep)
         else:  # of one list and one time, or source: they lie in the order that they are to have
             for begin in range(0, bucket.num_records, most):
-                yield _Piece(of, bucket, slice(begin, min(begin + most, bucket.num_records)))
+                yield _Piece(origin, bucket, slice(begin, min(begin + most, bucket.num_records)))
 
     def _release(self, piece: _Piece, *, keep: bool = False) -> None:
-        """Gives up a bucket that has been read, where the disk is short of room: the system writes what it has not
-        written yet before it gives room back, and a file that goes as a whole need not be written at all."""
+        """Gives up a bucket that has been read, where the disk is short of room."""
+        # Only there: the system writes what it has not written yet before it gives room back, and a file that goes as a
+        # whole need not be written at all.
         is_done = piece.rows.stop == piece.bucket.num_records
-        if self.is_short and is_done and not (keep and piece.bucket == piece.of):
+        if self.is_short and is_done and not (keep and piece.bucket == piece.origin):
             self.spill.release(piece.bucket)
 
     # Repeats.
@@ -163,25 +142,29 @@ class _ListWriter:
         """Finds the edges that have the ends of an earlier one of their table."""
         specs = self.edges.spec.edges
         dropped = {name for name, spec in specs.items() if spec.repeats == "drop"}
-        if not dropped and not counted:
+        looked_at = set(self.edges.counts) if counted else dropped
+        if not looked_at:
             return
-        found = {name: RowSet(counts.kept) for name, counts in self.edges.counts.items() if counted or name in dropped}
-        names = [name for name, spec in specs.items() for _ in spec.relations(name)]
+        repeats = {name: RowSet(self.edges.counts[name].kept) for name in self.edges.counts if name in looked_at}
         pieces = self._pieces(by_source=True, keep=True)
         with (
-            progress("Looking for repeats", self.num_records, shown=self.edges.shown) as advance,
-            in_order(self._repeats_in, pieces, self.edges.num_threads) as done,
+            progress("Looking for repeats", self.num_records, shown=self.edges.show_progress) as advance,
+            in_order(self._repeats_in, pieces, self.edges.num_threads) as results,
         ):
-            for piece, of_type, ids in done:
-                for number, name in enumerate(names):
-                    if name in found:
-                        found[name].add(ids[of_type == number])
+            for piece, types, ids in results:
+                for number, name in enumerate(self._table_names()):
+                    if name in repeats:
+                        repeats[name].add(ids[types == number])
                 advance(piece.rows.stop - piece.rows.start)
                 self._release(piece, keep=True)
-        for name, rows in found.items():
+        for name, rows in repeats.items():
             self.edges.counts[name].repeats = len(rows)
             if name in dropped and len(rows):
                 self.repeated[name] = rows
+
+    def _table_names(self) -> list[str]:
+        """Returns the table of each edge type: reverse edges have that of their originals."""
+        return [name for name, spec in self.edges.spec.edges.items() for _ in spec.relations(name)]
 
     def _repeats_in(self, piece: _Piece) -> tuple[_Piece, np.ndarray, np.ndarray]:
         """Returns the edges of a piece that repeat an earlier one: their types and ids."""
@@ -214,7 +197,7 @@ class _ListWriter:
                 if nodes.time is not None:
                     for begin in range(0, nodes.num_nodes, self.edges.most_records):
                         yield nodes.time[begin : begin + self.edges.most_records]
-            with progress("Ordering times", self.num_records, shown=self.edges.shown) as advance:
+            with progress("Ordering times", self.num_records, shown=self.edges.show_progress) as advance:
                 for bucket in self.spill.buckets:
                     for begin in range(0, bucket.num_records, self.edges.most_records):
                         records = self.spill.read(bucket, slice(begin, begin + self.edges.most_records))
@@ -222,13 +205,13 @@ class _ListWriter:
                         yield records.time
                         advance(len(records.time))
 
-        file, self.entries[RANKED] = merge_times(chunks(), self.scratch, self.made, RANKED, self.edges.most_records)
+        file, self.entries[RANKED] = merge_times(chunks(), self.scratch, self.folder, RANKED, self.edges.most_records)
         return mapped_bytes(file).view(np.int64)
 
     def _write_node_times(self) -> None:
         if all(nodes.time is None for nodes in self.edges.nodes.values()):
             return
-        with ArrayWriter(self.made, "node_time", np.int64) as writer:
+        with ArrayWriter(self.folder, "node_time", np.int64) as writer:
             for nodes in self.edges.nodes.values():
                 for begin in range(0, nodes.num_nodes, _STRETCH_LISTS):
                     end = min(begin + _STRETCH_LISTS, nodes.num_nodes)
@@ -238,44 +221,49 @@ class _ListWriter:
     # Edges.
 
     def _write_edges(self) -> ArrayWriter:
-        """Writes the arrays of edges, and where lists begin."""
         most_edges = max((counts.kept for counts in self.edges.counts.values()), default=0)
         dtypes: dict[str, Any] = {
             "indices": self.spill.index_dtype,
+            # Row numbers of one table, from 0: 2**31 of them fit.
             "edge_order": np.int32 if most_edges <= 2**31 else np.int64,
         }
         if self.clock is not None:
             dtypes["edge_time"] = np.uint32
         if self.spill.weight_dtype is not None:
             dtypes["edge_weight"] = self.spill.weight_dtype
+        # Without types a node has one list: where lists begin is where nodes begin.
         name = "indptr" if self.types is None else "run_ptr"
         narrow = self.types is not None and self.num_records < 2**32
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             files = {
-                array: opened.enter_context(ArrayWriter(self.made, array, dtype)) for array, dtype in dtypes.items()
+                array: stack.enter_context(ArrayWriter(self.folder, array, dtype)) for array, dtype in dtypes.items()
             }
-            ptr = opened.enter_context(ArrayWriter(self.made, name, np.uint32 if narrow else np.int64))
+            ptr = stack.enter_context(ArrayWriter(self.folder, name, np.uint32 if narrow else np.int64))
             ptr.append(np.zeros(1, np.int64))
-            end = 0
-            with (
-                progress("Sorting edges", self.num_records, shown=self.edges.shown) as advance,
-                in_order(self._sorted, self._pieces(), self.edges.num_threads) as done,
-            ):
-                for of, group in groupby(done, key=lambda each: each[0].of):
-                    sizes = np.zeros(of.num_lists, np.int64)
-                    for piece, runs in group:
-                        first = piece.bucket.first_list - of.first_list
-                        sizes[first : first + piece.bucket.num_lists] += np.diff(runs.run_ptr)
-                        for array, values in _columns(runs).items():
-                            files[array].append(values)
-                        self._release(piece)
-                        advance(piece.rows.stop - piece.rows.start)
-                    ends = end + np.cumsum(sizes)
-                    ptr.append(ends)
-                    end = int(ends[-1]) if len(ends) else end
-            self.num_edges = end
+            self.num_edges = self._write_sorted(files, ptr)
             self.entries |= {array: file.entry() for array, file in {**files, name: ptr}.items()}
         return ptr
+
+    def _write_sorted(self, files: dict[str, ArrayWriter], ptr: ArrayWriter) -> int:
+        """Writes all edges, bucket by bucket, and where each list ends; returns how many edges there are."""
+        num_edges = 0
+        with (
+            progress("Sorting edges", self.num_records, shown=self.edges.show_progress) as advance,
+            in_order(self._sorted, self._pieces(), self.edges.num_threads) as results,
+        ):
+            for origin, group in groupby(results, key=lambda result: result[0].origin):
+                sizes = np.zeros(origin.num_lists, np.int64)
+                for piece, runs in group:
+                    first = piece.bucket.first_list - origin.first_list
+                    # A list that was cut by time comes in several pieces, so that sizes are sums.
+                    sizes[first : first + piece.bucket.num_lists] += np.diff(runs.run_ptr)
+                    for array, values in _columns(runs).items():
+                        files[array].append(values)
+                    self._release(piece)
+                    advance(piece.rows.stop - piece.rows.start)
+                ptr.append(num_edges + np.cumsum(sizes))
+                num_edges += int(sizes.sum())
+        return num_edges
 
     def _sorted(self, piece: _Piece) -> tuple[_Piece, Runs]:
         """Reads a piece, and sorts it by list, time and row; threads do so at once."""
@@ -295,12 +283,11 @@ class _ListWriter:
         """Leaves repeats out, and counts the ids of other edges without them."""
         if all(rows is None for rows in self.repeated.values()):
             return records
-        of_type, ids = self._types_of(bucket, records.list), records.id.astype(np.int64)
+        types, ids = self._types_of(bucket, records.list), records.id.astype(np.int64)
         stays = np.ones(len(ids), np.bool_)
-        names = [name for name, spec in self.edges.spec.edges.items() for _ in spec.relations(name)]
-        for number, name in enumerate(names):
+        for number, name in enumerate(self._table_names()):
             if (rows := self.repeated[name]) is not None:
-                mine = np.flatnonzero(of_type == number)
+                mine = np.flatnonzero(types == number)
                 before = rows.count_below(ids[mine])
                 stays[mine] = rows.count_below(ids[mine] + 1) == before
                 ids[mine] -= before
@@ -310,7 +297,7 @@ class _ListWriter:
     def _write_begins(self, types: GraphTypes, ptr: ArrayWriter) -> None:
         """Writes where the first list of each node begins."""
         begins = mapped_bytes(ptr.path).view(ptr.dtype)
-        with ArrayWriter(self.made, "indptr", np.int64) as writer:
+        with ArrayWriter(self.folder, "indptr", np.int64) as writer:
             for number, slots in enumerate(types.slots):
                 first, step = int(types.first_run[number]), len(slots)
                 for begin in range(0, types.num_nodes[number], _STRETCH_LISTS):
@@ -324,7 +311,6 @@ class _ListWriter:
 
 
 def _columns(runs: Runs) -> dict[str, np.ndarray]:
-    """Returns the arrays of sorted edges by name."""
     columns = {"indices": runs.indices, "edge_order": runs.columns[0]}
     if runs.edge_time is not None:
         columns["edge_time"] = runs.edge_time

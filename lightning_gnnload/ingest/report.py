@@ -11,33 +11,27 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.errors import printable
-from lightning_gnnload.ingest.features import check_columns
-from lightning_gnnload.ingest.opened import OpenTables
+from lightning_gnnload.ingest.features import unfitted_features
+from lightning_gnnload.ingest.open_tables import OpenTables
 from lightning_gnnload.ingest.source import Source
 
 _WIDTH = 80
-_NAMES = 18
-"""Columns before what is said of a table."""
+_NAMES = 18  # columns before what is said of a table
 _MOST_HUBS = 3
-_MOST_DEGREES = 1 << 16
-"""Degrees that are told apart for the median; a greater one counts as this."""
+_MOST_DEGREES = 1 << 16  # a greater degree counts as this for the median
 _STRETCH_NODES = 1 << 20
 
 
 class Report:
-    """Collects figures of a build by section and name.
-
-    Attributes:
-        values: JSON values: ``nodes``, ``edges`` and ``tasks`` by name; ``seconds`` by stage, wall and processor;
-            ``peak_memory_bytes``; ``notes``, sentences.
-    """
+    """Collects figures of a build as JSON values: ``nodes``, ``edges`` and ``tasks`` by name; wall and processor
+    ``seconds`` by stage; ``peak_memory_bytes``; ``notes``, sentences for the user."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {"nodes": {}, "edges": {}, "tasks": {}, "notes": [], "seconds": {}}
 
     def add(self, section: str, name: str, figures: Mapping[str, Any]) -> None:
-        """Adds figures about one table."""
         self.values[section].setdefault(name, {}).update(figures)
 
     def note(self, sentence: str) -> None:
@@ -59,13 +53,9 @@ class Report:
         return self.values
 
 
-def degrees(begins: np.ndarray, names: Any) -> dict[str, Any]:
-    """Describes the degrees of nodes, and names those with the most; of many nodes, a stretch at a time.
-
-    Args:
-        begins: int64 ``[N + 1]``: where the list of each node begins, and the last ends.
-        names: gives the user's ids of rows, as :meth:`.UserIds.take` does.
-    """
+def degree_figures(begins: np.ndarray, names: Any) -> dict[str, Any]:
+    """Describes the degrees of nodes, whose lists begin at ``begins``, int64 ``[N + 1]``, and names those with the most
+    by ``names``, as :meth:`.UserIds.take` does; of many nodes, a stretch at a time."""
     num_nodes = len(begins) - 1
     if num_nodes < 1:
         return {}
@@ -92,36 +82,35 @@ def degrees(begins: np.ndarray, names: Any) -> dict[str, Any]:
 def as_text(values: Mapping[str, Any]) -> str:
     """Returns a report as lines of at most 80 columns."""
     lines: list[str] = []
-    for name, found in values["nodes"].items():
-        lines += _entry(f"nodes {name}", _of_nodes(found))
-    for name, found in values["edges"].items():
-        lines += _entry(f"edges {name}", _of_edges(found))
-    for name, found in values["tasks"].items():
-        lines += _entry(f"task {name}", _of_task(found))
+    for name, figures in values["nodes"].items():
+        lines += _entry(f"nodes {name}", _node_sentences(figures))
+    for name, figures in values["edges"].items():
+        lines += _entry(f"edges {name}", _edge_sentences(figures))
+    for name, figures in values["tasks"].items():
+        lines += _entry(f"task {name}", _task_sentences(figures))
     for sentence in values["notes"]:
         lines += _entry("note", [sentence])
-    seconds = ", ".join(f"{stage} {each['wall']:.1f}" for stage, each in values["seconds"].items())
-    if seconds:
-        total = sum(each["wall"] for each in values["seconds"].values())
-        lines += _entry("seconds", [f"{total:.1f} in all: {seconds}."])
+    wall = {stage: seconds["wall"] for stage, seconds in values["seconds"].items()}
+    if wall:
+        stages = ", ".join(f"{stage} {seconds:.1f}" for stage, seconds in wall.items())
+        lines += _entry("seconds", [f"{sum(wall.values()):.1f} in all: {stages}."])
     if "peak_memory_bytes" in values:
         lines += _entry("memory", [f"{values['peak_memory_bytes'] / 1e9:.2f} GB at most."])
     return "\n".join(lines)
 
 
-def described(tables: OpenTables) -> str:
+def preview_text(tables: OpenTables) -> str:
     """Returns what a build would make of tables, by their columns."""
     lines: list[str] = []
     spec = tables.spec
     for name, nodes in spec.nodes.items():
-        source, kind = tables.nodes[name], tables.kind_of(name)
-        lines += _entry(
-            f"nodes {name}", [f"id {nodes.id}: {kind} ({source.types[nodes.id]}).", *_columns(source, nodes)]
-        )
+        source = tables.nodes[name]
+        ids = f"id {nodes.id}: {tables.id_type_of(name)} ({source.types[nodes.id]})."
+        lines += _entry(f"nodes {name}", [ids, *_columns(source, nodes)])
     for name, edges in spec.edges.items():
-        ends = f"{edges.src.node_type} ({edges.src.column}) to {edges.dst.node_type} ({edges.dst.column})"
+        direction = f"{edges.src.node_type} ({edges.src.column}) to {edges.dst.node_type} ({edges.dst.column})"
         reverse = "".join(f", and back as {relation}" for relation in edges.relations(name)[1:])
-        lines += _entry(f"edges {name}", [f"{ends}{reverse}.", *_columns(tables.edges[name], edges)])
+        lines += _entry(f"edges {name}", [f"{direction}{reverse}.", *_columns(tables.edges[name], edges)])
     for name, task in spec.tasks.items():
         source, seeds = tables.tasks[name], " to ".join(f"{end.node_type} ({end.column})" for end in task.ends)
         label = [] if task.y is None else [f"y {task.y} ({source.types[task.y]})."]
@@ -130,65 +119,71 @@ def described(tables: OpenTables) -> str:
 
 
 def _columns(source: Source, spec: Any) -> list[str]:
-    said = [] if spec.time is None else [f"time {spec.time} ({source.types[spec.time]})."]
-    features = check_columns(source, getattr(spec, "x", ()), timezone=spec.timezone)
-    said += [f"{each.column} ({source.types[each.column]}) as {each.kind}." for each in features]
-    used = {each.column for each in features} | {spec.time, getattr(spec, "id", None), getattr(spec, "y", None)}
-    ends = (getattr(spec, end, None) for end in ("seed", "src", "dst"))
-    used |= {end.column for end in ends if end is not None} | {getattr(spec, "weight", None)}
+    sentences = [] if spec.time is None else [f"time {spec.time} ({source.types[spec.time]})."]
+    features = unfitted_features(source, getattr(spec, "x", ()), timezone=spec.timezone)
+    sentences += [f"{f.column} ({source.types[f.column]}) as {f.kind}." for f in features]
+    used = {f.column for f in features} | {spec.time, getattr(spec, "id", None), getattr(spec, "y", None)}
+    keys = (getattr(spec, name, None) for name in ("seed", "src", "dst"))
+    used |= {key.column for key in keys if key is not None} | {getattr(spec, "weight", None)}
     rest = [column for column in source.types if column not in used]
-    return said + ([f"Not used: {', '.join(rest)}."] if rest and not hasattr(spec, "split") else [])
+    return sentences + ([f"Not used: {', '.join(rest)}."] if rest and not hasattr(spec, "split") else [])
 
 
 def _entry(name: str, sentences: list[str]) -> list[str]:
     """Lays sentences out beside a name: each begins a line."""
-    sentences = [printable(each) for each in sentences]
-    lines = [line for each in sentences for line in textwrap.wrap(each, _WIDTH - _NAMES, subsequent_indent="  ")]
+    lines = [
+        line
+        for sentence in map(printable, sentences)  # names of tables and values come from files
+        for line in textwrap.wrap(sentence, _WIDTH - _NAMES, subsequent_indent="  ")
+    ]
     lines = lines or [""]
     if len(name) >= _NAMES:
         return [*textwrap.wrap(name, _WIDTH), *(" " * _NAMES + line for line in lines)]
-    return [f"{name if not place else '':<{_NAMES}}{line}".rstrip() for place, line in enumerate(lines)]
+    return [f"{name if not number else '':<{_NAMES}}{line}".rstrip() for number, line in enumerate(lines)]
 
 
-def _of_nodes(found: Mapping[str, Any]) -> list[str]:
-    said = [
-        f"{found['rows']:,} rows{_except(found, {'repeated': 'repeat an id and are left out'})}; ids: {found['ids']}."
+def _node_sentences(figures: Mapping[str, Any]) -> list[str]:
+    sentences = [
+        f"{figures['rows']:,} rows{_except(figures, {'repeated': 'repeat an id and are left out'})}; ids: "
+        f"{figures['ids']}."
     ]
-    if found.get("without_time"):
-        said.append(f"{found['without_time']:,} have no time: they are there from the beginning.")
-    if "isolated" in found:
-        said.append(f"{found['isolated']:,} have no edge at all.")
-    if degree := found.get("in_degree"):
+    if figures.get("without_time"):
+        sentences.append(f"{figures['without_time']:,} have no time: they are there from the beginning.")
+    if "isolated" in figures:
+        sentences.append(f"{figures['isolated']:,} have no edge at all.")
+    if degree := figures.get("in_degree"):
         hubs = ", ".join(f"{name} {count:,}" for name, count in degree["hubs"].items())
-        said.append(
+        sentences.append(
             f"in-neighbours: {degree['min']:,} to {degree['max']:,}, median {degree['median']:,.0f}, mean "
             f"{degree['mean']:,.2f}{f'; most: {hubs}' if hubs else ''}."
         )
-    return said + _of_features(found)
+    return sentences + _feature_sentences(figures)
 
 
-def _of_features(found: Mapping[str, Any]) -> list[str]:
-    if "features" not in found:
+def _feature_sentences(figures: Mapping[str, Any]) -> list[str]:
+    if "features" not in figures:
         return []
-    said = [f"x: {found['x_width']} numbers, {found['num_codes']} categories; fitted on {found['fitted_on']}."]
-    for column, each in found["features"].items():
-        facts = [f"{each['values']:,} values"] if "values" in each else []
-        facts += [f"{each[key]:,} {told}" for key, told in _FEATURE_WORDS.items() if each.get(key)]
+    fitted_on = f"fitted on {figures['fitted_on']}"
+    sentences = [f"x: {figures['x_width']} numbers, {figures['num_codes']} categories; {fitted_on}."]
+    for column, counts in figures["features"].items():
+        facts = [f"{counts['values']:,} values"] if "values" in counts else []
+        facts += [f"{counts[key]:,} {words}" for key, words in _FEATURE_WORDS.items() if counts.get(key)]
         if facts:
-            said.append(f"{column}: {', '.join(facts)}.")
-    return said
+            sentences.append(f"{column}: {', '.join(facts)}.")
+    return sentences
 
 
 _FEATURE_WORDS = {"missing": "missing", "unknown": "unknown or rare"}
 
 
-def _of_edges(found: Mapping[str, Any]) -> list[str]:
-    left_out = found["rows"] - found["kept"]
-    said = [f"{found['rows']:,} rows" + (f", {found['kept']:,} kept, {left_out:,} left out." if left_out else ".")]
-    facts = [f"{found[key]:,} {told}" for key, told in _EDGE_WORDS.items() if found.get(key)]
+def _edge_sentences(figures: Mapping[str, Any]) -> list[str]:
+    left_out = figures["rows"] - figures["kept"]
+    losses = f", {figures['kept']:,} kept, {left_out:,} left out" if left_out else ""
+    sentences = [f"{figures['rows']:,} rows{losses}."]
+    facts = [f"{figures[key]:,} {words}" for key, words in _EDGE_WORDS.items() if figures.get(key)]
     if facts:
-        said.append(f"{'; '.join(facts)}.")
-    return said + _of_features(found)
+        sentences.append(f"{'; '.join(facts)}.")
+    return sentences + _feature_sentences(figures)
 
 
 _EDGE_WORDS = {
@@ -204,28 +199,32 @@ _EDGE_WORDS = {
 }
 
 
-def _of_task(found: Mapping[str, Any]) -> list[str]:
-    sizes = ", ".join(f"{split} {found[split]:,}" for split in ("train", "val", "test"))
-    said = [f"{found['rows']:,} rows: {sizes}."]
-    said += [f"There is nothing in {split}." for split in ("val", "test") if not found[split]]
-    if found.get("without_label"):
-        said.append(f"{found['without_label']:,} without a label, which are in no split.")
-    if found.get("without_in_neighbours"):
-        said.append(f"{found['without_in_neighbours']:,} seeds without in-neighbours.")
-    if found.get("too_early"):
-        said.append(f"{found['too_early']:,} seeds that see no edge with a time, as all of theirs are later.")
-    lost = {key: count for key, count in found.items() if key.endswith(("_unknown", "_null", "_missing")) and count}
-    said += [f"{count:,} {key.replace('_', ' ')}, left out." for key, count in lost.items()]
-    for split in ("train", "val", "test"):
-        if labels := found.get(f"{split}_labels"):
-            is_numbers = labels.keys() == {"min", "mean", "max"}
-            each = ", ".join(
-                f"{name} {value:.4g}" if is_numbers else f"{name} {value / found[split]:.1%}"
-                for name, value in labels.items()
-            )
-            said.append(f"y of {split}: {each}.")
-    return said
+_TASK_WORDS = {
+    "without_label": "without a label, which are in no split",
+    "without_in_neighbours": "seeds without in-neighbours",
+    "too_early": "seeds that see no edge with a time, as all of theirs are later",
+}
 
 
-def _except(found: Mapping[str, Any], words: Mapping[str, str]) -> str:
-    return "".join(f", of which {found[key]:,} {told}" for key, told in words.items() if found.get(key))
+def _task_sentences(figures: Mapping[str, Any]) -> list[str]:
+    sizes = ", ".join(f"{split} {figures[split]:,}" for split in SPLITS)
+    sentences = [f"{figures['rows']:,} rows: {sizes}."]
+    sentences += [f"There is nothing in {split}." for split in ("val", "test") if not figures[split]]
+    sentences += [f"{figures[key]:,} {words}." for key, words in _TASK_WORDS.items() if figures.get(key)]
+    lost = {key: count for key, count in figures.items() if key.endswith(("_unknown", "_null", "_missing")) and count}
+    sentences += [f"{count:,} {key.replace('_', ' ')}, left out." for key, count in lost.items()]
+    for split in SPLITS:
+        if labels := figures.get(f"{split}_labels"):
+            sentences.append(f"y of {split}: {_label_shares(labels, figures[split])}.")
+    return sentences
+
+
+def _label_shares(labels: Mapping[str, Any], num_rows: int) -> str:
+    """Describes classes by their shares, or numbers by what they span."""
+    if labels.keys() == {"min", "mean", "max"}:
+        return ", ".join(f"{name} {value:.4g}" for name, value in labels.items())
+    return ", ".join(f"{name} {value / num_rows:.1%}" for name, value in labels.items())
+
+
+def _except(figures: Mapping[str, Any], words: Mapping[str, str]) -> str:
+    return "".join(f", of which {figures[key]:,} {text}" for key, text in words.items() if figures.get(key))

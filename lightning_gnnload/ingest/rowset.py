@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 _WORD = 64
+# Masks of a parallel count of bits: every second, pairs of each four, lower halves of bytes, lowest bits of bytes.
 _ONES = [np.uint64(value) for value in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F, 0x0101010101010101)]
 
 
 class RowSet:
     """Holds some of a table's rows, in a bit each, and counts those before a row.
 
-    Args:
-        num_rows: of the table; none of them is in the set at first. A table that is read row by row starts with 0, and
-            grows by :meth:`append`.
+    None of ``num_rows`` is in the set at first. A table that is read row by row starts with 0, and grows by
+    :meth:`append`.
 
     Example:
         >>> rows = RowSet(8)
@@ -39,6 +39,7 @@ class RowSet:
 
     def add(self, rows: np.ndarray) -> None:
         """Adds rows ``[n]`` to the set; those that are there stay."""
+        # Unlike indexing by rows, .at sets the bits of several rows that share a byte.
         np.bitwise_or.at(self._bytes, rows >> 3, np.left_shift(1, rows & 7).astype(np.uint8))
         self._before = None
 
@@ -50,9 +51,9 @@ class RowSet:
     def count_below(self, rows: np.ndarray) -> np.ndarray:
         """Returns for each of ``rows`` ``[n]`` how many rows before it are in the set, int64."""
         words, before = self._bytes.view(np.uint64), self._counts
-        place = rows // _WORD
-        within = words[place] & ((np.uint64(1) << (rows % _WORD).astype(np.uint64)) - np.uint64(1))
-        return before[place] + _ones(within)
+        word = rows // _WORD
+        within = words[word] & ((np.uint64(1) << (rows % _WORD).astype(np.uint64)) - np.uint64(1))
+        return before[word] + _ones(within)
 
     def __len__(self) -> int:
         return int(self._counts[-1])

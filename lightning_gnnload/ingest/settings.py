@@ -1,6 +1,6 @@
-"""Settings of YAML as checked dataclasses: what each value may be, and what is said where it is not.
+"""Settings of YAML as checked dataclasses: what a value may be, and the error where it is not.
 
-A check takes what was given and where it stands, as ``edges.buys.src``, and returns it, or raises GraphSpecError.
+A check takes a value and its path, as ``edges.buys.src``, and returns it, or raises GraphSpecError.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lightning_gnnload.data.datasets.described import short
+from lightning_gnnload.data.datasets.description import short
 from lightning_gnnload.errors import GraphSpecError
 
 Check = Callable[[Any, str], Any]
@@ -23,149 +23,152 @@ _MOST_BYTES = 1 << 60
 
 
 def setting(check: Check, name: str | None = None) -> dict[str, Any]:
-    """Returns what a dataclass's field says of its key: what it may be, and its name where Python has no such."""
+    """Returns the metadata of a dataclass's field: its check, and its key in YAML where that is no name in Python, as
+    ``from``."""
     return {"check": check, "name": name}
 
 
-def read_settings(kind: type[S], given: Any, where: str) -> S:
-    """Raises GraphSpecError: an unknown key, a missing one, or a value that is none; each by its place."""
-    if not isinstance(given, Mapping):
-        raise wrong(where, given, "a mapping is needed, KEY: VALUE")
-    keys = sorted(fields(kind), key=lambda each: not _is_required(each))  # type: ignore[arg-type]
-    known = {each.metadata["name"] or each.name: each for each in keys}
-    for key in given:
-        if key not in known:
-            raise GraphSpecError(
-                f"{where or 'graph.yaml'}: there is no key {key!r}{nearest(key, known)} There are: {', '.join(known)}."
-            )
-    values = {}
-    for key, each in known.items():
-        if key in given:
-            values[each.name] = each.metadata["check"](given[key], f"{where}.{key}" if where else key)
-        elif _is_required(each):
-            needed = ", ".join(key for key, each in known.items() if _is_required(each))
-            raise GraphSpecError(f"{where or 'graph.yaml'}: the key {key!r} is missing. Needed are: {needed}.")
-    return kind(**values)
+def read_settings(cls: type[S], values: Any, where: str) -> S:
+    """Makes a dataclass of what YAML says; raises GraphSpecError for an unknown or missing key, or a wrong value."""
+    if not isinstance(values, Mapping):
+        raise wrong(where, values, "a mapping is needed, KEY: VALUE")
+    by_key = _fields_by_key(cls)
+    title = where or "graph.yaml"
+    if unknown := [key for key in values if key not in by_key]:
+        raise GraphSpecError(
+            f"{title}: there is no key {unknown[0]!r}{did_you_mean(unknown[0], by_key)} There are: {', '.join(by_key)}."
+        )
+    checked = {}
+    for key, field in by_key.items():
+        if key in values:
+            checked[field.name] = field.metadata["check"](values[key], f"{where}.{key}" if where else key)
+        elif _is_required(field):
+            required = ", ".join(key for key, field in by_key.items() if _is_required(field))
+            raise GraphSpecError(f"{title}: the key {key!r} is missing. Needed are: {required}.")
+    return cls(**checked)
 
 
-def _is_required(key: Field[Any]) -> bool:
-    return key.default is MISSING and key.default_factory is MISSING
+def _fields_by_key(cls: type) -> dict[str, Field[Any]]:
+    """Returns a dataclass's fields by their keys in YAML, required ones first, as messages list them."""
+    keys = sorted(fields(cls), key=lambda field: not _is_required(field))
+    return {field.metadata["name"] or field.name: field for field in keys}
 
 
-def wrong(where: str, given: Any, needed: str) -> GraphSpecError:
-    """Makes the error about a value."""
-    return GraphSpecError(f"{where or 'the description'}: {short(given):.200} was given, but {needed}.")
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
 
 
-def a_text(given: Any, where: str) -> str:
+def wrong(where: str, value: Any, needed: str) -> GraphSpecError:
+    return GraphSpecError(f"{where or 'the description'}: {short(value):.200} was given, but {needed}.")
+
+
+def a_text(value: Any, where: str) -> str:
     """A text that is not empty."""
-    if not isinstance(given, str) or not given:
-        quote = " YAML reads some words, as no, on and 2026, as other things: put it in quotes" if given else ""
-        raise wrong(where, given, f"a text is needed.{quote}" if quote else "a text is needed")
-    return given
+    if not isinstance(value, str) or not value:
+        quote = " YAML reads some words, as no, on and 2026, as other things: put it in quotes" if value else ""
+        raise wrong(where, value, f"a text is needed.{quote}" if quote else "a text is needed")
+    return value
 
 
-def a_flag(given: Any, where: str) -> bool:
-    """True or false."""
-    if not isinstance(given, bool):
-        raise wrong(where, given, "true or false is needed")
-    return given
+def a_flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise wrong(where, value, "true or false is needed")
+    return value
 
 
-def a_count(given: Any, where: str) -> int:
-    """A whole number of 1 or more."""
-    if type(given) is not int or given < 1:
-        raise wrong(where, given, "a whole number of 1 or more is needed")
-    return given
+def a_count(value: Any, where: str) -> int:
+    if type(value) is not int or value < 1:
+        raise wrong(where, value, "a whole number of 1 or more is needed")
+    return value
 
 
-def a_seed(given: Any, where: str) -> int:
+def a_seed(value: Any, where: str) -> int:
     """A whole number of 0 or more, of 63 bits."""
-    if type(given) is not int or not 0 <= given < 2**63:
-        raise wrong(where, given, "a whole number of 0 or more is needed")
-    return given
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise wrong(where, value, "a whole number of 0 or more is needed")
+    return value
 
 
 def one_of(*words: Any) -> Check:
     """Makes the check of words, one of which is needed."""
 
-    def check(given: Any, where: str) -> Any:
-        if isinstance(given, (str, bool)) and given in words:
-            return given
-        told = " or ".join(str(word).lower() if isinstance(word, bool) else word for word in words)
-        raise wrong(where, given, f"{told} is needed")
+    def check(value: Any, where: str) -> Any:
+        if isinstance(value, (str, bool)) and value in words:
+            return value
+        choices = " or ".join(str(word).lower() if isinstance(word, bool) else word for word in words)
+        raise wrong(where, value, f"{choices} is needed")
 
     return check
 
 
 def or_none(check: Check) -> Check:
     """Makes the check that lets None pass."""
-    return lambda given, where: None if given is None else check(given, where)
+    return lambda value, where: None if value is None else check(value, where)
 
 
-def nearest(given: Any, known: Iterable[Any]) -> str:
-    """Returns the end of a sentence about a name that is not there: which that is known is like it."""
-    near = get_close_matches(str(given), [str(each) for each in known], 1)
+def did_you_mean(name: Any, names: Iterable[Any]) -> str:
+    """Returns the end of a sentence about a name that is not there: the nearest of ``names``, if one is near."""
+    near = get_close_matches(str(name), list(map(str, names)), 1)
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
-def a_table(given: Any, where: str) -> Any:
+def a_table(value: Any, where: str) -> Any:
     """A path, a glob, a list of paths, a "select ...", or a table in memory, which :class:`.Source` opens."""
-    is_text = isinstance(given, (str, Path)) and str(given).strip()
-    is_list = isinstance(given, (list, tuple)) and given and all(isinstance(each, (str, Path)) for each in given)
-    in_memory = hasattr(given, "__arrow_c_stream__") or hasattr(given, "__dataframe__")
+    is_text = isinstance(value, (str, Path)) and str(value).strip()
+    is_list = isinstance(value, (list, tuple)) and value and all(isinstance(path, (str, Path)) for path in value)
+    in_memory = hasattr(value, "__arrow_c_stream__") or hasattr(value, "__dataframe__")
     if is_text or is_list or in_memory:
-        return given
-    raise wrong(where, given, 'a path, a list of paths, a "select ..." or, in Python, a table is needed')
+        return value
+    raise wrong(where, value, 'a path, a list of paths, a "select ..." or, in Python, a table is needed')
 
 
-def an_amount(given: Any, where: str) -> str:
+def an_amount(value: Any, where: str) -> str:
     """An amount of memory with its unit, as ``4GB``."""
-    number, unit = amount_of(given) if isinstance(given, str) else (0.0, 1)
+    number, unit = amount_of(value) if isinstance(value, str) else (0.0, 1)
     if 0 < number * unit < _MOST_BYTES:
-        return str(given)
-    raise wrong(where, given, "an amount of memory with its unit is needed, as 4GB")
+        return str(value)
+    raise wrong(where, value, "an amount of memory with its unit is needed, as 4GB")
 
 
 def amount_of(text: str) -> tuple[float, int]:
     """Returns a number and how many bytes its unit has; 0 of what is no amount."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", text, re.IGNORECASE)
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", text, re.IGNORECASE)
+    if not match:
         return 0.0, 1
-    return float(found[1]), (1024 if found[3] else 1000) ** (1 + "KMGT".index(found[2].upper()))
+    return float(match[1]), (1024 if match[3] else 1000) ** (1 + "KMGT".index(match[2].upper()))
 
 
-def some_threads(given: Any, where: str) -> int | None:
+def some_threads(value: Any, where: str) -> int | None:
     """How many threads; None for ``"all"``."""
-    if given == "all":
+    if value == "all":
         return None
-    if type(given) is int and 1 <= given <= _MOST_THREADS:
-        return given
-    raise wrong(where, given, f'a number of threads is needed, up to {_MOST_THREADS}, or "all"')
+    if type(value) is int and 1 <= value <= _MOST_THREADS:
+        return value
+    raise wrong(where, value, f'a number of threads is needed, up to {_MOST_THREADS}, or "all"')
 
 
-def a_reverse(given: Any, where: str) -> bool | str:
+def a_reverse(value: Any, where: str) -> bool | str:
     """Whether there are reverse edges, or the name of their type."""
-    return given if isinstance(given, bool) else a_name(a_text(given, where), where)
+    return value if isinstance(value, bool) else a_name(a_text(value, where), where)
 
 
-def three_shares(given: Any, where: str) -> tuple[float, ...]:
+def three_shares(value: Any, where: str) -> tuple[float, ...]:
     """The shares of train, val and test, the last of which may be left out."""
-    is_list = isinstance(given, (list, tuple)) and len(given) in (2, 3)
-    if is_list and all(type(each) in (int, float) and each >= 0 for each in given) and abs(sum(given) - 1) < 1e-6:
-        return tuple(map(float, given)) + (0.0,) * (3 - len(given))
-    raise wrong(where, given, "the shares of train, val and test are needed, which sum to 1, as [0.8, 0.1, 0.1]")
+    is_list = isinstance(value, (list, tuple)) and len(value) in (2, 3)
+    if is_list and all(type(share) in (int, float) and share >= 0 for share in value) and abs(sum(value) - 1) < 1e-6:
+        return tuple(map(float, value)) + (0.0,) * (3 - len(value))
+    raise wrong(where, value, "the shares of train, val and test are needed, which sum to 1, as [0.8, 0.1, 0.1]")
 
 
-def a_moment(given: Any, where: str) -> str:
+def a_moment(value: Any, where: str) -> str:
     """A date, or the beginning of one, as text."""
-    if isinstance(given, (str, date)) and re.match(r"\d{4}-\d\d", str(given)):
-        return str(given)
-    raise wrong(where, given, "a date is needed, as 2026-03-01 or 2026-03-01 12:00:00")
+    if isinstance(value, (str, date)) and re.match(r"\d{4}-\d\d", str(value)):
+        return str(value)
+    raise wrong(where, value, "a date is needed, as 2026-03-01 or 2026-03-01 12:00:00")
 
 
-def a_name(given: Any, where: str) -> str:
+def a_name(value: Any, where: str) -> str:
     """What types and tasks may be called: names of arrays and files are made of it."""
-    if not isinstance(given, str) or not re.fullmatch(r"[^\W\d](?:(?!__)[\w-])*", given):
-        raise wrong(where, given, "a name is needed: letters, digits, - and single _, with a letter or _ first")
-    return given
+    if not isinstance(value, str) or not re.fullmatch(r"[^\W\d](?:(?!__)[\w-])*", value):
+        raise wrong(where, value, "a name is needed: letters, digits, - and single _, with a letter or _ first")
+    return value

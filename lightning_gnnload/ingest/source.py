@@ -17,7 +17,7 @@ import numpy as np
 from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.csv_problems import csv_problem, uneven
-from lightning_gnnload.ingest.settings import nearest
+from lightning_gnnload.ingest.settings import did_you_mean
 from lightning_gnnload.ingest.sql import (
     FETCH_FIRST,
     checked_query,
@@ -34,18 +34,17 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-Kind = Literal["integer", "text"]
-"""What ids are: int64, or UTF-8."""
+IdType = Literal["integer", "text"]  # int64, or UTF-8
 
+# Integers that 64 bits with a sign hold, whatever their value.
 _FITTING = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-"""Integers that 64 bits with a sign hold, whatever their value."""
-_NUMBERS = itertools.count()
+_NUMBERS = itertools.count()  # tables of one connection need names of their own
 _ROW = "gnnload_row"
 _INTEGER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
 _FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".feather": "arrow"}
 _FORMATS |= {".arrow": "arrow", ".ipc": "arrow"}
+# A zone follows the time of the day: the end of 2026-03-01 is none.
 _CLOCKED_ZONE = r"'\d\d:\d\d.*(Z|[+-]\d\d(:?\d\d)?)$'"
-"""A zone follows the time of the day: the end of ``2026-03-01`` is none."""
 
 
 def is_whole(type_: str) -> bool:
@@ -58,6 +57,11 @@ def is_list(type_: str) -> bool:
     return type_.endswith("]")
 
 
+def is_text(type_: str) -> bool:
+    """Whether a type of DuckDB's is one of ids that are texts."""
+    return type_ in ("VARCHAR", "UUID") or (type_.startswith("ENUM") and not is_list(type_))
+
+
 def strict(sql: str, tried: str) -> str:
     """Returns the SQL of ``tried`` that fails where there is a value, but it cannot be read."""
     return f"case when {tried} is null and {sql} is not null then error('unreadable') else {tried} end"
@@ -65,46 +69,28 @@ def strict(sql: str, tried: str) -> str:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a column is read.
+    """How a column is read."""
 
-    Attributes:
-        column: its name.
-        sql: of its values.
-        tried: likewise, but missing where ``sql`` fails; empty where that does not happen.
-        needed: what values must be, for errors.
-        kind: of ids: ``"integer"`` or ``"text"``.
-    """
-
-    column: str
-    sql: str
-    tried: str = ""
-    needed: str = ""
-    kind: Kind = "text"
+    column: str  # its name
+    sql: str  # of its values
+    tried: str = ""  # likewise, but missing where ``sql`` fails; empty where that does not happen
+    needed: str = ""  # what values must be, for errors
+    id_type: IdType = "text"
 
 
 class Source:
     """A table to read: files of Parquet, CSV or Arrow, what an SQL query gives, or a table in memory.
 
     Its rows have an order, which all readings share: that of files by name, of rows in them. What a query gives is
-    kept aside once, as a join gives other orders each time; but not where it starts with ``from``, which is for what
-    gives the same order each time, as ``from read_csv(...)`` does.
+    stored once, as a join gives other orders each time; but not where it starts with ``from``, which is for what gives
+    the same order each time, as ``from read_csv(...)`` does.
 
     Args:
-        con: of :func:`connect`.
         table: a path, a glob, a list of them, a text that starts with ``select``, ``with`` or ``from``, or a table of
             pandas, polars or pyarrow.
         where: it stands in graph.yaml, for errors: ``"nodes.user"``.
-        home: the folder that paths count from.
         keys: columns that hold ids. CSV says no types, so that they are read as text there: ``007`` stays so.
         peek: look at the columns alone: a query is not run.
-
-    Attributes:
-        types: DuckDB's, of columns by name.
-        is_csv: whether types are guessed from the first 20,480 rows.
-        num_rows: how many there are.
-
-    Raises:
-        TableError: there is no such file, or DuckDB cannot read it.
     """
 
     def __init__(
@@ -130,23 +116,19 @@ class Source:
 
     def at(self, where: str) -> Source:
         """Returns the same table as one that stands elsewhere in graph.yaml."""
-        other = copy(self)
-        other.where = where
-        return other
+        source = copy(self)
+        source.where = where
+        return source
 
     @property
     def num_rows(self) -> int:
         return int(self.ask("count(*)")[0][0])
 
     def named(self, name: str) -> str:
-        """Returns the name of a column.
-
-        Raises:
-            TableError: there is none; with the nearest.
-        """
+        """Returns the name of a column; raises TableError where there is none, with the nearest."""
         if name not in self.types:
             raise TableError(
-                f"{self.where}: there is no column {name!r}{nearest(name, self.types)} There are: "
+                f"{self.where}: there is no column {name!r}{did_you_mean(name, self.types)} There are: "
                 f"{', '.join(self.types)}."
             )
         return name
@@ -155,51 +137,42 @@ class Source:
         """Returns the SQL of a column; raises as :meth:`named` does."""
         return quoted(self.named(name))
 
-    def key(self, name: str, kind: Kind | None = None, *, cast: bool = False) -> Reading:
-        """Reads ids.
-
-        Args:
-            name: of the column.
-            kind: that they must be; None: what the column holds.
-            cast: convert what is of another kind.
-
-        Raises:
-            TableError: the column holds floats or other things that are no ids, or another kind.
-        """
+    def key(self, name: str, id_type: IdType | None = None, *, cast: bool = False) -> Reading:
+        """Reads a column of ids as ``id_type``, or as what it holds; with ``cast`` other types are converted. Raises
+        TableError for a column that holds no ids, or ids of the other type."""
         sql, type_ = self.column(name), self.types[name]
-        is_text = type_ in ("VARCHAR", "UUID") or (type_.startswith("ENUM") and not is_list(type_))
-        if not is_text and not is_whole(type_):
+        if not is_text(type_) and not is_whole(type_):
+            raise self._no_ids(name)
+        actual: IdType = "text" if is_text(type_) else "integer"
+        if id_type is not None and id_type != actual and not (cast or self.is_csv):
+            raise TableError(
+                f"{self.where}: column {name!r} is {actual} ({type_}), but the ids of its nodes are {id_type}: none "
+                f"would match. Say id_type: {actual} or {id_type} at the nodes, so that both are read as that."
+            )
+        if (id_type or actual) == "text":
+            return Reading(name, f"{sql}::varchar")
+        if type_ in _FITTING:
+            return Reading(name, f"{sql}::bigint", id_type="integer")
+        needed = "an integer of 64 bits; where ids are other things, say id_type: text at the nodes"
+        tried = f"try_cast({sql} as bigint)"
+        return Reading(name, strict(sql, tried), tried, needed, id_type="integer")
+
+    def _no_ids(self, name: str) -> TableError:
+        sql, type_ = self.column(name), self.types[name]
+        reason = f' Cast it: from: "select * replace ({sql}::varchar as {sql}) from ..."'
+        if type_ in ("FLOAT", "DOUBLE"):
             reason = (
                 " Equal ids may differ as floats. Integers with gaps read so: cast them, "
                 f'from: "select * replace ({sql}::bigint as {sql}) from ..."'
-                if type_ in ("FLOAT", "DOUBLE")
-                else f' Cast it: from: "select * replace ({sql}::varchar as {sql}) from ..."'
             )
-            raise TableError(f"{self.where}: column {name!r} is {type_}, but ids are integers, text or UUIDs.{reason}.")
-        held: Kind = "text" if is_text else "integer"
-        if kind is not None and kind != held and not (cast or self.is_csv):
-            raise TableError(
-                f"{self.where}: column {name!r} is {held} ({type_}), but the ids of its nodes are {kind}: none would "
-                f"match. Say id_type: {held} or {kind} at the nodes, so that both are read as that."
-            )
-        if (kind or held) == "text":
-            return Reading(name, f"{sql}::varchar")
-        if type_ in _FITTING:
-            return Reading(name, f"{sql}::bigint", kind="integer")
-        needed = "an integer of 64 bits; where ids are other things, say id_type: text at the nodes"
-        tried = f"try_cast({sql} as bigint)"
-        return Reading(name, strict(sql, tried), tried, needed, kind="integer")
+        return TableError(f"{self.where}: column {name!r} is {type_}, but ids are integers, text or UUIDs.{reason}.")
 
     def time(self, name: str, unit: str | None = None, zone: str | None = None) -> Reading:
-        """Reads times as int64 microseconds since 1970, UTC.
+        """Reads a timestamp, a date, text or integers as int64 microseconds since 1970, UTC.
 
-        Args:
-            name: of the column: a timestamp, a date, text, or integers.
-            unit: of integers: ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``.
-            zone: of times without one, as ``"UTC"`` or ``"Europe/Berlin"``.
-
-        Raises:
-            TableError: the column holds other things, or unit or zone are missing, or belong to other columns.
+        ``unit`` is that of integers, ``"s"``, ``"ms"``, ``"us"`` or ``"ns"``; ``zone`` that of times without one, as
+        ``"UTC"`` or ``"Europe/Berlin"``. Raises TableError where the column holds other things, or a unit or zone is
+        missing, or belongs to other columns.
         """
         sql, type_ = self.column(name), self.types[name]
         is_integer = is_whole(type_)
@@ -208,34 +181,40 @@ class Source:
             raise TableError(f"{self.where}: time {name!r} is {type_}: {say}.")
         if zone is not None:
             self._check_zone(zone)
-        at_zone = "" if zone is None else f" at time zone {literal(zone)}"
-        if is_integer:
-            factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[str(unit)]
-            tried = f"try_cast({sql}::hugeint {factor} as bigint)"
-            return Reading(name, strict(sql, tried), tried, f"a time in {unit} that 64 bits hold in microseconds")
+        tried, needed = self._integer_time(sql, str(unit)) if is_integer else self._date(name, zone)
+        return Reading(name, strict(sql, tried), tried, needed)
+
+    def _integer_time(self, sql: str, unit: str) -> tuple[str, str]:
+        # By way of 128 bits: seconds of the far future overflow 64 as microseconds, which the cast back then finds.
+        factor = {"s": "* 1000000", "ms": "* 1000", "us": "", "ns": "// 1000"}[unit]
+        return f"try_cast({sql}::hugeint {factor} as bigint)", f"a time in {unit} that 64 bits hold in microseconds"
+
+    def _date(self, name: str, zone: str | None) -> tuple[str, str]:
+        """Returns the SQL of a column of dates, missing where it cannot be read, and what values must be."""
+        sql, type_ = self.column(name), self.types[name]
         finite = "a time that is not infinite, or none: make others null in SQL"
-        if type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")) and not is_list(type_):
-            tried = f"epoch_us({sql}::timestamptz)"
-            return Reading(name, strict(sql, tried), tried, finite)
-        if (type_.startswith("TIMESTAMP") and not is_list(type_)) or type_ == "DATE":
+        is_timestamp = type_.startswith("TIMESTAMP") and not is_list(type_)
+        if is_timestamp and type_.startswith(("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ")):
+            return f"epoch_us({sql}::timestamptz)", finite
+        if is_timestamp or type_ == "DATE":
             if zone is None:
                 raise TableError(f"{self.where}: time {name!r} is {type_}, without a zone. Say its own: timezone: UTC.")
-            tried = f"epoch_us({sql}::timestamp{at_zone})"
-            return Reading(name, strict(sql, tried), tried, finite)
+            return f"epoch_us({sql}::timestamp at time zone {literal(zone)})", finite
         if type_ == "VARCHAR":
-            with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
-            without = "null" if zone is None else f"try_cast({sql} as timestamp){at_zone}"
-            needed = "YYYY-MM-DD or YYYY-MM-DD HH:MM:SS" + (
-                ", with its zone, as +00:00 (for those without say timezone: UTC)" if zone is None else ""
-            )
-            tried = f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)"
-            needed += f"; others by SQL, such as select * replace (strptime({sql}, '%d.%m.%Y') as {sql}) from TABLE"
-            return Reading(name, strict(sql, tried), tried, needed)
-        reason = (
-            f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
-        )
+            return self._text_time(sql, zone)
+        cast = f' Cast it: select * replace ({sql}::bigint as {sql}), and say time_unit."' if "DOUBLE" in type_ else ""
         raise TableError(
-            f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{reason}"
+            f"{self.where}: time {name!r} is {type_}; a timestamp, a date, text or integers are needed.{cast}"
+        )
+
+    def _text_time(self, sql: str, zone: str | None) -> tuple[str, str]:
+        with_zone = f"regexp_matches({sql}, {_CLOCKED_ZONE})"
+        without = "null" if zone is None else f"try_cast({sql} as timestamp) at time zone {literal(zone)}"
+        zone_needed = ", with its zone, as +00:00 (for those without say timezone: UTC)" if zone is None else ""
+        return (
+            f"epoch_us(case when {with_zone} then try_cast({sql} as timestamptz) else {without} end)",
+            f"YYYY-MM-DD or YYYY-MM-DD HH:MM:SS{zone_needed}; others by SQL, such as select * replace (strptime("
+            f"{sql}, '%d.%m.%Y') as {sql}) from TABLE",
         )
 
     def time_form(self, name: str, unit: str | None = None, zone: str | None = None) -> TimeForm:
@@ -246,17 +225,14 @@ class Source:
         if "WITH TIME ZONE" in type_ or type_ == "TIMESTAMPTZ" or (type_ == "VARCHAR" and zone is None):
             return TimeForm("us", "UTC")
         # What has no zone is that of the table, but for one where clocks are changed: then hours come twice.
-        own = None if zone in (None, "UTC") else zone
-        if type_ == "DATE" and own is None:
+        own_zone = None if zone in (None, "UTC") else zone
+        if type_ == "DATE" and own_zone is None:
             return TimeForm("D")
-        return TimeForm({"TIMESTAMP_S": "s", "TIMESTAMP_MS": "ms", "TIMESTAMP_NS": "ns"}.get(type_, "us"), own)
+        return TimeForm({"TIMESTAMP_S": "s", "TIMESTAMP_MS": "ms", "TIMESTAMP_NS": "ns"}.get(type_, "us"), own_zone)
 
     def batches(self, readings: Sequence[Reading]) -> Iterator[pa.RecordBatch]:
-        """Yields all rows, in their order, in batches of a column for each reading.
-
-        Raises:
-            TableError: a value cannot be read so; the message says how many, and which is the first.
-        """
+        """Yields all rows, in their order, in batches of a column for each reading; raises TableError for a value that
+        cannot be read, with how many there are and the first."""
         import duckdb
         import pyarrow as pa
 
@@ -270,17 +246,8 @@ class Source:
     def ask(
         self, columns: str, tail: str = "", *, table: str | None = None, readings: Sequence[Reading] = ()
     ) -> list[tuple[Any, ...]]:
-        """Returns the rows of ``select columns from this table tail``.
-
-        Args:
-            columns: SQL.
-            tail: likewise.
-            table: of :meth:`only`, instead of all rows.
-            readings: what the columns are made of, for errors.
-
-        Raises:
-            TableError: DuckDB cannot.
-        """
+        """Returns the rows of ``select columns from this table tail``, or from ``table`` of :meth:`only`; ``readings``
+        are those that the SQL is made of, for errors."""
         import duckdb
 
         try:
@@ -294,13 +261,14 @@ class Source:
 
     @contextmanager
     def only(self, rows: np.ndarray | None) -> Iterator[str]:
-        """Gives the SQL of some of the rows, by their numbers ``[n]``; of all with None."""
+        """Yields the SQL of some of the rows, by their numbers ``[n]``; of all with None."""
         import pyarrow as pa
 
         if rows is None:
             yield self._from
             return
         name = f"rows_of_{self._name}"
+        # Numbers of rows in a table of their own: as a list in the SQL, millions would have to be parsed.
         self.con.register(name, pa.table({"row": rows}))
         try:
             numbered = f"(select *, row_number() over () - 1 as {_ROW} from {self._from})"
@@ -311,6 +279,7 @@ class Source:
     # How it is opened.
 
     def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
+        """Returns the SQL that ``from`` takes."""
         if is_query(table):
             query = checked_query(self.con, table.strip().rstrip(";"), home, self.where)
             if re.match(r"from\b", query, re.IGNORECASE):
@@ -320,27 +289,35 @@ class Source:
         if not isinstance(table, (str, Path, list, tuple)):
             return self._registered(self._as_arrow(table))
         paths = [table] if isinstance(table, (str, Path)) else table
-        files = [file for each in paths for file in self._files(str(each), home)]
+        files = [file for path in paths for file in self._files(str(path), home)]
+        match self._format(files):
+            case "arrow":
+                return self._registered(self._arrow_files(files, peek))
+            case "parquet":
+                return f"read_parquet({listed(files)})"
+        return self._csv(files, keys)
+
+    def _format(self, files: list[str]) -> str:
         formats = {_format(file) for file in files}
         if len(formats) > 1 or None in formats:
-            what = "they are of several formats" if len(formats) > 1 else f"{files[0]!r} is of none"
+            problem = "they are of several formats" if len(formats) > 1 else f"{files[0]!r} is of none"
             raise TableError(
                 f"{self.where}: files are told apart by their ends, {', '.join(_FORMATS)} (CSV also with .gz or .zst), "
-                f'but {what}. Read others by SQL: from: "select * from read_csv(...)".'
+                f'but {problem}. Read others by SQL: from: "select * from read_csv(...)".'
             )
-        if formats == {"arrow"}:
-            return self._registered(self._arrow_files(files, peek))
-        given = listed(files)
-        if formats == {"parquet"}:
-            return f"read_parquet({given})"
+        return str(formats.pop())
+
+    def _csv(self, files: list[str], keys: Sequence[str]) -> str:
         self.is_csv = True
         if empty := next((file for file in files if not os.path.getsize(file)), None):
             raise TableError(f"{self.where}: {empty} is empty; a line of column names and rows are needed.")
-        found = {str(row[0]) for row in self._run(f"describe from read_csv({given})").fetchall()}
-        if len(found) == 1 and (told := uneven(files, *found)):
-            raise TableError(f"{self.where}: {told}")
-        as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in found]
-        return f"read_csv({given}, types={{{', '.join(as_text)}}})" if as_text else f"read_csv({given})"
+        columns = {str(row[0]) for row in self._run(f"describe from read_csv({listed(files)})").fetchall()}
+        # DuckDB takes a file with a broken line for one of a single column, and says nothing.
+        if len(columns) == 1 and (problem := uneven(files, *columns)):
+            raise TableError(f"{self.where}: {problem}")
+        as_text = [f"{literal(key)}: 'VARCHAR'" for key in dict.fromkeys(keys) if key in columns]
+        types = f", types={{{', '.join(as_text)}}}" if as_text else ""
+        return f"read_csv({listed(files)}{types})"
 
     def _arrow_files(self, files: list[str], peek: bool) -> Any:
         """Opens files of Arrow. All rows are looked at first, unless columns alone are: Arrow and DuckDB follow the
@@ -366,9 +343,9 @@ class Source:
         try:
             if type(table).__module__.partition(".")[0] == "pandas":
                 return pa.Table.from_pandas(table, preserve_index=table.index.name is not None)
-            made = table if isinstance(table, pa.Table) else pa.table(table)
-            made.validate(full=True)  # it may have been read of a damaged file
-            return made
+            arrow = table if isinstance(table, pa.Table) else pa.table(table)
+            arrow.validate(full=True)  # it may have been read of a damaged file
+            return arrow
         except (pa.ArrowException, TypeError, ValueError) as error:
             raise TableError(
                 f"{self.where}: a table of the type {type(table).__name__} cannot be read as Arrow's: {error}. Give "
@@ -403,13 +380,11 @@ class Source:
 
     def _explained(self, error: Exception, readings: Sequence[Reading] = ()) -> TableError:
         """Returns an error in our words: what DuckDB says is of its queries, which the user has not written."""
-        if told := csv_problem(str(error)):
-            return TableError(f"{self.where}: {told}")
+        if problem := csv_problem(str(error)):
+            return TableError(f"{self.where}: {problem}")
         for reading in readings:
-            if reading.tried:
-                told = self._unreadable(reading)
-                if told:
-                    return TableError(f"{self.where}: {told}")
+            if reading.tried and (problem := self._unreadable(reading)):
+                return TableError(f"{self.where}: {problem}")
         return TableError(f"{self.where}: the table cannot be read. DuckDB says: {one_line(error)}.")
 
     def _run(self, sql: str) -> Any:
@@ -424,11 +399,11 @@ class Source:
         import duckdb
 
         column = quoted(reading.column)
-        rows = f"select row_number() over () - 1 as row, {column}::varchar as given, {reading.tried} as read"
+        rows = f"select row_number() over () - 1 as row, {column}::varchar as value, {reading.tried} as read"
         try:
-            count, row, given = self._run(
-                f"select count(*), min(row), arg_min(given, row) from ({rows} from {self._from}) "
-                "where read is null and given is not null"
+            count, row, value = self._run(
+                f"select count(*), min(row), arg_min(value, row) from ({rows} from {self._from}) "
+                "where read is null and value is not null"
             ).fetchall()[0]
         except duckdb.Error:
             return ""
@@ -436,7 +411,7 @@ class Source:
             return ""
         return (
             f"{count} of {self.num_rows} values of column {reading.column!r} cannot be read; the first is "
-            f"{given!r:.100} in row {row}. Needed is {reading.needed.rstrip('.')}."
+            f"{value!r:.100} in row {row}. Needed is {reading.needed.rstrip('.')}."
         )
 
 

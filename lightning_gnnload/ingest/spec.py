@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lightning_gnnload.data.datasets.described import load_yaml
+from lightning_gnnload.data.datasets.description import load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.settings import (
     Check,
@@ -22,7 +22,7 @@ from lightning_gnnload.ingest.settings import (
     a_text,
     amount_of,
     an_amount,
-    nearest,
+    did_you_mean,
     one_of,
     or_none,
     read_settings,
@@ -46,10 +46,10 @@ class End:
         return f"{self.node_type}.{self.column}"
 
 
-def _end(given: Any, where: str) -> End:
-    node_type, dot, column = a_text(given, where).partition(".")
+def _end(value: Any, where: str) -> End:
+    node_type, dot, column = a_text(value, where).partition(".")
     if not (node_type and dot and column):
-        raise wrong(where, given, "a node type and a column of this table are needed, TYPE.COLUMN")
+        raise wrong(where, value, "a node type and a column of this table are needed, TYPE.COLUMN")
     return End(node_type, column)
 
 
@@ -79,17 +79,17 @@ class ColumnSpec:
     timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
 
-def _columns(given: Any, where: str) -> tuple[ColumnSpec, ...]:
-    if not isinstance(given, (list, tuple)):
-        raise wrong(where, given, "a list of columns is needed, as [age, {column: country, as: category}]")
-    found = tuple(
-        read_settings(ColumnSpec, {"column": each} if isinstance(each, str) else each, f"{where}[{place}]")
-        for place, each in enumerate(given)
+def _columns(value: Any, where: str) -> tuple[ColumnSpec, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise wrong(where, value, "a list of columns is needed, as [age, {column: country, as: category}]")
+    columns = tuple(
+        read_settings(ColumnSpec, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{number}]")
+        for number, entry in enumerate(value)
     )
-    names = [each.column for each in found]
+    names = [column.column for column in columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise GraphSpecError(f"{where}: the column {twice[0]!r} is listed twice. List each once.")
-    return found
+    return columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,14 +135,14 @@ class SplitSpec:
     seed: int = field(default=0, metadata=setting(a_seed))
 
 
-def _split(given: Any, where: str) -> SplitSpec:
-    split = read_settings(SplitSpec, given, where)
+def _split(value: Any, where: str) -> SplitSpec:
+    split = read_settings(SplitSpec, value, where)
     ways = (split.val is not None or split.test is not None, split.column is not None, split.share is not None)
     if sum(ways) != 1:
         raise wrong(
-            where, given, "one way to split is needed: {val: DATE, test: DATE}, {column: NAME} or {share: [..]}"
+            where, value, "one way to split is needed: {val: DATE, test: DATE}, {column: NAME} or {share: [..]}"
         )
-    if split.share is None and "seed" in given:
+    if split.share is None and "seed" in value:
         raise GraphSpecError(f"{where}.seed: a seed belongs to share; leave it out.")
     return split
 
@@ -163,9 +163,9 @@ class TaskSpec(TimedSpec):
     fit: bool = field(default=True, metadata=setting(a_flag))
 
     @property
-    def seed_kind(self) -> str:
-        """What rows are: ``"nodes"`` or ``"links"``."""
-        return "links" if self.seed is None else "nodes"
+    def is_links(self) -> bool:
+        """Whether rows are links."""
+        return self.seed is None
 
     @property
     def ends(self) -> tuple[End, ...]:
@@ -195,30 +195,24 @@ class BuildSpec:
         return self.threads or len(os.sched_getaffinity(0))
 
 
-def _by_name(kind: type[S]) -> Check:
-    def check(given: Any, where: str) -> dict[str, S]:
-        if not isinstance(given, Mapping):
-            raise wrong(where, given, "a mapping is needed, NAME: {KEY: VALUE}")
-        return {a_name(name, where): read_settings(kind, each, f"{where}.{name}") for name, each in given.items()}
+def _by_name(cls: type[S]) -> Check:
+    def check(value: Any, where: str) -> dict[str, S]:
+        if not isinstance(value, Mapping):
+            raise wrong(where, value, "a mapping is needed, NAME: {KEY: VALUE}")
+        return {a_name(name, where): read_settings(cls, entry, f"{where}.{name}") for name, entry in value.items()}
 
     return check
 
 
-def _version(given: Any, where: str) -> int:
-    if given != 1 or isinstance(given, bool):
-        raise wrong(where, given, "this version of the package reads version: 1")
+def _version(value: Any, where: str) -> int:
+    if value != 1 or isinstance(value, bool):
+        raise wrong(where, value, "this version of the package reads version: 1")
     return 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class GraphSpec:
     """All of graph.yaml: the tables of a graph's nodes and edges, its tasks, and how to build it.
-
-    Attributes:
-        nodes: the tables of nodes, by node type.
-        edges: those of edges, by relation.
-        tasks: what is to be learnt, by name.
-        build: settings of the build itself.
 
     Example:
         >>> spec = GraphSpec.of(
@@ -237,32 +231,23 @@ class GraphSpec:
     edges: dict[str, EdgeSpec] = field(metadata=setting(_by_name(EdgeSpec)))
     tasks: dict[str, TaskSpec] = field(default_factory=dict, metadata=setting(_by_name(TaskSpec)))
     build: BuildSpec = field(
-        default_factory=BuildSpec, metadata=setting(lambda given, where: read_settings(BuildSpec, given, where))
+        default_factory=BuildSpec, metadata=setting(lambda value, where: read_settings(BuildSpec, value, where))
     )
 
     @classmethod
-    def of(cls, given: Any) -> GraphSpec:
-        """Checks what YAML says, or dicts of the same form, whose ``from`` may be tables in memory.
-
-        Raises:
-            GraphSpecError: a key that is unknown (with the nearest that is known) or missing, a value that is none, an
-                end of a node type that is not there; each named by its place.
-        """
-        spec = read_settings(cls, given, "")
+    def of(cls, values: Any) -> GraphSpec:
+        """Checks what YAML says, or dicts of the same form, whose ``from`` may be tables in memory; raises
+        GraphSpecError for a wrong key or value, with its path and, of unknown names, the nearest that is known."""
+        spec = read_settings(cls, values, "")
         if not spec.nodes or not spec.edges:
             raise GraphSpecError(f"{'edges' if spec.nodes else 'nodes'}: there are none. A graph needs both.")
         for name, edges in spec.edges.items():
             _check_timed(edges, f"edges.{name}")
-            for key, end in (("src", edges.src), ("dst", edges.dst)):
-                spec.node_type(end, f"edges.{name}.{key}")
+            spec.node_type(edges.src, f"edges.{name}.src")
+            spec.node_type(edges.dst, f"edges.{name}.dst")
         for name, nodes in spec.nodes.items():
             _check_timed(nodes, f"nodes.{name}")
-        relations = [each for name, edges in spec.edges.items() for each in edges.relations(name)]
-        if twice := [name for name in relations if relations.count(name) > 1]:
-            raise GraphSpecError(
-                f"edges: {twice[0]!r} names two edge types, one of them by reverse. Name the reverse edges otherwise: "
-                "reverse: NAME."
-            )
+        spec._check_relations()
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             spec._check_task(task, f"tasks.{name}")
@@ -270,11 +255,8 @@ class GraphSpec:
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> GraphSpec:
-        """Reads and checks a file, as :meth:`of` does.
-
-        Raises:
-            GraphSpecError: it is missing or no YAML, too, or holds the same key twice.
-        """
+        """Reads and checks a file, as :meth:`of` does; raises GraphSpecError where it is missing, no YAML, or holds a
+        key twice."""
         import yaml  # comes with jsonargparse
 
         try:
@@ -293,7 +275,7 @@ class GraphSpec:
         if end.node_type not in self.nodes:
             raise GraphSpecError(
                 f"{where}: {str(end)!r} names the node type {end.node_type!r}, which is not there"
-                f"{nearest(end.node_type, self.nodes)} There are: {', '.join(self.nodes)}. An end is written "
+                f"{did_you_mean(end.node_type, self.nodes)} There are: {', '.join(self.nodes)}. An end is written "
                 "TYPE.COLUMN."
             )
         return self.nodes[end.node_type]
@@ -304,31 +286,46 @@ class GraphSpec:
             return task
         return replace(task, src=self.edges[task.edge].src, dst=self.edges[task.edge].dst)
 
+    def _check_relations(self) -> None:
+        relations = [relation for name, edges in self.edges.items() for relation in edges.relations(name)]
+        if twice := [name for name in relations if relations.count(name) > 1]:
+            raise GraphSpecError(
+                f"edges: {twice[0]!r} names two edge types, one of them by reverse. Name the reverse edges otherwise: "
+                "reverse: NAME."
+            )
+
     def _check_task(self, task: TaskSpec, where: str) -> None:
         _check_timed(task, where)
-        if task.edge is not None and task.edge not in self.edges:
+        if task.edge not in {None, *self.edges}:
             raise GraphSpecError(
-                f"{where}.edge: there are no edges {task.edge!r}{nearest(task.edge, self.edges)} There are: "
+                f"{where}.edge: there are no edges {task.edge!r}{did_you_mean(task.edge, self.edges)} There are: "
                 f"{', '.join(self.edges)}."
             )
         if (task.seed is None) == (task.src is None) or (task.src is None) != (task.dst is None):
             raise GraphSpecError(f"{where}: seeds are nodes or links. Give seed: TYPE.COLUMN, or both src: and dst:.")
         for end in task.ends:
             self.node_type(end, where)
-        if task.seed_kind == "nodes" and (task.y is None or task.edge is not None):
+        if task.is_links:
+            self._check_links(task, where)
+        elif task.y is None or task.edge is not None:
             raise GraphSpecError(f"{where}: a task of nodes needs y: COLUMN, its labels; edge: is for links alone.")
-        if task.edge is not None:
-            edges = self.edges[task.edge]
-            needed, given = (edges.src.node_type, edges.dst.node_type), tuple(end.node_type for end in task.ends)
-            if needed != given:
-                raise GraphSpecError(
-                    f"{where}: its links lead from {given[0]} to {given[1]}, but edges {task.edge!r} from {needed[0]} "
-                    f"to {needed[1]}."
-                )
-        if task.table is None and task.seed_kind == "links" and task.edge is None:
-            raise GraphSpecError(f"{where}: links need a table, from: PATH, or edge: NAME for those of an edge table.")
         if (task.split.val or task.split.test) and task.time is None:
             raise GraphSpecError(f"{where}.split: val and test are dates, but the task has no time: COLUMN.")
+
+    def _check_links(self, task: TaskSpec, where: str) -> None:
+        if task.edge is None:
+            if task.table is None:
+                raise GraphSpecError(
+                    f"{where}: links need a table, from: PATH, or edge: NAME for those of an edge table."
+                )
+            return
+        edges = self.edges[task.edge]
+        needed, actual = (edges.src.node_type, edges.dst.node_type), tuple(end.node_type for end in task.ends)
+        if needed != actual:
+            raise GraphSpecError(
+                f"{where}: its links lead from {actual[0]} to {actual[1]}, but edges {task.edge!r} from {needed[0]} "
+                f"to {needed[1]}."
+            )
 
 
 def _check_timed(timed: TimedSpec, where: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -15,13 +15,12 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.distinct import DistinctValues
 from lightning_gnnload.ingest.ids import NumberedNodes
-from lightning_gnnload.ingest.labels import Labels
+from lightning_gnnload.ingest.labels import DistinctValues, Labels
 from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
 from lightning_gnnload.ingest.sql import literal
-from lightning_gnnload.ingest.times import times_of
+from lightning_gnnload.ingest.times import nanoseconds_of
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 
 if TYPE_CHECKING:
@@ -33,17 +32,11 @@ _NO_SPLIT = -1
 
 @dataclass(frozen=True)
 class SeedEnd:
-    """An end of a task's rows: the column of keys, and the nodes that they name.
+    """An end of a task's rows: the column of keys, and the nodes that they name."""
 
-    Attributes:
-        nodes: that they name.
-        column: of the task's table.
-        cast: convert keys of another kind than the ids.
-    """
-
-    nodes: NumberedNodes
-    column: str
-    cast: bool
+    nodes: NumberedNodes  # that they name
+    column: str  # of the task's table
+    cast: bool  # convert keys of another kind than the ids
 
     def numbers(self, keys: pa.Array) -> np.ndarray:
         """Returns the nodes of keys, int64 ``[n]``; negative where there is none."""
@@ -52,32 +45,18 @@ class SeedEnd:
 
 @dataclass(frozen=True)
 class ReadTask:
-    """A task that was read.
+    """A task that was read."""
 
-    Attributes:
-        task: its seed tables and classes.
-        rows: of its table that train, int64.
-        train: the nodes that train, by node type, each once, within the type.
-        report: figures, as JSON values.
-        notes: what the user is to know.
-    """
-
-    task: Task
-    rows: np.ndarray
-    train: dict[str, np.ndarray]
-    report: dict[str, Any]
-    notes: tuple[str, ...] = ()
+    task: Task  # its seed tables and classes
+    rows: np.ndarray  # of its table that train, int64
+    train: dict[str, np.ndarray]  # the nodes that train, by node type, each once, within the type
+    report: dict[str, Any]  # figures, as JSON values
+    notes: tuple[str, ...] = ()  # what the user is to know
 
 
 @dataclass(frozen=True)
-class SeedKinds:
-    """What seed tables say of their rows.
-
-    Attributes:
-        node_type: of nodes, in a graph with types.
-        edge_type: of links, likewise.
-        time_form: of their times.
-    """
+class SeedTypes:
+    """What seed tables say of their rows: the type of nodes or links, in a graph with types, and the form of times."""
 
     node_type: str | None = None
     edge_type: EdgeType | None = None
@@ -87,154 +66,168 @@ class SeedKinds:
 def read_task(
     source: Source,
     spec: TaskSpec,
-    ends: Sequence[SeedEnd],
-    kinds: SeedKinds,
+    endpoints: Sequence[SeedEnd],
+    seed_types: SeedTypes,
     *,
-    kept: np.ndarray | None = None,
+    in_graph: np.ndarray | None = None,
     are_edges: bool = False,
-    known: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     trains: bool = True,
-    shown: bool = True,
+    show_progress: bool = True,
 ) -> ReadTask:
-    """Reads the rows of a task and deals them to splits. Rows without a label belong to none.
+    """Reads the rows of a task and deals them to splits; rows without a label belong to none.
 
-    Args:
-        source: of its table.
-        spec: as graph.yaml has it.
-        ends: the nodes, or the sources and the targets.
-        kinds: of the seed tables.
-        kept: bool ``[R]``: which rows of a table of nodes or edges are in the graph; None: all.
-        are_edges: rows that are links are those of a table of edges.
-        known: names of classes that are given, as those of an earlier build; None: those of the table.
-        trains: rows are needed that train.
-        shown: show a bar.
-
-    Raises:
-        TableError: keys that name no node, unless they are to be dropped; times or labels that cannot be read; a split
-            without rows.
+    ``endpoints`` are the nodes, or the sources and the targets. ``in_graph``, bool ``[R]``, says which rows of a table
+    of nodes or edges are in the graph; None: all. With ``are_edges`` links are rows of a table of edges.
+    ``class_names`` are those of an earlier build; None: those of the table. ``trains`` needs rows that train. Raises
+    TableError for keys that name no node, unless they are to be dropped, values that cannot be read, and empty splits.
     """
-    keys = [source.key(end.column, end.nodes.kind, cast=end.cast) for end in ends]
-    labels = None if spec.y is None else Labels.of(source, spec.y, spec.kind, known)
-    wanted: dict[Any, _Column] = {
-        place: (key, end.numbers) for place, (key, end) in enumerate(zip(keys, ends, strict=True))
-    }
-    if labels is not None:
-        wanted["y"] = labels.reading, labels.values
+    keys = [source.key(end.column, end.nodes.id_type, cast=end.cast) for end in endpoints]
+    labels = None if spec.y is None else Labels.of(source, spec.y, spec.kind, class_names)
     if spec.time is not None:
-        reading = source.time(spec.time, spec.time_unit, spec.timezone)
-        kinds = replace(kinds, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
-        wanted["time"] = reading, lambda column: times_of(column, source.where)
-    if (of_split := _split_reading(source, spec.split, keys)) is not None:
-        wanted["split"] = of_split, lambda column: _split_values(spec.split, column)
-    columns = _read(source, wanted, shown)
-    nodes = np.stack([columns[place] for place in range(len(ends))], axis=1)
-    y, time = columns.get("y"), columns.get("time")
+        seed_types = replace(seed_types, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
+    columns = _read(source, _conversions(source, spec, endpoints, keys, labels), show_progress)
+    nodes = np.stack([columns[side] for side in range(len(endpoints))], axis=1)
+    if in_graph is None:
+        in_graph = np.ones(len(nodes), np.bool_)
+    # An edge's id is the number of its row among those that are in the graph.
+    edge_ids = np.cumsum(in_graph) - 1 if are_edges and len(endpoints) == 2 else None
+    rows = _TaskRows(nodes, edge_ids, columns.get("time"), None if labels is None else (labels, columns["y"]))
     report: dict[str, Any] = {"rows": len(nodes)}
-    there = np.ones(len(nodes), np.bool_) if kept is None else kept
-    edge_ids = np.cumsum(there) - 1 if are_edges and len(ends) == 2 else None
-    keep = _kept(source, spec, ends, nodes, time, there, report)
-    has_label = np.ones(len(nodes), np.bool_)
-    if labels is not None and y is not None:
-        has_label = labels.present(y)
-        report["without_label"] = int((keep & ~has_label).sum())
-    phase = _phases(source, spec, time, columns.get("split"))
+    usable = _usable(source, spec, endpoints, rows, in_graph, report)
+    phase = _phases(source, spec, rows.time, columns.get("split"))
+    splits = _deal(rows, np.where(usable, phase, _NO_SPLIT), seed_types, report)
+    _check_splits(source, spec, report, usable, trains)
+    train = np.flatnonzero(usable & (phase == 0))
+    by_type = _nodes_by_type(endpoints, nodes[train])
+    if labels is None or labels.names is None:
+        return ReadTask(Task(splits, None, None), train, by_type, report)
+    notes: tuple[str, ...] = ()
+    if class_names is None:
+        notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
+    return ReadTask(Task(splits, len(labels.names), labels.names), train, by_type, report, notes)
+
+
+def _deal(rows: _TaskRows, phase: np.ndarray, types: SeedTypes, report: dict[str, Any]) -> dict[str, SeedTable]:
     splits = {}
     for number, split in enumerate(SPLITS):
-        rows = np.flatnonzero(keep & has_label & (phase == number))
-        report[split] = len(rows)
-        if len(rows):
-            splits[split] = _table(kinds, rows, nodes, edge_ids, time, labels, y)
-            if labels is not None and y is not None:
-                report[f"{split}_labels"] = labels.shares(y[rows])
-    _check_splits(source, spec, report, keep & has_label, trains)
-    train = np.flatnonzero(keep & has_label & (phase == 0))
+        chosen = np.flatnonzero(phase == number)
+        report[split] = len(chosen)
+        if len(chosen):
+            splits[split] = rows.table(chosen, types)
+            report |= rows.label_shares(chosen, split)
+    return splits
+
+
+class _TaskRows(NamedTuple):
+    """All rows of a task's table, R, before they are dealt to splits."""
+
+    nodes: np.ndarray  # int64 [R, 1], or sources and targets [R, 2]
+    edge_ids: np.ndarray | None
+    time: np.ndarray | None
+    labels: tuple[Labels, np.ndarray] | None  # and what Labels.values made of them
+
+    def table(self, chosen: np.ndarray, types: SeedTypes) -> SeedTable:
+        columns: dict[str, Any] = {"columns": {"table_row": chosen}}
+        if self.time is not None:
+            columns |= {"time": self.time[chosen], "time_form": types.time_form}
+        if self.labels is not None:
+            columns["y"] = self.labels[0].as_labels(self.labels[1][chosen])
+        nodes = self.nodes[chosen]
+        if nodes.shape[1] == 1:
+            return SeedTable(nodes[:, 0], node_type=types.node_type, **columns)
+        columns["edge_ids"] = None if self.edge_ids is None else self.edge_ids[chosen]
+        return SeedTable(src=nodes[:, 0], dst=nodes[:, 1], edge_type=types.edge_type, **columns)
+
+    def label_shares(self, chosen: np.ndarray, split: str) -> dict[str, Any]:
+        return {} if self.labels is None else {f"{split}_labels": self.labels[0].shares(self.labels[1][chosen])}
+
+
+def _nodes_by_type(endpoints: Sequence[SeedEnd], nodes: np.ndarray) -> dict[str, np.ndarray]:
+    """Returns the nodes of rows by their type, each once: both ends of links may be of one type."""
     by_type: dict[str, np.ndarray] = {}
-    for place, end in enumerate(ends):
+    for end, column in zip(endpoints, nodes.T, strict=True):
         before = by_type.get(end.nodes.node_type, np.empty(0, np.int64))
-        by_type[end.nodes.node_type] = np.union1d(before, nodes[train, place])
-    names = None if labels is None else labels.names
-    notes: tuple[str, ...] = ()
-    if labels is not None and names is not None and known is None:
-        notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
-    return ReadTask(Task(splits, None if names is None else len(names), names), train, by_type, report, notes)
+        by_type[end.nodes.node_type] = np.union1d(before, column)
+    return by_type
 
 
-_Column = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
-"""How a column is read, and what is made of each batch of it."""
+# How a column is read, and what each batch of it becomes.
+_Conversion = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
 
 
-def _read(source: Source, wanted: dict[Any, _Column], shown: bool) -> dict[Any, np.ndarray]:
+def _conversions(
+    source: Source, spec: TaskSpec, endpoints: Sequence[SeedEnd], keys: Sequence[Reading], labels: Labels | None
+) -> dict[Any, _Conversion]:
+    """Returns how the columns are read: ``0``, ``1`` of the endpoints, and ``y``, ``time`` and ``split`` as needed."""
+    conversions: dict[Any, _Conversion] = {
+        side: (key, end.numbers) for side, (key, end) in enumerate(zip(keys, endpoints, strict=True))
+    }
+    if labels is not None:
+        conversions["y"] = labels.reading, labels.values
+    if spec.time is not None:
+        reading = source.time(spec.time, spec.time_unit, spec.timezone)
+        conversions["time"] = reading, lambda column: nanoseconds_of(column, source.where)
+    if (split := _split_reading(source, spec.split, keys)) is not None:
+        conversions["split"] = split, lambda column: _split_values(spec.split, column)
+    return conversions
+
+
+def _read(source: Source, conversions: dict[Any, _Conversion], show_progress: bool) -> dict[Any, np.ndarray]:
     """Returns whole columns, ``[R]`` each."""
-    found: dict[Any, list[np.ndarray]] = {name: [] for name in wanted}
-    with progress(f"Reading {source.where}", source.num_rows, shown=shown) as advance:
-        for batch in source.batches([reading for reading, _ in wanted.values()]):
-            for (name, (_, convert)), column in zip(wanted.items(), batch.columns, strict=True):
-                found[name].append(convert(column))
+    pieces_of: dict[Any, list[np.ndarray]] = {name: [] for name in conversions}
+    with progress(f"Reading {source.where}", source.num_rows, shown=show_progress) as advance:
+        for batch in source.batches([reading for reading, _ in conversions.values()]):
+            for (name, (_, convert)), column in zip(conversions.items(), batch.columns, strict=True):
+                pieces_of[name].append(convert(column))
             advance(len(batch))
-    return {name: np.concatenate(pieces) if pieces else np.empty(0, np.int64) for name, pieces in found.items()}
+    return {name: np.concatenate(pieces) if pieces else np.empty(0, np.int64) for name, pieces in pieces_of.items()}
 
 
 # Which rows.
 
 
-def _kept(
+def _usable(
     source: Source,
     spec: TaskSpec,
-    ends: Sequence[SeedEnd],
-    nodes: np.ndarray,
-    time: np.ndarray | None,
-    there: np.ndarray,
+    endpoints: Sequence[SeedEnd],
+    rows: _TaskRows,
+    in_graph: np.ndarray,
     report: dict[str, Any],
 ) -> np.ndarray:
-    """Returns which of the rows that are ``there`` name nodes, and have a time where there are times, bool ``[R]``."""
-    keep, problems = there.copy(), []
-    for place, end in enumerate(ends):
-        for problem, code, told in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
-            wrong = there & (nodes[:, place] == code)
-            report[f"{end.column}_{problem}"] = int(wrong.sum())
-            problems.append((wrong, f"of column {end.column!r} {told} ({end.nodes.node_type})"))
-            keep &= ~wrong
-    if time is not None:
-        wrong = there & (time == NO_TIME)
+    """Returns which rows ``in_graph`` name nodes, and have a time and a label where there are some, bool ``[R]``."""
+    usable, problems = in_graph.copy(), []
+    for end, column in zip(endpoints, rows.nodes.T, strict=True):
+        for name, code, problem in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
+            wrong = in_graph & (column == code)
+            report[f"{end.column}_{name}"] = int(wrong.sum())
+            problems.append((wrong, f"of column {end.column!r} {problem} ({end.nodes.node_type})"))
+            usable &= ~wrong
+    if rows.time is not None:
+        wrong = in_graph & (rows.time == NO_TIME)
         report["time_missing"] = int(wrong.sum())
         problems.append((wrong, f"of time {spec.time!r} are missing"))
-        keep &= ~wrong
+        usable &= ~wrong
     if spec.on_missing == "error":
-        for wrong, told in problems:
+        for wrong, problem in problems:
             if wrong.any():
                 raise TableError(
-                    f"{source.where}: {int(wrong.sum())} of {len(nodes)} values {told}; the first is in row "
+                    f"{source.where}: {int(wrong.sum())} of {len(usable)} values {problem}; the first is in row "
                     f"{int(wrong.argmax())}. Leave these rows out by on_missing: drop, or complete the table."
                 )
-    return keep
-
-
-def _table(
-    kinds: SeedKinds,
-    rows: np.ndarray,
-    nodes: np.ndarray,
-    edge_ids: np.ndarray | None,
-    time: np.ndarray | None,
-    labels: Labels | None,
-    y: np.ndarray | None,
-) -> SeedTable:
-    given: dict[str, Any] = {"columns": {"table_row": rows}}
-    if time is not None:
-        given |= {"time": time[rows], "time_form": kinds.time_form}
-    if labels is not None and y is not None:
-        given["y"] = labels.as_labels(y[rows])
-    if nodes.shape[1] == 1:
-        return SeedTable(nodes[rows, 0], node_type=kinds.node_type, **given)
-    given["edge_ids"] = None if edge_ids is None else edge_ids[rows]
-    return SeedTable(src=nodes[rows, 0], dst=nodes[rows, 1], edge_type=kinds.edge_type, **given)
+    if rows.labels is not None:
+        has_label = rows.labels[0].present(rows.labels[1])
+        report["without_label"] = int((usable & ~has_label).sum())
+        usable &= has_label
+    return usable
 
 
 # Splits.
 
 
 def _split_reading(source: Source, split: SplitSpec, keys: Sequence[Reading]) -> Reading | None:
-    """How a row's split is read: as its word, or as a number in [0, 1) that is a pure hash of the row's keys; None
-    where it follows from the time."""
+    """Returns how a row's split is read: as its word, or as a number in [0, 1) that is a pure hash of the row's keys;
+    None where it follows from the time."""
     if split.column is not None:
         return Reading(split.column, f"{source.column(split.column)}::varchar")
     if split.share is not None:
@@ -251,12 +244,13 @@ def _split_values(split: SplitSpec, column: pa.Array) -> np.ndarray:
     if split.share is not None:
         return np.searchsorted(np.cumsum(split.share)[:-1], column.to_numpy(zero_copy_only=False), side="right")
     words = [*SPLITS, *_ALIASES]
-    found = pc.index_in(pc.utf8_lower(column), value_set=pa.array(words)).fill_null(-2)
+    index = pc.index_in(pc.utf8_lower(column), value_set=pa.array(words)).fill_null(-2)
     numbers = np.array([*range(len(SPLITS)), *map(SPLITS.index, _ALIASES.values()), -2, _NO_SPLIT])
-    places = np.array(found.to_numpy(zero_copy_only=False), np.int64)
-    places[places == -2] = len(words)
-    places[column.is_null().to_numpy(zero_copy_only=False)] = len(words) + 1
-    return numbers[places]
+    positions = np.array(index.to_numpy(zero_copy_only=False), np.int64)
+    # Two more entries of numbers: a word that is unknown, and a row without one, which belongs to no split.
+    positions[positions == -2] = len(words)
+    positions[column.is_null().to_numpy(zero_copy_only=False)] = len(words) + 1
+    return numbers[positions]
 
 
 def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.ndarray | None) -> np.ndarray:
@@ -283,6 +277,7 @@ def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.nd
 
 def _nanoseconds(source: Source, moment: str, zone: str | None) -> int:
     """Returns a date of graph.yaml, which is one of the times' zone."""
+    # DuckDB reads no month without a day.
     whole = f"{moment}-01" if len(moment) == len("2026-03") else moment
     at = f"epoch_ns({literal(whole)}::timestamp at time zone {literal(zone or 'UTC')})"
     import duckdb
@@ -299,7 +294,7 @@ def _check_splits(source: Source, spec: TaskSpec, report: dict[str, Any], usable
     shares = split.share or (float(trains), float(split.val is not None), float(split.test is not None))
     for name, share in zip(SPLITS, shares, strict=True):
         if share > 0 and not report[name]:
-            sizes = ", ".join(f"{each} {report[each]}" for each in SPLITS)
+            sizes = ", ".join(f"{name_} {report[name_]}" for name_ in SPLITS)
             raise TableError(
                 f"{source.where}.split: there is nothing in {name} ({sizes}), of {int(usable.sum())} rows with a node "
                 f"and a label, out of {len(usable)}. Split otherwise."

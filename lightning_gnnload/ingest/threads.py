@@ -16,13 +16,10 @@ Result = TypeVar("Result")
 
 @contextmanager
 def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads: int) -> Iterator[Iterator[Result]]:
-    """Gives an iterator of ``call(item)`` of each item in turn, while threads work on the next ones.
+    """Yields an iterator of ``call(item)`` of each item in turn, while threads work on the next ones.
 
     Items are taken in the caller's thread, at most ``num_threads + 1`` of them before their results are, so that memory
     holds no more. When the ``with`` block ends, no thread works any more, whatever it ends by.
-
-    Raises:
-        ThreadLimitError: the system gives too few threads.
 
     Example:
         >>> with in_order(lambda number: number**2, range(5), 2) as squares:
@@ -43,5 +40,5 @@ def in_order(call: Callable[[Item], Result], items: Iterable[Item], num_threads:
         try:
             yield results()
         finally:
-            for each in waiting:
-                each.cancel()
+            for future in waiting:
+                future.cancel()

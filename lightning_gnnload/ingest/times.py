@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import gcd
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,17 +24,13 @@ _NANOSECONDS = 1000  # in a microsecond
 _SAMPLED = 256  # of how many sorted times one tells where stretches of equal size begin
 
 
-def times_of(column: pa.Array, where: str) -> np.ndarray:
+def nanoseconds_of(column: pa.Array, where: str) -> np.ndarray:
     """Converts a column of microseconds to what a :class:`.Graph` makes of dates, int64 nanoseconds; a missing time is
-    ``NO_TIME``.
-
-    Raises:
-        TableError: a time beyond what 64 bits count in nanoseconds.
-    """
+    ``NO_TIME``, one beyond 64 bits of nanoseconds an error."""
     times = (column.fill_null(NO_TIME) if column.null_count else column).to_numpy(zero_copy_only=False)
-    is_held = times != NO_TIME
+    is_present = times != NO_TIME
     most = (2**63 - 1) // _NANOSECONDS
-    bad = is_held & ((times > most) | (times < -most))
+    bad = is_present & ((times > most) | (times < -most))
     if bad.any():
         first = int(bad.argmax())
         raise TableError(
@@ -42,7 +38,7 @@ def times_of(column: pa.Array, where: str) -> np.ndarray:
             "not between 1678 and 2262, as 64 bits count them in nanoseconds. Is their unit another, or are they "
             "placeholders? Make them null where there is no time."
         )
-    return np.where(is_held, times * _NANOSECONDS, NO_TIME)
+    return np.where(is_present, times * _NANOSECONDS, NO_TIME)
 
 
 @dataclass(frozen=True)
@@ -57,33 +53,26 @@ class TimeSpan:
     @classmethod
     def of(cls, times: np.ndarray, unit: int = 0) -> TimeSpan:
         """Returns that of int64 times ``[n]`` but for missing ones; ``unit`` of others divides it, or is 0."""
-        held = times[times != NO_TIME]
-        if not len(held):
+        present = times[times != NO_TIME]
+        if not len(present):
             return cls()
-        first, last = int(held.min()), int(held.max())
+        first, last = int(present.min()), int(present.max())
         if unit != 1 and last - first < 2**63:
-            since = held - first
+            since = present - first
             # A division by one number is quick, where a common divisor takes several of each.
             if unit == 0 or not np.array_equal(since // unit * unit, since):
                 unit = int(np.gcd.reduce(since, initial=unit))
         return cls(first, last, unit if last - first < 2**63 else 1)
 
-    def __or__(self, other: TimeSpan) -> TimeSpan:
-        if other.first > other.last or self.first > self.last:
-            return self if other.first > other.last else other
-        unit = gcd(self.unit, other.unit, abs(self.first - other.first))
-        return TimeSpan(min(self.first, other.first), max(self.last, other.last), unit)
+    def __or__(self, span: TimeSpan) -> TimeSpan:
+        if span.first > span.last or self.first > self.last:
+            return self if span.first > span.last else span
+        unit = gcd(self.unit, span.unit, abs(self.first - span.first))
+        return TimeSpan(min(self.first, span.first), max(self.last, span.last), unit)
 
     def clock(self, timed: np.ndarray, ranked: Callable[[], np.ndarray]) -> Clock:
-        """Makes the clock of these times, as :meth:`.Clock.of` does.
-
-        Args:
-            timed: bool ``[K]``: which edge types have times.
-            ranked: returns all times that there are, each once and ascending; called where codes cannot count.
-
-        Raises:
-            TableError: too many different times.
-        """
+        """Makes the clock of these times, as :meth:`.Clock.of` does. ``timed`` says which edge types have times, bool
+        ``[K]``; ``ranked`` returns all times, each once and ascending, and is called where codes cannot count."""
         first, last = (self.first, self.last) if self.first <= self.last else (0, 0)
         unit = self.unit if MOST_CODES <= last - first < 2**63 else 1
         if last - first < MOST_CODES * unit:
@@ -101,7 +90,7 @@ def codes_of(times: np.ndarray, clock: Clock) -> np.ndarray:
     """Returns the codes, uint32 ``[n]``, of times that the clock was made of; a missing one's is that of the first."""
     if clock.ranked is None:
         return clock.codes(np.maximum(times, clock.first))
-    # In the order of times, neighbours are looked for in places that a cache holds.
+    # In the order of times, one search ends near the next one's, so that a processor's cache serves both.
     order = np.argsort(times)
     codes = np.empty(len(times), np.uint32)
     codes[order] = clock.codes(times[order])
@@ -109,40 +98,45 @@ def codes_of(times: np.ndarray, clock: Clock) -> np.ndarray:
 
 
 def merge_times(
-    chunks: Iterable[np.ndarray], scratch: Path, made: Path, name: str, most: int
+    chunks: Iterable[np.ndarray], scratch: Path, folder: Path, name: str, most: int
 ) -> tuple[Path, dict[str, Any]]:
-    """Writes all times, each once and ascending, as an array of a folder.
-
-    Each chunk is sorted by itself and kept in a file. Then times of all chunks are brought together stretch by stretch,
-    so that memory holds one chunk, or one stretch. Returns the array's file, and the manifest's entry.
-
-    Args:
-        chunks: int64 ``[n]``; missing times are left out.
-        scratch: the folder of that file.
-        made: the folder to write to.
-        name: of the array.
-        most: how many times a stretch has at most, by a sample of them.
-    """
-    with ArrayWriter(scratch, f"sorted.{name}", np.int64) as runs:
-        ends, sampled = [0], [np.empty(0, np.int64)]
-        for chunk in chunks:
-            times = np.unique(chunk)
-            times = times[1:] if len(times) and times[0] == NO_TIME else times
-            runs.append(times)
-            ends.append(runs.num_rows)
-            sampled.append(times[::_SAMPLED])
-        runs.entry()
-    marks = np.sort(np.concatenate(sampled))[max(most // _SAMPLED, 1) :: max(most // _SAMPLED, 1)]
-    held = mapped_bytes(runs.path).view(np.int64) if runs.num_rows else np.empty(0, np.int64)
-    sorted_runs = [held[begin:end] for begin, end in pairwise(ends)]
-    begins = [0] * len(sorted_runs)
-    with ArrayWriter(made, name, np.int64) as merged:
-        for mark in [*np.unique(marks).tolist(), None]:
-            stops = [len(run) if mark is None else int(np.searchsorted(run, mark)) for run in sorted_runs]
-            pieces = [run[begin:stop] for run, begin, stop in zip(sorted_runs, begins, stops, strict=True)]
+    """Writes all times, each once and ascending, as an array of ``folder``; returns its file and manifest entry. Each
+    chunk, int64 ``[n]``, is sorted by itself and goes to a file. Then stretches of some ``most`` times are merged, so
+    that memory holds one chunk, or one stretch."""
+    runs, marks = _sorted_runs(chunks, scratch, name, most)
+    begins = [0] * len(runs.arrays)
+    with ArrayWriter(folder, name, np.int64) as merged:
+        for mark in [*marks.tolist(), None]:
+            stops = [len(run) if mark is None else int(np.searchsorted(run, mark)) for run in runs.arrays]
+            pieces = [run[begin:stop] for run, begin, stop in zip(runs.arrays, begins, stops, strict=True)]
             if pieces:
                 merged.append(np.unique(np.concatenate(pieces)))
             begins = stops
         entry = merged.entry()
-    runs.path.unlink()
+    runs.file.unlink()
     return merged.path, entry
+
+
+class _Runs(NamedTuple):
+    file: Path
+    arrays: list[np.ndarray]  # mapped, each ascending and without repeats
+
+
+def _sorted_runs(chunks: Iterable[np.ndarray], scratch: Path, name: str, most: int) -> tuple[_Runs, np.ndarray]:
+    """Sorts each chunk by itself into a file; returns them, and the times where stretches of ``most`` times end."""
+    with ArrayWriter(scratch, f"sorted.{name}", np.int64) as writer:
+        run_ends, sampled = [0], [np.empty(0, np.int64)]
+        for chunk in chunks:
+            times = np.unique(chunk)
+            # NO_TIME is the least of int64, so it comes first.
+            times = times[1:] if len(times) and times[0] == NO_TIME else times
+            writer.append(times)
+            run_ends.append(writer.num_rows)
+            sampled.append(times[::_SAMPLED])
+        writer.entry()
+    # Each sampled time stands for the next _SAMPLED of its run: that many marks bound a stretch of all runs by about
+    # `most`.
+    step = max(most // _SAMPLED, 1)
+    marks = np.unique(np.sort(np.concatenate(sampled))[step::step])
+    flat = mapped_bytes(writer.path).view(np.int64) if writer.num_rows else np.empty(0, np.int64)
+    return _Runs(writer.path, [flat[begin:end] for begin, end in pairwise(run_ends)]), marks

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.spec import GraphSpec
 
 _CHUNK_ROWS = 1 << 20
@@ -124,7 +124,7 @@ def build(folder: Path, memory: str, num_threads: int) -> None:
     """Builds the graph, in this process, and prints what it took."""
     spec = GraphSpec.read(folder / "graph.yaml")
     spec = replace(spec, build=replace(spec.build, memory=memory, threads=num_threads))
-    print(json.dumps(build_graph(spec, folder / "graph", shown=False)["seconds"]), file=sys.stderr)
+    print(json.dumps(build_graph_folder(spec, folder / "graph", show_progress=False)["seconds"]), file=sys.stderr)
 
 
 def measure(folder: Path, memory: str, num_threads: int) -> dict[str, Any]:

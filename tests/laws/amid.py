@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.conform.draw import Draw, DrawnEdges, drawn_hops, rows_of
+from lightning_gnnload.conform.draw import Draw, DrawnEdges, drawn_hops, row_argument
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import EdgeType
@@ -82,7 +82,7 @@ def draw_amid(sampler_of: Callable[[Sequence[int]], Sampler], amid: Amid) -> Dra
         if not held or held[0][0] is not graph:
             held[:] = [(graph, _graph_of(amid(graph), graph.num_nodes))]
         made, sampler = held[0][1], sampler_of(list(fanouts))
-        asked = rows_of(sampler, made, seeds, key)
+        asked = row_argument(sampler, made, seeds, key)
         if made.clock is not None:
             is_strict = getattr(sampler, "before", "<=") == "<"
             asked = {"rows": seeds + key.step * graph.num_nodes, "times": np.full(len(seeds), SEED_TIME + is_strict)}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.conform.checks import KEY, Evidence
-from lightning_gnnload.conform.draw import Draw, DrawnEdges, edges_of
+from lightning_gnnload.conform.draw import Draw, DrawnEdges, drawn_edges
 from lightning_gnnload.conform.graphs import timed_graphs
 from lightning_gnnload.conform.rows import edges_at
 from lightning_gnnload.data.block import MiniBatch
@@ -98,7 +98,7 @@ def no_leaks(draw: Draw, sampler: Sampler, every: Sequence[Negatives]) -> Iterat
         assert types is not None
         own, back = types.edge_type_number(_LINK), types.edge_type_number("rev_buys")
         for block in batch.blocks:
-            drawn, kind = edges_of(batch, block), edge_types(block, graph)
+            drawn, kind = drawn_edges(batch, block), edge_types(block, graph)
             src, dst = ends[batch.rows[block.edge_dst()]].T
             is_own = (kind == own) & (drawn.src == src) & (drawn.dst == dst)
             is_back = (kind == back) & (drawn.src == dst) & (drawn.dst == src)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.conform.checks import edges
+from lightning_gnnload.conform.checks import existing_edges
 from lightning_gnnload.conform.draw import Draw, DrawnEdges
 from lightning_gnnload.conform.suites import LAWS, Check, Law, suite
 from lightning_gnnload.data.arrays import tensor_view
@@ -196,7 +196,7 @@ def _dgl_subjects(dgl: ModuleType) -> Iterator[Subject]:
     yield Subject(
         f"{name}, int32 ids",
         draw=DGLDraw(False, False, torch.int32),
-        suite_of=lambda quick: [Check("edges exist", edges)],
+        suite_of=lambda quick: [Check("edges exist", existing_edges)],
         peer=True,
         known="its fused path returns corrupt blocks on int32 graphs from the second batch on",
     )

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.conform.contract import contract_report, told
+from lightning_gnnload.conform.contract import contract_report, violation_text
 from lightning_gnnload.conform.suites import FAMILY_ERROR, CheckResult, run
 from tests.laws.subjects import Contract, Subject
 
@@ -119,7 +119,7 @@ def _contract_row(subject: Subject, contract: Contract) -> ReportRow:
         passed=report.passed,
         peer=subject.peer,
         known="",
-        worst=repr(sampler) if report.broken is None else f"{sampler!r}, {told(report.broken)}",
+        worst=repr(sampler) if report.broken is None else f"{sampler!r}, {violation_text(report.broken)}",
         seconds=time.perf_counter() - began,
     )
 

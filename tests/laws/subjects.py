@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.conform.case import Promise
-from lightning_gnnload.conform.draw import Draw, DrawnEdges, edges_of, sampler_draw
+from lightning_gnnload.conform.draw import Draw, DrawnEdges, drawn_edges, sampler_draw
 from lightning_gnnload.conform.graphs import example_graphs, timed_graphs, typed_graphs
 from lightning_gnnload.conform.suites import Check, Law, suite
 from lightning_gnnload.data.graph import Graph
@@ -234,7 +234,7 @@ def first_steps(graph: Graph, seeds: np.ndarray, fanouts: Sequence[int], key: Dr
     for block in reversed(batch.blocks):
         assert block.edge_weight is not None
         visits = block.edge_weight.numpy().astype(np.int64)
-        hops.append(DrawnEdges(*(np.repeat(ends, visits) for ends in edges_of(batch, block))))
+        hops.append(DrawnEdges(*(np.repeat(ends, visits) for ends in drawn_edges(batch, block))))
     return hops
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.conform.checks import edges, outcomes
+from lightning_gnnload.conform.checks import existing_edges, outcomes
 from lightning_gnnload.conform.draw import sampler_draw
 from lightning_gnnload.conform.suites import Check, run
 from lightning_gnnload.ops import DrawKey
@@ -20,7 +20,7 @@ from tests.unit.toy import toy_graph
 
 def test_dgl_is_read_right() -> None:
     def passes(draw, *settings, **options) -> bool:
-        checks = [Check("edges", edges), Check("outcomes", partial(outcomes, settings=settings, **options))]
+        checks = [Check("edges", existing_edges), Check("outcomes", partial(outcomes, settings=settings, **options))]
         return all(result.passed for result in run(draw, checks))
 
     uniform, graded = ([1.0] * 6, 3), ([1, 2, 3, 4], 2)
@@ -89,6 +89,6 @@ def test_what_a_peer_raises_is_a_finding() -> None:
     def raises(*arguments):
         raise RuntimeError("no such kernel")
 
-    (result,) = run(_faults_told(raises), [Check("edges", edges)])
+    (result,) = run(_faults_told(raises), [Check("edges", existing_edges)])
     assert not result.passed
     assert "no such kernel" in result.worst.worst

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import pytest
 
-from lightning_gnnload.conform.laws import outcome_law
+from lightning_gnnload.conform.significance import outcome_law
 from lightning_gnnload.ops import DrawKey, Workspace, coo_to_csc, importance_tree
 
 from .layers import METHODS, sample, uneven_star

@@ -32,6 +32,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name != "DGLCSV":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    told = "lightning_gnnload.data.datasets.DGLCSV has moved. Write: from lightning_gnnload import DGLCSV"
-    warnings.warn(told, DeprecationWarning, stacklevel=2)
+    message = "lightning_gnnload.data.datasets.DGLCSV has moved. Write: from lightning_gnnload import DGLCSV"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
     return import_module("lightning_gnnload").DGLCSV

@@ -21,8 +21,8 @@ from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import DatasetError
 
 EDGE_TYPES = ("Depends", "Pre-Depends", "Recommends", "Suggests", "Enhances")
+# What packages have in common, and how it relates to them: node types of the graph with types.
 GROUPS = {"source": "builds", "maintainer": "maintains"}
-"""What packages have in common, and how it relates to them: node types of the graph with types."""
 SOURCE = Path(__file__).with_name("debian_bookworm.npz")  # written by scripts/make_debian.py
 _RECIPE = 3  # part of the settings: raise it when the same source would give other arrays
 
@@ -64,13 +64,13 @@ class Debian(StoredDataset):
     typed: bool = False
 
     def __post_init__(self) -> None:
-        given = self.edge_types
-        unknown = [given] if isinstance(given, str) else [name for name in given if name not in EDGE_TYPES]
-        if unknown or not given:
+        names = self.edge_types
+        unknown = [names] if isinstance(names, str) else [name for name in names if name not in EDGE_TYPES]
+        if unknown or not names:
             problem = f"has no edge type {unknown[0]!r}" if unknown else "needs at least one edge type"
             raise DatasetError(f"Debian {problem}; edge_types must be a tuple of some of {', '.join(EDGE_TYPES)}.")
         # One order, so that equal sets of types share a folder.
-        object.__setattr__(self, "edge_types", tuple(name for name in EDGE_TYPES if name in given))
+        object.__setattr__(self, "edge_types", tuple(name for name in EDGE_TYPES if name in names))
 
     @property
     def edge_type_names(self) -> tuple[str, ...]:
@@ -101,13 +101,13 @@ class Debian(StoredDataset):
     @property
     def folder(self) -> Path:
         # The source's checksum stays out: a new release replaces the folder of the one before.
-        kept = "".join("01"[name in self.edge_types] for name in EDGE_TYPES)
+        bits = "".join("01"[name in self.edge_types] for name in EDGE_TYPES)
         directions = "both" if self.both_directions else "one"
         types = "-typed" if self.typed else ""
-        return Path(self.root or default_root()) / f"debian-bookworm-{kept}-{directions}{types}"
+        return Path(self.root or default_root()) / f"debian-bookworm-{bits}-{directions}{types}"
 
     def build(self, scratch: Path) -> GraphData:
-        arrays = [f"{kind}.{name}" for name in self.edge_types for kind in ("degrees", "neighbors")]
+        arrays = [f"{part}.{name}" for name in self.edge_types for part in ("degrees", "neighbors")]
         arrays += [f"group.{name}" for name in GROUPS] if self.typed else []
         source = _read_source("names", "class_names", "labels", "split", "words", "num_words", "word_vectors", *arrays)
         columns: dict[str, Any] = {"x": _features(source), "y": source["labels"].astype(np.int64)}
@@ -116,8 +116,8 @@ class Debian(StoredDataset):
         class_names = _lines(source["class_names"])
         classes: dict[str, Any] = {"num_classes": len(class_names), "class_names": class_names}
         if self.typed:
-            of_packages: dict[str, Any] = {name: {"package": rows} for name, rows in columns.items()}
-            return GraphData(self._typed_graph(source), **of_packages, **classes)
+            by_type: dict[str, Any] = {name: {"package": rows} for name, rows in columns.items()}
+            return GraphData(self._typed_graph(source), **by_type, **classes)
         return GraphData(self._graph(source), **columns, **classes)
 
     def _pairs(self, source: dict[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -132,8 +132,8 @@ class Debian(StoredDataset):
         pairs = list(self._pairs(source).values())
         if self.both_directions:
             pairs += [(package, related) for related, package in pairs]
-        src, dst = (np.concatenate(ends) for ends in zip(*pairs, strict=True))
-        edge_type = np.repeat(np.arange(len(pairs), dtype=np.int8), [len(ends[0]) for ends in pairs])
+        src, dst = (np.concatenate(side) for side in zip(*pairs, strict=True))
+        edge_type = np.repeat(np.arange(len(pairs), dtype=np.int8), [len(pair[0]) for pair in pairs])
         return Graph.from_coo(src, dst, len(source["labels"]), edge_type=edge_type)
 
     def _typed_graph(self, source: dict[str, np.ndarray]) -> Graph:

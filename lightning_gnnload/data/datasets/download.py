@@ -14,8 +14,7 @@ from lightning_gnnload.errors import DatasetError
 
 _TIMEOUT_S = 30  # without a byte
 _CHUNK_BYTES = 1 << 20
-MOST_INFLATED = 1032
-"""Bytes that deflate packs into one, at the very most."""
+MOST_INFLATED = 1032  # bytes that deflate packs into one, at the very most
 
 
 class _NoPlainRedirects(urllib.request.HTTPRedirectHandler):
@@ -31,20 +30,8 @@ class _NoPlainRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetch(url: str, file: Path, sha256: str | None = None) -> str:
-    """Downloads a file, with a bar on stderr.
-
-    Args:
-        url: ``https:``; of a plain ``http:`` one, redirects may lead anywhere.
-        file: to write; must not exist.
-        sha256: of what must come, hexadecimal; None: of whatever comes.
-
-    Returns:
-        The SHA-256 of what came.
-
-    Raises:
-        DatasetError: it ended early, or is another file than ``sha256`` says; a redirect to plain http.
-        OSError: no connection, or no room.
-    """
+    """Downloads a file, with a bar on stderr, and returns its SHA-256; raises DatasetError where it ended early, has
+    not the checksum ``sha256``, or an ``https:`` address leads to a plain one."""
     handlers = [_NoPlainRedirects] if url.startswith("https:") else []
     digest, num_bytes = hashlib.sha256(), 0
     with urllib.request.build_opener(*handlers).open(url, timeout=_TIMEOUT_S) as reply, open(file, "xb") as out:
@@ -57,31 +44,28 @@ def fetch(url: str, file: Path, sha256: str | None = None) -> str:
                 advance(len(chunk))
     if length is not None and num_bytes != int(length):
         raise DatasetError(f"{url} ended after {num_bytes} of {length} bytes. Fetch it again.")
-    found = digest.hexdigest()
-    if sha256 is not None and found != sha256.lower():
+    checksum = digest.hexdigest()
+    if sha256 is not None and checksum != sha256.lower():
         raise DatasetError(
-            f"{url} gave a file with SHA-256 {found}, but {sha256} was asked for. It was not unpacked: it is another "
-            f"release, or not what it claims to be."
+            f"{url} gave a file with SHA-256 {checksum}, but {sha256} was asked for. It was not unpacked: it is "
+            f"another release, or not what it claims to be."
         )
-    return found
+    return checksum
 
 
-def unpack(archive: Path, place: Path, folder: str) -> None:
-    """Unpacks a zip archive whose files all lie in one folder, to ``place / folder``.
-
-    Raises:
-        DatasetError: it holds files elsewhere, or claims to hold more than can be in it, or than the disk has room for.
-        OSError, RuntimeError, zipfile.BadZipFile: it is damaged, or the disk fails.
-    """
+def unpack(archive: Path, target: Path, folder: str) -> None:
+    """Unpacks a zip archive whose files all lie in one folder, to ``target / folder``; raises DatasetError where it
+    holds files elsewhere, or claims to hold more than can be in it, or than the disk has room for."""
     with zipfile.ZipFile(archive) as packed:
-        num_bytes = sum(each.file_size for each in packed.infolist())
-        for each in packed.infolist():
-            if each.filename.split("/")[0] != folder or ".." in each.filename.split("/") or "\\" in each.filename:
-                raise DatasetError(f"{archive.name} holds {each.filename!r}, which is not in the folder {folder!r}.")
-        most = min(MOST_INFLATED * archive.stat().st_size, shutil.disk_usage(place).free)
+        num_bytes = sum(member.file_size for member in packed.infolist())
+        for member in packed.infolist():
+            if member.filename.split("/")[0] != folder or ".." in member.filename.split("/") or "\\" in member.filename:
+                raise DatasetError(f"{archive.name} holds {member.filename!r}, which is not in the folder {folder!r}.")
+        # A zip bomb ends here, before it fills the disk.
+        most = min(MOST_INFLATED * archive.stat().st_size, shutil.disk_usage(target).free)
         if num_bytes > most:
             raise DatasetError(
                 f"{archive.name} claims to hold {num_bytes:,} bytes, but at most {most:,} can be in it and have room "
                 "on the disk. Make room, or fetch it again."
             )
-        packed.extractall(place)
+        packed.extractall(target)

@@ -16,12 +16,12 @@ from lightning_gnnload.data.storage.opened import OpenFolder
 from lightning_gnnload.errors import DatasetError
 
 _MAKERS = "`gnnload build` makes one of tables, save_graph_data(data, folder) one of a GraphData"
+# Files of other folders that users have at hand.
 _FOREIGN = {
     "metadata.yaml": "It looks like one of GraphBolt's, which GraphBolt(folder) reads.",
     "meta.yaml": "It looks like one of DGL's CSV files, which DGLCSV(folder) reads.",
     "graph.yaml": "Its graph.yaml says what to build: gnnload build graph.yaml.",
 }
-"""Files of other folders that users have at hand."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,13 @@ class GraphFolder(Dataset):
         """Makes nothing: it looks whether the folder is there, and one of a graph."""
         folder = Path(self.folder)
         if not folder.is_dir():
-            what = "is a file, not a folder of a graph" if folder.exists() else "is no folder"
+            problem = "is a file, not a folder of a graph" if folder.exists() else "is no folder"
+            # A path may be meant as the name of a data set: Debian, misspelled, is a path of nothing.
             near = get_close_matches(str(self.folder), subclass_names(Dataset), 1)
             meant = f" The data set {near[0]} has a similar name." if near else ""
             if "." in folder.name:
                 meant = " If a class is meant, it cannot be imported from here."
-            raise DatasetError(f"{folder} {what}. Give the folder of a graph: {_MAKERS}.{meant}")
+            raise DatasetError(f"{folder} {problem}. Give the folder of a graph: {_MAKERS}.{meant}")
         if not (folder / MANIFEST).exists():
             hints = [hint for name, hint in _FOREIGN.items() if (folder / name).exists()]
             raise DatasetError(
@@ -75,6 +76,6 @@ class GraphFolder(Dataset):
         return load_graph_data(self.folder, task=self.task, features=self.features)
 
 
-def subclass_names(kind: type) -> set[str]:
+def subclass_names(cls: type) -> set[str]:
     """Returns the names of a class and of all that are derived from it."""
-    return {kind.__name__}.union(*map(subclass_names, kind.__subclasses__()))
+    return {cls.__name__}.union(*map(subclass_names, cls.__subclasses__()))

@@ -1,4 +1,4 @@
-"""ForeignFolder: a data set that another library laid out, converted once and again when its files change."""
+"""Folders that another library laid out, converted once and again when their files change; and how that is done."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import hashlib
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.tables import RESERVED, check_name
+from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import DatasetError, GnnLoadError, GraphDataError, GraphFormatError, SeedError, warn
 
 
@@ -27,12 +31,9 @@ class ForeignFolder(StoredDataset):
     the folder to keep prepared graphs in, a per-user cache folder by default.
     """
 
-    KIND: ClassVar[str]
-    """What such folders are called, in errors and in names of prepared ones."""
-    RECIPE: ClassVar[int] = 1
-    """Part of the settings: raised when the same files would give other arrays."""
-    REMEDY: ClassVar[str] = "Is the folder complete?"
-    """What is said of a file that is missing."""
+    KIND: ClassVar[str]  # what such folders are called, in errors and in names of prepared ones
+    RECIPE: ClassVar[int] = 1  # part of the settings: raised when the same files would give other arrays
+    REMEDY: ClassVar[str] = "Is the folder complete?"  # said of a file that is missing
     source: str | Path
     root: str | Path | None
 
@@ -54,17 +55,14 @@ class ForeignFolder(StoredDataset):
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """Returns the files that are converted.
-
-        Raises:
-            DatasetError: the description of the folder is missing or broken, or names what is not there.
-        """
+        """Returns the files that are converted; raises DatasetError where the folder's description is missing or
+        broken."""
 
     @property
     def choices(self) -> dict[str, Any]:
         """The fields that decide what is read, as JSON holds them."""
-        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("source", "root")}  # type: ignore[arg-type]
-        return dict(json.loads(json.dumps(given, default=str)))
+        names = [field.name for field in fields(self) if field.name not in ("source", "root")]  # type: ignore[arg-type]
+        return dict(json.loads(json.dumps({name: getattr(self, name) for name in names}, default=str)))
 
     @property
     def home(self) -> Path:
@@ -73,6 +71,7 @@ class ForeignFolder(StoredDataset):
 
     @property
     def folder(self) -> Path:
+        # By the folder and the choices, not by contents: a source that changed replaces what was made of it before.
         digest = hashlib.sha256(json.dumps([str(self.home), self.choices]).encode()).hexdigest()
         root = Path(self.root or default_root()).expanduser()
         return root / f"{self.KIND.lower()}-{self.home.name}-{digest[:12]}"
@@ -92,10 +91,10 @@ class ForeignFolder(StoredDataset):
             **self.choices,
         }
 
-    def demand(self, argument: str, found: Any) -> None:
-        """Raises DatasetError: the columns that an argument names were asked for, and none was found."""
+    def demand(self, argument: str, columns: Any) -> None:
+        """Raises DatasetError: an argument names columns, and there are none of that name."""
         name = getattr(self, argument)
-        if name is not None and not found:
+        if name is not None and not columns:
             raise DatasetError(f"{self.KIND} {self.source}: {argument} is {name!r}, but there is no such column.")
 
     def tell(self, left_out: Iterable[str], notes: Iterable[str] = ()) -> None:
@@ -106,19 +105,15 @@ class ForeignFolder(StoredDataset):
             warn(f"{self.KIND} {self.source}: {' '.join(sentences)}")
 
 
-def load_tensors(file: Path, *, mmap: bool = False, known: Sequence[Any] = ()) -> Any:
-    """Reads what ``torch.save`` wrote, as tensors, plain values and ``known`` classes alone, by torch's unpickler of no
-    others.
-
-    Raises:
-        DatasetError: torch is older than 2.6, whose unpickler a file can make run code (CVE-2025-32434).
-    """
+def load_tensors(file: Path, *, mmap: bool = False, safe_classes: Sequence[Any] = ()) -> Any:
+    """Reads what ``torch.save`` wrote, as tensors, plain values and ``safe_classes`` alone; refuses torch before 2.6,
+    whose unpickler a file can make run code (CVE-2025-32434)."""
     if torch.__version__ < "2.6":  # which compares by numbers
         raise DatasetError(
             f"{file} is a file of torch.save, and reading one by torch {torch.__version__} may run code that somebody "
             "has put into it (CVE-2025-32434). Install torch 2.6 or newer."
         )
-    with torch.serialization.safe_globals(list(known)):
+    with torch.serialization.safe_globals(list(safe_classes)):
         return torch.load(file, map_location="cpu", weights_only=True, mmap=mmap)
 
 
@@ -134,3 +129,49 @@ def reading(file: Path, remedy: str) -> Iterator[None]:
     except Exception as error:  # parsers of damaged bytes raise whatever their inner workings do
         problem = " ".join(str(error).split()) or type(error).__name__
         raise DatasetError(f"{file} cannot be read: {problem[:300].rstrip('.')}. {remedy}") from error
+
+
+def assemble_graph(
+    num_nodes: Mapping[str, int],
+    edges: Mapping[EdgeType, Any],
+    *,
+    typed: bool,
+    keep_order: bool = False,
+    **columns: Mapping[Any, np.ndarray],
+) -> Graph:
+    """Builds a graph with types of sources and targets ``[2, E_k]`` by edge type; where ``typed`` is false, of the only
+    type that there is, one without. ``columns`` are ``edge_weight``, ``edge_time`` and ``node_time`` by type."""
+    if typed:
+        by_type: dict[str, Any] = {name: rows or None for name, rows in columns.items()}
+        return Graph.from_hetero(num_nodes, edges, keep_order=keep_order, **by_type)
+    src, dst = next(iter(edges.values()), np.empty((2, 0), np.int64))
+    count = next(iter(num_nodes.values()), 0)
+    untyped: dict[str, Any] = {name: next(iter(rows.values()), None) for name, rows in columns.items()}
+    return Graph.from_coo(src, dst, count, keep_order=keep_order, **untyped)
+
+
+def assemble_data(graph: Graph, **arguments: Any) -> GraphData:
+    """Makes a :class:`.GraphData` of arguments by type, without those that are None or empty; features may be columns.
+    What is no dict is passed as it is."""
+    plain: dict[str, Any] = {}
+    for name, rows in arguments.items():
+        plain[name] = _present(graph, name, rows) if isinstance(rows, Mapping) else rows
+    return GraphData(graph, **plain)
+
+
+def _present(graph: Graph, name: str, by_type: Any) -> Any:
+    by_type = {k: rows for k, rows in by_type.items() if not (rows is None or (isinstance(rows, Mapping) and not rows))}
+    if name in ("x", "edge_x"):
+        by_type = {k: rows[:, None] if rows.ndim == 1 else rows for k, rows in by_type.items()}
+    if graph.types is None:
+        by_type = next(iter(by_type.values()), None)
+    return by_type or None if isinstance(by_type, Mapping) else by_type
+
+
+def can_name(name: str, reserved: Container[str] = RESERVED) -> bool:
+    """Returns whether a table can have this name."""
+    try:
+        check_name(name, reserved)
+    except GraphDataError:
+        return False
+    return True

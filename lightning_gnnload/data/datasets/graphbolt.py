@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.assembled import can_name, data_of, graph_of
-from lightning_gnnload.data.datasets.described import Description
-from lightning_gnnload.data.datasets.foreign import ForeignFolder
-from lightning_gnnload.data.datasets.graphbolt_files import read_edges, read_rows
+from lightning_gnnload.data.datasets.description import Description
+from lightning_gnnload.data.datasets.foreign import ForeignFolder, assemble_data, assemble_graph, can_name
+from lightning_gnnload.data.datasets.graphbolt_files import map_array, read_edges
 from lightning_gnnload.data.datasets.graphbolt_sets import SETS, SetReader, edge_type_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
@@ -63,43 +62,40 @@ class GraphBolt(ForeignFolder):
     root: str | Path | None = None
 
     def files(self) -> list[Path]:
-        contents = _Contents(self)
-        sets = [part for of_split in contents.sets.values() for each in of_split for part in each.parts("data")]
-        return [self._metadata, *(each.path("path") for each in [*contents.edges.values(), *sets, *contents.drawn_by])]
+        contents = _BoltFolder(self)
+        sets = [part for entries in contents.sets.values() for entry in entries for part in entry.parts("data")]
+        entries = [*contents.edges.values(), *sets, *contents.graph_features]
+        return [self._metadata, *(entry.path("path") for entry in entries)]
 
     def converted(self, scratch: Path) -> GraphData:
-        contents = _Contents(self)
+        contents = _BoltFolder(self)
         graph = contents.graph()
         reader = SetReader(self._metadata, graph)
-        data = data_of(graph, **reader.seeds(contents.sets), num_classes=contents.num_classes)
+        data = assemble_data(graph, **reader.seeds(contents.sets), num_classes=contents.num_classes)
         contents.with_features(data)  # whose errors are to be known before ranks start
         self.tell([*contents.left_out, *reader.left_out], reader.notes)
         return data
 
     def load(self) -> GraphData:
-        return _Contents(self).with_features(super().load())
+        return _BoltFolder(self).with_features(super().load())
 
     @property
     def _metadata(self) -> Path:
         return self.home / _METADATA
 
     def read_metadata(self) -> Description:
-        """Reads what the folder says of itself.
-
-        Raises:
-            DatasetError: it says nothing, or was preprocessed and has nothing else.
-        """
+        """Reads what the folder says of itself; refuses one that was preprocessed and has nothing else."""
         file, preprocessed = self._metadata, self.home / "preprocessed" / _METADATA
         if not file.is_file() and preprocessed.is_file():
             raise _preprocessed(preprocessed)
-        found = Description.read(file)
-        if not found.has("graph") and found.has("graph_topology"):
+        metadata = Description.read(file)
+        if not metadata.has("graph") and metadata.has("graph_topology"):
             raise _preprocessed(file)
-        return found
+        return metadata
 
 
-class _Contents:
-    """What a folder's metadata describe; arrays are read when they are asked for."""
+class _BoltFolder:
+    """What a folder's metadata describe; arrays are read when they are needed."""
 
     def __init__(self, dataset: GraphBolt) -> None:
         self._dataset = dataset
@@ -108,34 +104,43 @@ class _Contents:
         self._graph = self._metadata.part("graph")
         nodes, edges = self._graph.parts("nodes"), self._graph.parts("edges")
         self.is_typed = not len(nodes) == len(edges) == 1 or nodes[0].has("type") or edges[0].has("type")
-        self.num_nodes: dict[Any, int] = {}
-        self.edges: dict[Any, Description] = {}
-        for each in nodes:
-            name, count = self._type(each, is_edge=False), each.take("num", int)
-            if name in self.num_nodes or count < 0:
-                raise each.error("type" if count >= 0 else "num", "a type once, and a count of 0 or more, are needed")
-            self.num_nodes[name] = count
-        for each in edges:
-            name = self._type(each, is_edge=True)
-            unknown = [end for end in (name[0], name[2]) if end not in self.num_nodes] if self.is_typed else []
-            if name in self.edges or unknown:
-                known = ", ".join(map(str, self.num_nodes))
-                problem = f"there is no node type {unknown[0]!r}; these are {known}" if unknown else "it is there twice"
-                raise each.error("type", problem)
-            self.edges[name] = each
+        self.num_nodes = self._read_nodes(nodes)
+        self.edges = self._read_edges(edges)
         self._unnamed: list[str] = []
         self._features: dict[str, dict[Any, dict[str, Description]]] = {"node": {}, "edge": {}}
-        for of_part in (self._graph, self._metadata):
-            for each in of_part.parts("feature_data", optional=True):
-                self._add_feature(each)
+        for part in (self._graph, self._metadata):
+            for entry in part.parts("feature_data", optional=True):
+                self._add_feature(entry)
         weights, times = self._named(dataset.edge_weight_name, "edge"), self._named(dataset.time_name, "node", "edge")
         dataset.demand("edge_weight_name", weights)
         dataset.demand("time_name", times)
-        self.drawn_by = weights + times
+        self.graph_features = weights + times  # converted with the edges, not mapped
         task = self._task()
         self.sets = {split: self._sets_of(task, name) for split, name in SETS.items()}
         self.num_classes = task.take("num_classes", int, optional=True)
         dataset.demand("seed_type", any(self.sets.values()))
+
+    def _read_nodes(self, entries: list[Description]) -> dict[Any, int]:
+        num_nodes: dict[Any, int] = {}
+        for entry in entries:
+            name, count = self._type(entry, is_edge=False), entry.take("num", int)
+            if name in num_nodes or count < 0:
+                raise entry.error("type" if count >= 0 else "num", "a type once, and a count of 0 or more, are needed")
+            num_nodes[name] = count
+        return num_nodes
+
+    def _read_edges(self, entries: list[Description]) -> dict[Any, Description]:
+        edges: dict[Any, Description] = {}
+        for entry in entries:
+            name = self._type(entry, is_edge=True)
+            if name in edges:
+                raise entry.error("type", "it is there twice")
+            for node_type in (name[0], name[2]) if self.is_typed else ():
+                if node_type not in self.num_nodes:
+                    types = ", ".join(map(str, self.num_nodes))
+                    raise entry.error("type", f"there is no node type {node_type!r}; these are {types}")
+            edges[name] = entry
+        return edges
 
     def _type(self, entry: Description, *, is_edge: bool) -> Any:
         if not self.is_typed:
@@ -149,48 +154,47 @@ class _Contents:
         domain, name = entry.choose("domain", ("node", "edge", "graph")), entry.take("name", str)
         if domain == "graph" or not (name == self._dataset.feature_name or can_name(name)):
             entry.leave()
-            self._unnamed.append(f"{entry.place} ({name!r})")
+            self._unnamed.append(f"{entry.where} ({name!r})")
             return
-        of_type = self._type(entry, is_edge=domain == "edge")
-        if of_type not in (self.num_nodes if domain == "node" else self.edges):
+        type_ = self._type(entry, is_edge=domain == "edge")
+        if type_ not in (self.num_nodes if domain == "node" else self.edges):
             raise entry.error("type", f"the graph has no such type of {domain}s")
-        columns = self._features[domain].setdefault(of_type, {})
+        columns = self._features[domain].setdefault(type_, {})
         if name in columns:
-            raise entry.error("name", f"{columns[name].place} has this name, too; one of each is needed")
+            raise entry.error("name", f"{columns[name].where} has this name, too; one of each is needed")
         columns[name] = entry
 
     def _named(self, name: str | None, *domains: str) -> list[Description]:
-        found = (columns for domain in domains for columns in self._features[domain].values())
-        return [columns[name] for columns in found if name in columns]
+        by_type = (columns for domain in domains for columns in self._features[domain].values())
+        return [columns[name] for columns in by_type if name in columns]
 
     def _task(self) -> Description:
         """Returns the task that is read; an empty one where there is none."""
-        tasks, asked = self._metadata.parts("tasks", optional=True), self._dataset.task
-        names = [each.take("name", str, optional=True) for each in tasks]
-        chosen = [each for each, name in zip(tasks, names, strict=True) if asked is None or name == asked]
-        if len(chosen) > 1 or (asked is not None and not chosen):
-            known = ", ".join(map(repr, names)) or "none"
+        tasks, wish = self._metadata.parts("tasks", optional=True), self._dataset.task
+        names = [task.take("name", str, optional=True) for task in tasks]
+        chosen = [task for task, name in zip(tasks, names, strict=True) if wish in (None, name)]
+        if len(chosen) > 1 or (wish is not None and not chosen):
             raise DatasetError(
-                f"{self._metadata.file}: task is {asked!r}, which names {len(chosen)} tasks; the tasks are {known}. "
-                "Give task=, one of these names."
+                f"{self._metadata.file}: task is {wish!r}, which names {len(chosen)} tasks; the tasks are "
+                f"{', '.join(map(repr, names)) or 'none'}. Give task=, one of these names."
             )
-        for each in tasks:
-            if each not in chosen:
-                each.leave()
+        for task in tasks:
+            if task not in chosen:
+                task.leave()
         return chosen[0] if chosen else Description({}, self._metadata.file, "tasks")
 
     def _sets_of(self, task: Description, name: str) -> list[Description]:
         """Returns the sets of a split that are read, one of each type."""
-        asked = self._dataset.seed_type
-        found: dict[str | None, Description] = {}
-        for each in task.parts(name, optional=True):
-            of_type = each.take("type", str, optional=True)
-            if of_type in found:
-                raise each.error("type", f"{found[of_type].place} is of this type, too; one of each is needed")
-            found[of_type] = each
-            if asked not in (None, of_type):
-                each.leave()
-        return [each for of_type, each in found.items() if asked in (None, of_type)]
+        seed_type = self._dataset.seed_type
+        sets: dict[str | None, Description] = {}
+        for entry in task.parts(name, optional=True):
+            type_ = entry.take("type", str, optional=True)
+            if type_ in sets:
+                raise entry.error("type", f"{sets[type_].where} is of this type, too; one of each is needed")
+            sets[type_] = entry
+            if seed_type not in (None, type_):
+                entry.leave()
+        return [entry for type_, entry in sets.items() if seed_type in (None, type_)]
 
     @property
     def left_out(self) -> list[str]:
@@ -199,11 +203,11 @@ class _Contents:
 
     def graph(self) -> Graph:
         """Builds the topology."""
-        ends = {kind: read_edges(entry) for kind, entry in self.edges.items()}
+        edges = {edge_type: read_edges(entry) for edge_type, entry in self.edges.items()}
         weight = self._columns("edge", self._dataset.edge_weight_name)
-        return graph_of(
+        return assemble_graph(
             self.num_nodes,
-            ends,
+            edges,
             typed=self.is_typed,
             keep_order=bool(self._features["edge"]),
             edge_weight={k: rows if rows.dtype.kind == "f" else rows.astype(np.float32) for k, rows in weight.items()},
@@ -213,42 +217,39 @@ class _Contents:
 
     def _columns(self, domain: str, name: str | None) -> dict[Any, np.ndarray]:
         """Returns the feature of this name by type, one number a row."""
-        found = {}
-        for of_type, columns in self._features[domain].items():
+        columns_by_type = {}
+        for type_, columns in self._features[domain].items():
             if name is not None and name in columns:
-                rows = np.asarray(read_rows(columns[name]))
+                rows = np.asarray(map_array(columns[name]))
                 if rows.size != len(rows):
                     raise columns[name].error("name", f"one number a row is needed, but it has {list(rows.shape)}")
-                found[of_type] = rows.reshape(-1)
-        return found
+                columns_by_type[type_] = rows.reshape(-1)
+        return columns_by_type
 
     def with_features(self, data: GraphData) -> GraphData:
-        """Returns the data with the features, which are mapped.
-
-        Raises:
-            DatasetError: a file that does not have a row for each node or edge.
-        """
-        given: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
+        """Returns the data with the features, which are mapped; raises DatasetError where a file has not a row for each
+        node or edge."""
+        arguments: dict[str, Any] = {split: data.seed_tables.get(split, data.split(split)) for split in SPLITS}
         for domain, prefix in (("node", ""), ("edge", "edge_")):
-            x, tables = given.setdefault(f"{prefix}x", {}), given.setdefault(f"{prefix}tables", {})
-            for of_type, columns in self._features[domain].items():
-                count = self._count(data.graph, domain, of_type)
-                tables[of_type] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
-                x[of_type] = tables[of_type].pop(self._dataset.feature_name, None)
+            x, tables = arguments.setdefault(f"{prefix}x", {}), arguments.setdefault(f"{prefix}tables", {})
+            for type_, columns in self._features[domain].items():
+                count = self._count(data.graph, domain, type_)
+                tables[type_] = {key: self._rows(entry, count, domain) for key, entry in columns.items()}
+                x[type_] = tables[type_].pop(self._dataset.feature_name, None)
         try:
-            return data_of(data.graph, y=data.y, num_classes=data._num_classes, **given)
+            return assemble_data(data.graph, y=data.y, num_classes=data._num_classes, **arguments)
         except GraphDataError as error:
             raise DatasetError(f"{self._metadata.file}: {error}") from error
 
-    def _count(self, graph: Graph, domain: str, of_type: Any) -> int:
+    def _count(self, graph: Graph, domain: str, type_: Any) -> int:
         if domain == "node":
-            return self.num_nodes[of_type]
+            return self.num_nodes[type_]
         if graph.types is None:
             return graph.num_edges
-        return int(graph.num_edges_by_type[graph.types.edge_type_number(of_type)])
+        return int(graph.num_edges_by_type[graph.types.edge_type_number(type_)])
 
     def _rows(self, entry: Description, count: int, domain: str) -> Any:
-        rows = read_rows(entry)
+        rows = map_array(entry)
         if len(rows) != count:
             raise entry.error("path", f"it has {len(rows)} rows, but there are {count} {domain}s of its type")
         return rows

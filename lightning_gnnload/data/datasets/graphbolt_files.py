@@ -12,40 +12,34 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightning_gnnload.data.datasets.described import Description
+from lightning_gnnload.data.datasets.description import Description
 from lightning_gnnload.data.datasets.foreign import load_tensors, reading
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
 
 
-def read_rows(entry: Description) -> np.ndarray | torch.Tensor:
-    """Maps the array of an entry with ``format`` and ``path``, ``[R, ...]``; what is read of it is up to the system.
-
-    Raises:
-        DatasetError: a file that is missing, broken, or holds anything but numbers in rows.
-    """
+def map_array(entry: Description) -> np.ndarray | torch.Tensor:
+    """Maps the array of an entry with ``format`` and ``path``, ``[R, ...]``; what is read of it is up to the system."""
     entry.take("in_memory", bool, optional=True)  # files are mapped either way
-    kind, file = entry.choose("format", ("numpy", "torch")), entry.path("path")
-    rows = _mapped(file) if kind == "numpy" else _tensor(file)
+    format_, file = entry.choose("format", ("numpy", "torch")), entry.path("path")
+    rows = _mapped(file) if format_ == "numpy" else _tensor(file)
     if rows.ndim < 1:
         raise DatasetError(f"{file} holds a single number; rows are needed.")
     return rows
 
 
 def read_edges(entry: Description) -> np.ndarray:
-    """Reads the edges of an entry: integers ``[2, E]``, sources and targets.
-
-    Raises:
-        DatasetError: a file that holds no pairs of whole numbers.
-    """
-    kind, file = entry.choose("format", ("csv", "numpy")), entry.path("path")
-    if kind == "csv":
+    """Reads the edges of an entry: integers ``[2, E]``, sources and targets."""
+    format_, file = entry.choose("format", ("csv", "numpy")), entry.path("path")
+    if format_ == "csv":
         return _csv_edges(file)
-    ends = _mapped(file)
-    if ends.ndim != 2 or len(ends) != 2 or ends.dtype.kind not in "iu":
-        hint = " Save its transpose." if ends.ndim == 2 and ends.shape[1] == 2 else ""
-        raise DatasetError(f"{file}: edges are {ends.dtype} {list(ends.shape)}, but integers [2, E] are needed.{hint}")
-    return ends
+    edges = _mapped(file)
+    if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
+        hint = " Save its transpose." if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        raise DatasetError(
+            f"{file}: edges are {edges.dtype} {list(edges.shape)}, but integers [2, E] are needed.{hint}"
+        )
+    return edges
 
 
 def _mapped(file: Path) -> np.ndarray:

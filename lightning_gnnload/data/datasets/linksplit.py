@@ -66,9 +66,9 @@ class LinkSplit(Dataset):
             raise DatasetError(f"LinkSplit: {self.dataset!r} has types of nodes; one type alone can be split.")
         src, dst = data.graph.indices, np.repeat(np.arange(data.num_nodes), data.graph.in_degrees)
         train, val, test = self._split(src, dst, data.num_nodes)
-        ends = src[train], dst[train]
-        both = np.concatenate(ends), np.concatenate(ends[::-1])
-        found = GraphData(
+        forward = src[train], dst[train]
+        both = np.concatenate(forward), np.concatenate(forward[::-1])
+        link_data = GraphData(
             Graph.from_coo(*both, num_nodes=data.num_nodes, keep_order=True),
             data.x,
             train=SeedTable(src=src[train], dst=dst[train], edge_ids=np.arange(len(train))),
@@ -76,14 +76,14 @@ class LinkSplit(Dataset):
             test=SeedTable(src=src[test], dst=dst[test]),
             tables=data.tables,
         )
-        found.folder, found.folder_fingerprint = data.folder, data.folder_fingerprint
-        return found
+        link_data.folder, link_data.folder_fingerprint = data.folder, data.folder_fingerprint
+        return link_data
 
     def _split(self, src: np.ndarray, dst: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns which edges train, validate and test, int64 each; those between the same nodes go together."""
         name = np.minimum(src, dst).astype(np.int64) * num_nodes + np.maximum(src, dst)
         pairs, pair = np.unique(name, return_inverse=True)
-        drawn = fractions(stream(self.seed, Purpose.SPLITS).random_raw(len(pairs)))[pair]
-        bounds = np.searchsorted([self.test, self.test + self.val], drawn, side="right")
+        fraction = fractions(stream(self.seed, Purpose.SPLITS).random_raw(len(pairs)))[pair]
+        bounds = np.searchsorted([self.test, self.test + self.val], fraction, side="right")
         test, val, train = (np.flatnonzero(bounds == number) for number in range(3))
         return train, val, test

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.assembled import data_of, graph_of
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.download import fetch, unpack
+from lightning_gnnload.data.datasets.foreign import assemble_data, assemble_graph
 from lightning_gnnload.data.datasets.ogb_links import read_links, seeds_of_links
 from lightning_gnnload.data.datasets.ogb_raw import RawGraph, read_raw, read_splits
 from lightning_gnnload.data.datasets.stored import StoredDataset
@@ -147,11 +147,12 @@ class OGB(StoredDataset):
         splits: list[Any] = list(read_splits(self._raw_home / "split" / facts.split, raw.num_nodes, typed=facts.typed))
         if self.times:
             splits = [_seeds_in_time(ids, raw.tables) for ids in splits]
-        edges = dict(raw.ends)
+        edges = dict(raw.edges)
+        # Untyped edges are turned round as they are read (ways=2), in the mapped file.
         if facts.typed and self._both_ways:
-            edges |= {(dst, f"rev_{relation}", src): ends[::-1] for (src, relation, dst), ends in raw.ends.items()}
-        return data_of(
-            graph_of(
+            edges |= {(dst, f"rev_{relation}", src): pairs[::-1] for (src, relation, dst), pairs in raw.edges.items()}
+        return assemble_data(
+            assemble_graph(
                 raw.num_nodes,
                 edges,
                 typed=facts.typed,
@@ -182,41 +183,48 @@ class OGB(StoredDataset):
 
     def _tables(self, raw: RawGraph) -> dict[str, dict[str, np.ndarray]]:
         name = self._facts.table
-        return {} if name is None or not self.extras else {kind: {name: rows} for kind, rows in raw.tables.items()}
+        return {} if name is None or not self.extras else {type_: {name: rows} for type_, rows in raw.tables.items()}
 
     def _links(self, scratch: Path) -> GraphData:
         facts, raw = self._facts, self._raw(scratch)
         tables, ranges = self._tables(raw), None
         if facts.typed:
-            ends, relations, ranges, kinds = _in_one_range(raw, self._both_ways)
-            tables = {"": {"node_type": kinds}}
+            edges, relations, ranges, node_types = _in_one_range(raw, self._both_ways)
+            tables = {"": {"node_type": node_types}}
             columns, num_nodes = {"edge_reltype": relations}, sum(raw.num_nodes.values())
         else:
-            [ends], [num_nodes] = raw.ends.values(), raw.num_nodes.values()
+            [edges], [num_nodes] = raw.edges.values(), raw.num_nodes.values()
             columns = {name: next(iter(rows.values())) for name, rows in raw.edge_columns.items()}
-        graph: dict[str, Any] = {}
         years = raw.tables.get("") if self.times else None  # those of nodes; else edges and rows have their own
-        if self.times:
-            graph = {"edge_time": columns[str(facts.year)]} if years is None else {"node_time": years}
-        if "edge_weight" in columns:
-            graph["edge_weight"] = columns["edge_weight"].astype(np.float32)
-        if "edge_reltype" in columns:
-            graph["edge_type"] = self._relations(columns["edge_reltype"])
         edge_tables = {"": {"edge_year": columns["edge_year"]}} if self.extras and "edge_year" in columns else None
+        keep_order = bool(raw.edge_x) or edge_tables is not None
         folder = self._raw_home / "split" / facts.split
         seeds = [
-            seeds_of_links(found, f"{folder}/{name}.pt", ranges, self.times if years is None else years)
-            for name, found in zip(("train", "valid", "test"), read_links(folder), strict=True)
+            seeds_of_links(split, f"{folder}/{name}.pt", ranges, self.times if years is None else years)
+            for name, split in zip(("train", "valid", "test"), read_links(folder), strict=True)
         ]
-        keep_order = bool(raw.edge_x) or edge_tables is not None
-        return data_of(
-            Graph.from_coo(ends[0], ends[1], num_nodes, **graph, keep_order=keep_order),
+        return assemble_data(
+            Graph.from_coo(
+                edges[0], edges[1], num_nodes, **self._edge_arguments(columns, years), keep_order=keep_order
+            ),
+            # Features by type do not fit one table: their widths differ.
             x={} if facts.typed else raw.x,
             **dict(zip(SPLITS, seeds, strict=True)),
             tables=tables,
             edge_x=raw.edge_x,
             edge_tables=edge_tables,
         )
+
+    def _edge_arguments(self, columns: dict[str, np.ndarray], years: np.ndarray | None) -> dict[str, Any]:
+        """Returns times, weights and types as :meth:`.Graph.from_coo` takes them."""
+        arguments: dict[str, Any] = {}
+        if self.times:
+            arguments = {"edge_time": columns[str(self._facts.year)]} if years is None else {"node_time": years}
+        if "edge_weight" in columns:
+            arguments["edge_weight"] = columns["edge_weight"].astype(np.float32)
+        if "edge_reltype" in columns:
+            arguments["edge_type"] = self._relations(columns["edge_reltype"])
+        return arguments
 
     def _relations(self, relations: np.ndarray) -> np.ndarray:
         """Returns the numbers of the edges' types; inverse ones count on from the last."""
@@ -242,18 +250,18 @@ class OGB(StoredDataset):
         return self._root / self.name.replace("-", "_")
 
     def _fetch(self, scratch: Path) -> None:
-        """Downloads and unpacks beside the final place, then moves: a broken download leaves nothing."""
-        archive_name, place = self._facts.archive, self._raw_home.absolute()
+        """Downloads and unpacks beside the final folder, then moves: a broken download leaves nothing."""
+        archive_name, target = self._facts.archive, self._raw_home.absolute()
         scheme, task = "http" if self.plain_http else "https", "link" if self._facts.num_outputs is None else "node"
         url = f"{scheme}://{_SITE}/{task}proppred/{archive_name}.zip"
         by_hand = (
-            f"{self.name}: none of raw/{', raw/'.join(_RAW)} is in {place}. To fetch it by hand, "
+            f"{self.name}: none of raw/{', raw/'.join(_RAW)} is in {target}. To fetch it by hand, "
             f"download {url}, unzip it, and rename the folder {archive_name!r} to that path. "
             f"Or give the root that has it."
         )
         if not self.download:
             raise DatasetError(f"{by_hand} Or let prepare() fetch it: download=True.")
-        if os.path.lexists(place) and not (place.is_dir() and not os.listdir(place)):  # now, not after 50 GB
+        if os.path.lexists(target) and not (target.is_dir() and not os.listdir(target)):  # now, not after 50 GB
             raise DatasetError(f"{by_hand} It is not fetched, as something else is there: move that away.")
         archive = scratch / f"{archive_name}.zip"
         try:
@@ -262,40 +270,39 @@ class OGB(StoredDataset):
             log.info("%s: the archive has SHA-256 %s", self.name, digest)
             unpack(archive, scratch, archive_name)
             archive.unlink()
+            # Inside the folder that is moved, so that files never stand without their record.
             (scratch / archive_name / _RECORD).write_text(f"{digest}  {archive.name}\n")  # as sha256sum has it
-            os.rename(scratch / archive_name, place)  # both lie in the root, on one file system
+            os.rename(scratch / archive_name, target)  # both lie in the root, on one file system
         except (OSError, RuntimeError, ValueError, DatasetError, zipfile.BadZipFile) as error:
             raise DatasetError(f"{by_hand} Fetching it failed: {error}") from error
 
     def _check_record(self) -> None:
         """Raises DatasetError: the files there were not unpacked from the archive that ``sha256`` names."""
         record = self._raw_home / _RECORD
-        found = record.read_text().split()[:1] if record.is_file() else []
-        if self.sha256 is not None and found != [self.sha256.lower()]:
-            known = f"come from an archive with SHA-256 {found[0]}" if found else f"have no {_RECORD} that says so"
+        recorded = record.read_text().split()[:1] if record.is_file() else []
+        if self.sha256 is not None and recorded != [self.sha256.lower()]:
+            origin = (
+                f"come from an archive with SHA-256 {recorded[0]}" if recorded else f"have no {_RECORD} that says so"
+            )
             raise DatasetError(
-                f"{self.name}: sha256 is {self.sha256}, but the files in {self._raw_home} {known}. Move them away, so "
+                f"{self.name}: sha256 is {self.sha256}, but the files in {self._raw_home} {origin}. Move them away, so "
                 f"that they are fetched again, or leave sha256 out."
             )
 
 
 def _in_one_range(raw: RawGraph, both_ways: bool) -> tuple[np.ndarray, np.ndarray, dict[str, range], np.ndarray]:
-    """Makes a graph with types one without, whose nodes lie type by type.
-
-    Returns:
-        Its edges ``[2, E]``, the column of these that the files have, ``[E]``, the ids of each type's nodes, and the
-        number of the type of each node ``[N]``.
-    """
+    """Makes a graph with types one without, whose nodes lie type by type: returns its edges ``[2, E]``, their column of
+    the files ``[E]``, the ids of each type's nodes, and the number of each node's type ``[N]``."""
     counts = list(raw.num_nodes.values())
     starts = np.cumsum([0, *counts]).tolist()
     ranges = {name: range(*pair) for name, pair in zip(raw.num_nodes, pairwise(starts), strict=True)}
-    offset = {kind: np.array([[ranges[end].start] for end in (kind[0], kind[2])]) for kind in raw.ends}
-    ends = np.concatenate([at + offset[kind] for kind, at in raw.ends.items()], axis=1)
+    offsets = {(src, name, dst): [[ranges[src].start], [ranges[dst].start]] for src, name, dst in raw.edges}
+    merged = np.concatenate([edges + np.array(offsets[edge_type]) for edge_type, edges in raw.edges.items()], axis=1)
     [column] = raw.edge_columns.values()
     relations = np.concatenate(list(column.values()))
     if both_ways:
-        ends, relations = np.concatenate([ends, ends[::-1]], axis=1), np.tile(relations, 2)
-    return ends, relations, ranges, np.repeat(np.arange(len(counts)), counts)
+        merged, relations = np.concatenate([merged, merged[::-1]], axis=1), np.tile(relations, 2)
+    return merged, relations, ranges, np.repeat(np.arange(len(counts)), counts)
 
 
 def _seeds_in_time(ids: dict[str, np.ndarray], times: dict[str, np.ndarray]) -> SeedTable:

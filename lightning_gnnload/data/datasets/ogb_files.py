@@ -43,16 +43,13 @@ class RawArray(ABC):
         """Reads a small array, of this dtype where it is stored as text."""
 
     @abstractmethod
-    def ends(self, place: Path, num_edges: int, num_nodes: tuple[int, int], ways: int = 1) -> np.ndarray:
-        """Reads edges to a mapped file at ``place``, ``[2, ways * num_edges]``: as they are, then turned round.
-
-        Args:
-            num_nodes: how many sources there may be, and how many destinations.
-        """
+    def edges(self, target: Path, num_edges: int, num_nodes: tuple[int, int], ways: int = 1) -> np.ndarray:
+        """Reads edges to a mapped file at ``target``, ``[2, ways * num_edges]``: as they are, then turned round;
+        ``num_nodes`` is how many sources there may be, and how many destinations."""
 
     @abstractmethod
-    def table(self, place: Path, num_rows: int, ways: int = 1) -> np.ndarray:
-        """Reads a table to a mapped file at ``place``, float32 ``[ways * num_rows, F]``: all rows, ``ways`` times."""
+    def table(self, target: Path, num_rows: int, ways: int = 1) -> np.ndarray:
+        """Reads a table to a mapped file at ``target``, float32 ``[ways * num_rows, F]``: all rows, ``ways`` times."""
 
     def column(self, num_rows: int | None = None) -> np.ndarray:
         """Reads whole numbers, one a row, int64 ``[R]``, of as many rows as are needed."""
@@ -80,8 +77,8 @@ class RawArray(ABC):
         labels = self.whole("float64")
         if labels.ndim != 2 or len(labels) != num_nodes:
             raise self.error(f"labels are {list(labels.shape)}, but [{num_nodes}, tasks] is needed")
-        known = labels[~np.isnan(labels)].astype(np.float64)
-        wrong = known[(np.floor(known) != known) | (known < -1) | (known >= _MAX_LABEL)]
+        present = labels[~np.isnan(labels)].astype(np.float64)
+        wrong = present[(np.floor(present) != present) | (present < -1) | (present >= _MAX_LABEL)]
         if wrong.size:
             raise self.error(f"{wrong[0]} is no label; labels are classes, counted from 0")
         return labels
@@ -128,23 +125,23 @@ class CsvArray(RawArray):
             values: np.ndarray = rows.to_numpy()
             return values
 
-    def ends(self, place: Path, num_edges: int, num_nodes: tuple[int, int], ways: int = 1) -> np.ndarray:
+    def edges(self, target: Path, num_edges: int, num_nodes: tuple[int, int], ways: int = 1) -> np.ndarray:
         self._check_inflated(4 * num_edges)  # two digits, a comma and a line's end
-        ends = _empty_ends(place, max(num_nodes), ways * num_edges)
+        edges = _empty_edges(target, max(num_nodes), ways * num_edges)
         for start, rows in self._pieces("int64", num_edges):
             if rows.shape[1] != 2:
                 raise self.error(f"it has {rows.shape[1]} columns; source and destination are needed")
-            for end, ids, count in zip(ends, rows.T, num_nodes, strict=True):
+            for end, ids, count in zip(edges, rows.T, num_nodes, strict=True):
                 self._put_ids(end[start : start + len(rows)], ids, count)
-        _add_inverse(ends, num_edges)
-        return ends
+        _add_inverse(edges, num_edges)
+        return edges
 
-    def table(self, place: Path, num_rows: int, ways: int = 1) -> np.ndarray:
+    def table(self, target: Path, num_rows: int, ways: int = 1) -> np.ndarray:
         table = np.empty((0, 0), np.float32)
         for start, rows in self._pieces("float32", num_rows):
             if start == 0:
                 self._check_inflated(2 * num_rows * rows.shape[1])  # a digit and a comma or a line's end
-                table = scratch_array(place, np.float32, (ways * num_rows, rows.shape[1]))
+                table = scratch_array(target, np.float32, (ways * num_rows, rows.shape[1]))
             for way in range(ways):
                 table[way * num_rows + start : way * num_rows + start + len(rows)] = rows
         return table
@@ -194,28 +191,28 @@ class NpzArray(RawArray):
                 flat[start : start + len(values)] = values
         return flat.reshape(shape[::-1]).T if by_column else flat.reshape(shape)
 
-    def ends(self, place: Path, num_edges: int, num_nodes: tuple[int, int], ways: int = 1) -> np.ndarray:
+    def edges(self, target: Path, num_edges: int, num_nodes: tuple[int, int], ways: int = 1) -> np.ndarray:
         with self._member() as (shape, by_column, numbers):
             if shape != (2, num_edges):
                 raise self.error(f"it is {list(shape)}, but [2, {num_edges}] is needed")
-            ends = _empty_ends(place, max(num_nodes), ways * num_edges)
+            edges = _empty_edges(target, max(num_nodes), ways * num_edges)
             for start, ids in numbers:
                 if by_column:  # source, destination, source, ...: _PIECE is even, so that no piece cuts a pair
-                    for end, column, count in zip(ends, ids.reshape(-1, 2).T, num_nodes, strict=True):
+                    for end, column, count in zip(edges, ids.reshape(-1, 2).T, num_nodes, strict=True):
                         self._put_ids(end[start // 2 : (start + len(ids)) // 2], column, count)
                 else:  # all sources, then all destinations
                     cut = min(max(num_edges - start, 0), len(ids))
-                    self._put_ids(ends[0, start : start + cut], ids[:cut], num_nodes[0])
+                    self._put_ids(edges[0, start : start + cut], ids[:cut], num_nodes[0])
                     low = max(start - num_edges, 0)
-                    self._put_ids(ends[1, low : low + len(ids) - cut], ids[cut:], num_nodes[1])
-        _add_inverse(ends, num_edges)
-        return ends
+                    self._put_ids(edges[1, low : low + len(ids) - cut], ids[cut:], num_nodes[1])
+        _add_inverse(edges, num_edges)
+        return edges
 
-    def table(self, place: Path, num_rows: int, ways: int = 1) -> np.ndarray:
+    def table(self, target: Path, num_rows: int, ways: int = 1) -> np.ndarray:
         with self._member() as (shape, by_column, numbers):
             if len(shape) != 2 or shape[0] != num_rows:
                 raise self.error(f"it is {list(shape)}, but [{num_rows}, F] is needed")
-            table = scratch_array(place, np.float32, shape[::-1] if by_column else shape)
+            table = scratch_array(target, np.float32, shape[::-1] if by_column else shape)
             flat = table.reshape(-1)
             for start, values in numbers:
                 with self._reading(), np.errstate(over="raise", invalid="raise"):
@@ -225,12 +222,13 @@ class NpzArray(RawArray):
 
     @contextmanager
     def _member(self) -> Iterator[tuple[tuple[int, ...], bool, Iterator[tuple[int, np.ndarray]]]]:
-        """Gives the shape, whether numbers are stored by column, and ``(start, numbers)`` as they are stored."""
+        """Yields the shape, whether numbers are stored by column, and ``(start, numbers)`` as they are stored."""
         with ExitStack() as opened:
             with self._reading():
                 archive = opened.enter_context(zipfile.ZipFile(self.file))
                 member = archive.getinfo(f"{self.key}.npy")
                 stream = opened.enter_context(archive.open(member))
+                # np.load would read the whole member: a stream is read piece by piece, and its header alone is NumPy's.
                 old = np.lib.format.read_magic(stream) == (1, 0)
                 read_header = np.lib.format.read_array_header_1_0 if old else np.lib.format.read_array_header_2_0
                 shape, by_column, dtype = read_header(stream)
@@ -265,10 +263,10 @@ def pandas() -> Any:
         raise MissingExtraError("pandas", "ogb", "Reading OGB's csv files", error) from error
 
 
-def _empty_ends(place: Path, num_nodes: int, num_edges: int) -> np.ndarray:
-    return scratch_array(place, np.int32 if num_nodes < 2**31 else np.int64, (2, num_edges))
+def _empty_edges(target: Path, num_nodes: int, num_edges: int) -> np.ndarray:
+    return scratch_array(target, np.int32 if num_nodes < 2**31 else np.int64, (2, num_edges))
 
 
-def _add_inverse(ends: np.ndarray, num_edges: int) -> None:
-    if ends.shape[1] > num_edges:
-        ends[:, num_edges:] = ends[::-1, :num_edges]
+def _add_inverse(edges: np.ndarray, num_edges: int) -> None:
+    if edges.shape[1] > num_edges:
+        edges[:, num_edges:] = edges[::-1, :num_edges]

@@ -14,43 +14,36 @@ from lightning_gnnload.data.datasets.foreign import load_tensors, reading
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import DatasetError, GraphDataError
 
-Columns = dict[str, Any]
-"""What a file of a split holds: arrays, or lists of texts, by name."""
-_KINDS = ("edge", "source_node", "head")
+Columns = dict[str, Any]  # what a file of a split holds: arrays, or lists of texts, by name
+_FORMS = ("edge", "source_node", "head")
 
 
 def read_links(folder: Path) -> tuple[Columns, Columns, Columns]:
-    """Reads what ``train.pt``, ``valid.pt`` and ``test.pt`` hold.
-
-    Raises:
-        DatasetError: a file is missing, damaged, or holds what is neither tensors, arrays nor texts.
-    """
+    """Reads what ``train.pt``, ``valid.pt`` and ``test.pt`` hold; raises DatasetError for a file that is missing,
+    damaged, or holds what is neither tensors, arrays nor texts."""
     train, val, test = (_columns(folder / f"{name}.pt") for name in ("train", "valid", "test"))
     return train, val, test
 
 
 def seeds_of_links(
-    found: Columns, file: str, ranges: Mapping[str, range] | None = None, years: np.ndarray | bool = False
+    split: Columns, file: str, ranges: Mapping[str, range] | None = None, years: np.ndarray | bool = False
 ) -> SeedTable:
-    """Makes the seed table of a split.
+    """Makes the seed table of a split; ``file`` names it in errors.
 
     Pairs of ``edge`` are rows; those of ``edge_neg`` follow, and labels ``y`` are 1 and 0. Negatives of single rows are
-    the column ``"negatives"``: of destinations, then of sources.
-
-    Args:
-        file: names it in errors.
-        ranges: the ids of each node type, of typed triples; ids in the file count within types.
-        years: of nodes, int64 ``[N]``: a row's time is its source's. Or whether the file's own years are times.
+    the column ``"negatives"``: of destinations, then of sources. ``ranges`` are the ids of each node type, of typed
+    triples, whose ids count within types. ``years`` are of nodes, int64 ``[N]``: a row's time is its source's; or
+    whether the file's own years are times.
     """
     try:
-        return _pairs(found, years is True) if "edge" in found else _rows(found, ranges, years)
+        return _pairs(split, years is True) if "edge" in split else _rows(split, ranges, years)
     except (KeyError, ValueError, IndexError, TypeError, GraphDataError) as error:
-        names = ", ".join(map(str, found))
+        names = ", ".join(map(str, split))
         raise DatasetError(f"{file}: the columns {names} make no table of links: {error!r}. {_REMEDY}") from error
 
 
-def _pairs(found: Columns, times: bool) -> SeedTable:
-    edge, false = found["edge"], found.get("edge_neg")
+def _pairs(split: Columns, times: bool) -> SeedTable:
+    edge, false = split["edge"], split.get("edge_neg")
     for pairs in (edge, edge if false is None else false):
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise ValueError(f"pairs are {list(pairs.shape)}, but [R, 2] is needed")
@@ -59,10 +52,10 @@ def _pairs(found: Columns, times: bool) -> SeedTable:
         columns = {"src": np.append(edge[:, 0], false[:, 0]), "dst": np.append(edge[:, 1], false[:, 1])}
         columns["y"] = np.repeat([1, 0], [len(edge), len(false)])
     num_false = 0 if false is None else len(false)
-    if "weight" in found:  # a false edge weighs as much as any
-        columns["weight"] = np.append(found["weight"].reshape(-1), np.ones(num_false)).astype(np.float32)
-    if "year" in found:
-        year = found["year"].reshape(-1)
+    if "weight" in split:  # a false edge weighs as much as any
+        columns["weight"] = np.append(split["weight"].reshape(-1), np.ones(num_false)).astype(np.float32)
+    if "year" in split:
+        year = split["year"].reshape(-1)
         # False edges are asked about when the last of the true ones are.
         year = np.append(year, np.full(num_false, year.max(initial=0))).astype(np.int64)
         columns["columns"] = {"year": year}
@@ -71,32 +64,35 @@ def _pairs(found: Columns, times: bool) -> SeedTable:
     return SeedTable(**columns)
 
 
-def _rows(found: Columns, ranges: Mapping[str, range] | None, years: np.ndarray | bool) -> SeedTable:
-    if "source_node" in found:
-        named = {"src": "source_node", "dst": "target_node", "dst_false": "target_node_neg"}
+def _rows(split: Columns, ranges: Mapping[str, range] | None, years: np.ndarray | bool) -> SeedTable:
+    if "source_node" in split:
+        names = {"src": "source_node", "dst": "target_node", "dst_false": "target_node_neg"}
     else:
-        named = {"src": "head", "dst": "tail", "dst_false": "tail_neg", "src_false": "head_neg"}
-    ids = {ours: found[theirs] for ours, theirs in named.items() if theirs in found}
+        names = {"src": "head", "dst": "tail", "dst_false": "tail_neg", "src_false": "head_neg"}
+    ids = {ours: split[theirs] for ours, theirs in names.items() if theirs in split}
     if ranges is not None:
         for end in ("src", "dst"):
-            of_rows = [ranges[kind] for kind in found[f"{named[end]}_type"]]
-            first, count = np.array([[r.start, len(r)] for r in of_rows], np.int64).reshape(-1, 2).T
+            row_ranges = [ranges[node_type] for node_type in split[f"{names[end]}_type"]]
+            first, count = np.array([[r.start, len(r)] for r in row_ranges], np.int64).reshape(-1, 2).T
             for name in {end, f"{end}_false"} & ids.keys():
                 ids[name] = _in_range(ids[name], first, count)
-    columns = {"relation": found["relation"].astype(np.int64)} if "relation" in found else {}
+    columns = {"relation": split["relation"].astype(np.int64)} if "relation" in split else {}
     false = [ids[name] for name in ("dst_false", "src_false") if name in ids]
     if false:
-        together = np.concatenate(false, axis=1)
-        small = together.size == 0 or together.max() < 2**31
-        columns["negatives"] = together.astype(np.int32 if small else np.int64)
+        columns["negatives"] = _narrowed(np.concatenate(false, axis=1))
     time = years[ids["src"]] if isinstance(years, np.ndarray) else None
     return SeedTable(src=ids["src"], dst=ids["dst"], columns=columns, time=time)
+
+
+def _narrowed(ids: np.ndarray) -> np.ndarray:
+    """Returns int32 where it does: thousand negatives a row are most of the table."""
+    return ids.astype(np.int32 if ids.size == 0 or ids.max() < 2**31 else np.int64)
 
 
 def _in_range(ids: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Returns ids in the graph ``[R, ...]`` of those that count within their rows' types, which have ``count`` nodes
     from ``first`` on."""
-    first, count = (of_rows.reshape(-1, *[1] * (ids.ndim - 1)) for of_rows in (first, count))
+    first, count = (column.reshape(-1, *[1] * (ids.ndim - 1)) for column in (first, count))
     bad = (ids < 0) | (ids >= count)
     if bad.any():
         raise ValueError(f"{ids[bad][0]} is no node of its row's type")
@@ -110,11 +106,11 @@ def _columns(file: Path) -> Columns:
         f"}}, {file.name!r}). Else unzip OGB's archive anew."
     )
     with reading(file, anew):
-        held = load_tensors(file, known=_STAND_INS)
-        columns = {str(name): _plain(value) for name, value in held.items()}
-    if not any(kind in columns for kind in _KINDS):
+        contents = load_tensors(file, safe_classes=_STAND_INS)
+        columns = {str(name): _plain(value) for name, value in contents.items()}
+    if not columns.keys() & {*_FORMS}:
         raise DatasetError(
-            f"{file} has {', '.join(columns) or 'nothing'}, but one of {', '.join(_KINDS)} is needed. {_REMEDY}"
+            f"{file} has {', '.join(columns) or 'nothing'}, but one of {', '.join(_FORMS)} is needed. {_REMEDY}"
         )
     return columns
 
@@ -124,9 +120,9 @@ def _plain(value: Any) -> Any:
         return value.numpy()
     if isinstance(value, _Array):
         return value.array()
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(text, str) for text in value):
         return value
-    if isinstance(value, list) and all(type(each) is int for each in value):
+    if isinstance(value, list) and all(type(number) is int for number in value):
         return np.array(value, np.int64)
     raise TypeError(f"a {type(value).__name__} is neither tensor, array nor texts")
 
@@ -152,10 +148,10 @@ class _Array:
     """Stands in for ``numpy.ndarray`` likewise; NumPy itself trusts what a pickle says of an array."""
 
     def __setstate__(self, state: Any) -> None:
-        _, self.shape, self.of, self.by_column, self.raw = state
+        _, self.shape, self.dtype, self.by_column, self.raw = state
 
     def array(self) -> np.ndarray:
-        dtype = self.of.dtype()
+        dtype = self.dtype.dtype()
         if not isinstance(self.raw, bytes) or math.prod(self.shape) * dtype.itemsize != len(self.raw):
             raise TypeError("an array has other bytes than it says")
         flat = np.frombuffer(self.raw, dtype).astype(dtype.newbyteorder("="))
@@ -175,13 +171,11 @@ def _named(stand_in: Any, module: str, name: str) -> Any:
     return stand_in
 
 
+# By the names of what they stand for, by which torch.load finds them.
 _STAND_INS = [
     _named(_Dtype, "numpy", "dtype"),
     _named(_Array, "numpy", "ndarray"),
     _named(_empty_array, "numpy._core.multiarray", "_reconstruct"),
     _named(_empty_array_of_old, "numpy.core.multiarray", "_reconstruct"),
 ]
-"""By the names of what they stand for, by which ``torch.load`` finds them."""
-
-
 _REMEDY = "The split folder is incomplete or damaged: delete the data set's folder and prepare again."

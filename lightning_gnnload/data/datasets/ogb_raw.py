@@ -23,7 +23,7 @@ class RawGraph:
     types has one of each, whose names are empty."""
 
     num_nodes: dict[str, int]
-    ends: dict[EdgeType, np.ndarray] = field(default_factory=dict)  # int32 or int64 [2, E_k]: sources, destinations
+    edges: dict[EdgeType, np.ndarray] = field(default_factory=dict)  # int32 or int64 [2, E_k]: sources, destinations
     x: dict[str, np.ndarray] = field(default_factory=dict)  # float32 [N_t, F_t], of types that have some
     labels: dict[str, np.ndarray] = field(default_factory=dict)  # [N_t, T], likewise, NaN where a node has none
     tables: dict[str, np.ndarray] = field(default_factory=dict)  # int64 [N_t], the column that was asked for, likewise
@@ -44,50 +44,101 @@ def read_raw(
 ) -> RawGraph:
     """Reads whichever layout ``raw`` has. Types come in the order of their names, as OGB's own reader has them.
 
-    Args:
-        scratch: a folder for the mapped files; they must outlive the arrays' use.
-        typed: whether there are types.
-        ways: 2: after all edges come all turned round, with what belongs to them (OGB's own reader interleaves them).
-        table: a further column of nodes to read of those types that have it, as OGB names it.
-        edge_features: read those too.
-        edge_columns: columns of edges to read, as OGB names them.
-        labels: whether nodes have some.
-
-    Raises:
-        DatasetError: a file is missing, broken, or does not fit the others; the message names it.
+    Mapped files lie in ``scratch``, as long as the arrays are used. With ``ways=2``, all edges turned round follow
+    after all edges, with what belongs to them; OGB's own reader interleaves them. ``table`` names a further column of
+    nodes, ``edge_columns`` those of edges. Raises DatasetError for a file that is missing, broken, or does not fit the
+    others.
     """
-    packed = (raw / ("edge_index_dict.npz" if typed else "data.npz")).exists()
+    folder = _RawFolder(raw, typed)
+    graph = RawGraph(folder.num_nodes())
+    for number, edge_type in enumerate(folder.edge_types(graph.num_nodes)):
+        at = "relations", "___".join(edge_type)
+        num_edges = folder.array("num-edge-list", *at).count()
+        limits = graph.num_nodes[edge_type[0]], graph.num_nodes[edge_type[2]]
+        edges = folder.array("edge", *at).edges(scratch / f"ends-{number}", num_edges, limits, ways)
+        graph.edges[edge_type] = edges
+        if edge_features:
+            features = folder.array("edge-feat", *at).table(scratch / f"edge-x-{number}", num_edges, ways)
+            graph.edge_x[edge_type] = features
+        for name in edge_columns:
+            column = folder.array(name, *at).column(num_edges)
+            graph.edge_columns.setdefault(name, {})[edge_type] = np.tile(column, ways)
+    _read_nodes(folder, graph, scratch, table)
+    if labels:
+        for name in folder.label_types():
+            count = _count_of(graph.num_nodes, name, folder.label_file)
+            graph.labels[name] = folder.array("node-label", "node-label", name).labels(count)
+    return graph
 
-    def array(name: str, folder: str = "", of_type: str = "") -> RawArray:
-        if not packed:
-            return CsvArray((raw / folder / of_type if typed else raw) / f"{name}.csv.gz")
-        if typed:
-            return NpzArray(raw / f"{_ARCHIVES.get(name, name)}.npz", of_type)
-        archive = raw / ("node-label.npz" if name == "node-label" else "data.npz")
+
+def _read_nodes(folder: _RawFolder, graph: RawGraph, scratch: Path, table: str | None) -> None:
+    for number, (name, count) in enumerate(graph.num_nodes.items()):
+        if (features := folder.array("node-feat", "node-feat", name)).exists():
+            graph.x[name] = features.table(scratch / f"x-{number}", count)
+        if table is not None and (column := folder.array(table, "node-feat", name)).exists():
+            graph.tables[name] = column.column(count)
+    if table is not None and not graph.tables:
+        raise DatasetError(f"{folder.raw}: no nodes have {table}. {REMEDY}")
+
+
+@dataclass(frozen=True)
+class _RawFolder:
+    """Where a raw folder has its arrays: in files of text or in archives, which of the two OGB chose."""
+
+    raw: Path
+    typed: bool
+
+    @property
+    def packed(self) -> bool:
+        return (self.raw / ("edge_index_dict.npz" if self.typed else "data.npz")).exists()
+
+    @property
+    def label_file(self) -> Path:
+        return self.raw / ("node-label.npz" if self.packed else "nodetype-has-label.csv.gz")
+
+    def array(self, name: str, folder: str = "", type_: str = "") -> RawArray:
+        if not self.packed:
+            return CsvArray((self.raw / folder / type_ if self.typed else self.raw) / f"{name}.csv.gz")
+        if self.typed:
+            return NpzArray(self.raw / f"{_ARCHIVES.get(name, name)}.npz", type_)
+        archive = self.raw / ("node-label.npz" if name == "node-label" else "data.npz")
         return NpzArray(archive, _KEYS.get(name, name.replace("-", "_")))
 
-    found = RawGraph(_num_nodes(raw, packed) if typed else {"": array("num-node-list").count()})
-    for number, kind in enumerate(_kinds(raw, packed, found.num_nodes) if typed else [("", "", "")]):
-        at = "relations", "___".join(kind)
-        num_edges, limits = array("num-edge-list", *at).count(), (found.num_nodes[kind[0]], found.num_nodes[kind[2]])
-        found.ends[kind] = array("edge", *at).ends(scratch / f"ends-{number}", num_edges, limits, ways)
-        if edge_features:
-            found.edge_x[kind] = array("edge-feat", *at).table(scratch / f"edge-x-{number}", num_edges, ways)
-        for name in edge_columns:
-            found.edge_columns.setdefault(name, {})[kind] = np.tile(array(name, *at).column(num_edges), ways)
-    for number, (name, count) in enumerate(found.num_nodes.items()):
-        if (features := array("node-feat", "node-feat", name)).exists():
-            found.x[name] = features.table(scratch / f"x-{number}", count)
-        if table is not None and (column := array(table, "node-feat", name)).exists():
-            found.tables[name] = column.column(count)
-    if table is not None and not found.tables:
-        raise DatasetError(f"{raw}: no nodes have {table}. {REMEDY}")
-    if labels:
-        file = raw / ("node-label.npz" if packed else "nodetype-has-label.csv.gz")
-        types = [""] if not typed else _names(file, NpzArray.names(file)) if packed else _types_with(file)
-        for name in types:
-            found.labels[name] = array("node-label", "node-label", name).labels(_count_of(found.num_nodes, name, file))
-    return found
+    def label_types(self) -> list[str]:
+        if not self.typed:
+            return [""]
+        file = self.label_file
+        return _names(file, NpzArray.names(file)) if self.packed else _types_with(file)
+
+    def num_nodes(self) -> dict[str, int]:
+        if not self.typed:
+            return {"": self.array("num-node-list").count()}
+        if self.packed:
+            file = self.raw / "num_nodes_dict.npz"
+            return {name: NpzArray(file, name).count() for name in _names(file, NpzArray.names(file))}
+        file = self.raw / "num-node-dict.csv.gz"
+        with reading(file, REMEDY):
+            counts = pandas().read_csv(file, dtype="int64")
+        if len(counts) != 1 or (counts < 0).to_numpy().any():
+            raise DatasetError(
+                f"{file}: {len(counts)} rows of counts, {counts.to_numpy()!s:.80}; one is needed. {REMEDY}"
+            )
+        return {name: int(counts[name].iloc[0]) for name in _names(file, sorted(counts))}
+
+    def edge_types(self, num_nodes: Mapping[str, int]) -> list[EdgeType]:
+        if not self.typed:
+            return [("", "", "")]
+        if self.packed:
+            file = self.raw / "edge_index_dict.npz"
+            rows = [name.split("___") for name in NpzArray.names(file)]
+        else:
+            file = self.raw / "triplet-type-list.csv.gz"
+            with reading(file, REMEDY):
+                rows = pandas().read_csv(file, header=None, dtype=str, keep_default_na=False).to_numpy().tolist()
+        for row in rows:
+            if len(row) != 3 or not {row[0], row[2]} <= num_nodes.keys():
+                raise DatasetError(f"{file}: {row!r:.200} is no edge type between {', '.join(num_nodes)}. {REMEDY}")
+        return sorted((src, relation, dst) for src, relation, dst in (_names(file, row) for row in rows))
 
 
 def read_splits(folder: Path, num_nodes: Mapping[str, int], *, typed: bool) -> list[dict[str, np.ndarray]]:
@@ -98,32 +149,6 @@ def read_splits(folder: Path, num_nodes: Mapping[str, int], *, typed: bool) -> l
         {name: CsvArray(folder / name / f"{split}.csv.gz").ids(count) for name, count in counts.items()}
         for split in ("train", "valid", "test")
     ]
-
-
-def _num_nodes(raw: Path, packed: bool) -> dict[str, int]:
-    if packed:
-        file = raw / "num_nodes_dict.npz"
-        return {name: NpzArray(file, name).count() for name in _names(file, NpzArray.names(file))}
-    file = raw / "num-node-dict.csv.gz"
-    with reading(file, REMEDY):
-        counts = pandas().read_csv(file, dtype="int64")
-    if len(counts) != 1 or (counts < 0).to_numpy().any():
-        raise DatasetError(f"{file}: {len(counts)} rows of counts, {counts.to_numpy()!s:.80}; one is needed. {REMEDY}")
-    return {name: int(counts[name].iloc[0]) for name in _names(file, sorted(counts))}
-
-
-def _kinds(raw: Path, packed: bool, num_nodes: Mapping[str, int]) -> list[EdgeType]:
-    if packed:
-        file = raw / "edge_index_dict.npz"
-        rows = [name.split("___") for name in NpzArray.names(file)]
-    else:
-        file = raw / "triplet-type-list.csv.gz"
-        with reading(file, REMEDY):
-            rows = pandas().read_csv(file, header=None, dtype=str, keep_default_na=False).to_numpy().tolist()
-    for row in rows:
-        if len(row) != 3 or not {row[0], row[2]} <= num_nodes.keys():
-            raise DatasetError(f"{file}: {row!r:.200} is no edge type between {', '.join(num_nodes)}. {REMEDY}")
-    return sorted((src, relation, dst) for src, relation, dst in (_names(file, row) for row in rows))
 
 
 def _types_with(file: Path) -> list[str]:

@@ -17,8 +17,8 @@ from lightning_gnnload.errors import DatasetError
 
 DAY = 86_400
 BUYS, BOUGHT_BY = ("user", "buys", "item"), ("item", "rev_buys", "user")
+# Days in which a user must have bought to be asked about, and days ahead that the question is about.
 ACTIVE, AHEAD = 90, 30
-"""Days in which a user must have bought to be asked about, and days ahead that the question is about."""
 FIRST_CUT, EVALUATION_CUTS = 180, 2
 _MOST = 64  # purchases of a user
 _TASTES = 16
@@ -88,7 +88,7 @@ class Purchases(Dataset):
         edges = {BUYS: (shop.user, shop.item), BOUGHT_BY: (shop.item, shop.user)}
         times = dict.fromkeys(edges, shop.time)
         graph = Graph.from_hetero(num_nodes, edges, edge_time=times, keep_order=True)
-        edge_tables: dict[Any, Any] = {kind: {"time": shop.time} for kind in edges}
+        edge_tables: dict[Any, Any] = {edge_type: {"time": shop.time} for edge_type in edges}
         train, val = self.cuts[: -2 * EVALUATION_CUTS], self.cuts[-2 * EVALUATION_CUTS : -EVALUATION_CUTS]
         return GraphData(
             graph,
@@ -102,33 +102,27 @@ class Purchases(Dataset):
 
 
 class Shop:
-    """Draws purchases, sorted by user and time, from one stream of random words, read in a fixed order.
-
-    Attributes:
-        user: int64 ``[P]``, of each purchase.
-        item: int64 ``[P]``.
-        time: int64 ``[P]``, seconds.
-        user_features: float32 ``[U, 9]``.
-        item_features: float32 ``[I, 9]``.
-    """
+    """Draws purchases, sorted by user and time, from one stream of random words, read in a fixed order."""
 
     def __init__(self, num_users: int, num_items: int, days: int, seed: int) -> None:
         self.num_users, self.num_items, self.days = num_users, num_items, days
+        # All draws below come from one stream: their order is part of the data set.
         self._words = stream(seed, Purpose.PURCHASES)
         taste, flawed = np.arange(num_items) % _TASTES, self._fractions(num_items) < _FLAWED
         likes = (self._fractions(num_users) * _TASTES).astype(np.int64)
         pace = 4 * 10 ** self._fractions(num_users)  # days from one purchase to the next
         joined = self._fractions(num_users) * 0.9 * days
-        self.user_features = self._features(likes, np.log10(pace / 4))
-        self.item_features = self._features(taste, flawed)
+        self.user_features = self._features(likes, np.log10(pace / 4))  # float32 ``[U, 9]``
+        self.item_features = self._features(taste, flawed)  # float32 ``[I, 9]``
 
         times = joined[:, None] - np.log1p(-self._fractions(num_users, _MOST)).cumsum(1) * pace[:, None]
         items = self._items(likes)
         quits = self._fractions(num_users, _MOST) < np.where(flawed[items], _QUITS_FLAWED, _QUITS)
         stays: np.ndarray = np.cumsum(quits, axis=1) - quits == 0  # the purchase that makes a user leave is the last
+        # int64 [P] each, and seconds: purchases by user and time.
         self.user, nth = np.nonzero(stays & (times < days))
-        self.item = items[self.user, nth]
-        self.time = (times[self.user, nth] * DAY).astype(np.int64)
+        self.item = items[self.user, nth]  # int64 ``[P]``
+        self.time = (times[self.user, nth] * DAY).astype(np.int64)  # int64 ``[P]``, seconds
 
     def _fractions(self, *shape: int) -> np.ndarray:
         return fractions(self._words.random_raw(int(np.prod(shape)))).reshape(shape)
@@ -138,16 +132,16 @@ class Shop:
         shape = len(likes), _MOST
         anything = (self._fractions(*shape) * _TASTES).astype(np.int64)
         taste = np.where(self._fractions(*shape) < _LOYAL, likes[:, None], anything)
-        of_taste = self.num_items // _TASTES  # the last num_items % _TASTES items are nobody's
-        rank = (self._fractions(*shape) ** 2 * of_taste).astype(np.int64)
+        items_a_taste = self.num_items // _TASTES  # the last num_items % _TASTES items are nobody's
+        rank = (self._fractions(*shape) ** 2 * items_a_taste).astype(np.int64)
         return taste + rank * _TASTES
 
     def _features(self, taste: np.ndarray, trait: np.ndarray) -> np.ndarray:
         """Returns float32 ``[n, 9]``: eight numbers that scatter around those of the taste, then one around the
         trait, which lies in [0, 1]."""
         centre = self._fractions(_TASTES, 8)
-        known = np.column_stack([centre[taste], trait])
-        return (known + 2 * (self._fractions(*known.shape) - 0.5)).astype(np.float32)
+        hints = np.column_stack([centre[taste], trait])
+        return (hints + 2 * (self._fractions(*hints.shape) - 0.5)).astype(np.float32)
 
     @cached_property
     def _key(self) -> np.ndarray:
@@ -173,6 +167,5 @@ class Shop:
             nodes.append(users)
             times.append(np.full(len(users), cut * DAY))
             labels.append(~self.bought(cut, cut + AHEAD)[users])
-        columns = (np.concatenate(each) for each in (nodes, times, labels))
-        node, time, label = columns
+        node, time, label = (np.concatenate(column) for column in (nodes, times, labels))
         return SeedTable(node, node_type="user", time=time, y=label.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Random edge lists with planted communities: Chung-Lu, R-MAT and citation.
+"""Random edge lists with planted communities: Chung-Lu, R-MAT, citation and web.
 
 Each generator yields chunks ``(first, second)`` of integer node ids, with self-loops and repeats, which
 :func:`simple_graph` removes. All numbers come from the raw words of Philox bit generators, one for each
@@ -20,7 +20,8 @@ from lightning_gnnload.errors import DatasetError
 
 CHUNK = 1 << 18
 RMAT_QUADRANTS = (0.57, 0.19, 0.19)
-_COIN_SIDES = 1 << 11
+_COIN_SIDES = 1 << 11  # the bits of a word that a fraction leaves
+_PAGES_A_HOST = 64
 
 Pairs = Iterator[tuple[np.ndarray, np.ndarray]]
 
@@ -67,14 +68,14 @@ def chung_lu(num_nodes: int, num_pairs: int, *, exponent: float, max_degree: flo
     rise = 1 - 1 / (exponent - 1)
     offset = _offset(num_nodes, 2 * num_pairs, max_degree, rise)
     low, high = offset**rise, (num_nodes + offset) ** rise
-    ends = stream(seed, Purpose.FIRST_END), stream(seed, Purpose.SECOND_END)
+    sides = stream(seed, Purpose.FIRST_END), stream(seed, Purpose.SECOND_END)
 
     def draw(words: np.ndarray) -> np.ndarray:
         rank = (low + fractions(words) * (high - low)) ** (1 / rise) - offset
         return np.clip(rank, 0, num_nodes - 1).astype(np.int64)
 
     for start in range(0, num_pairs, CHUNK):
-        first, second = (draw(end.random_raw(min(CHUNK, num_pairs - start))) for end in ends)
+        first, second = (draw(end.random_raw(min(CHUNK, num_pairs - start))) for end in sides)
         yield first, second
 
 
@@ -139,13 +140,10 @@ def with_communities(pairs: Pairs, num_nodes: int, num_communities: int, *, homo
 def citations(community: np.ndarray, num_pairs: int, *, exponent: float, homophily: float, seed: int) -> Pairs:
     """Draws citations: nodes arrive in the order of their ids, and each cites earlier ones, ``first > second``.
 
-    A citation picks an earlier node uniformly and either cites it or, with probability
-    ``1 / (exponent - 1)``, copies what that node cites: being cited often attracts citations, and in-degrees
-    follow a power law. With probability ``homophily`` all this happens within the citing node's community.
-    A node with nobody earlier to cite yields a self-loop.
-
-    Args:
-        community: integer ``[N]``.
+    A citation picks an earlier node uniformly and either cites it or, with probability ``1 / (exponent - 1)``, copies
+    what that node cites: being cited often attracts citations, and in-degrees follow a power law. With probability
+    ``homophily`` all this happens within the citing node's ``community``, integer ``[N]``. A node with nobody earlier
+    to cite yields a self-loop.
 
     Source: Kleinberg et al., The web as a graph, 1999 (the copying model).
     """
@@ -155,14 +153,14 @@ def citations(community: np.ndarray, num_pairs: int, *, exponent: float, homophi
     grouped = community[by_community]
     eldest = np.searchsorted(grouped, grouped)  # for each position, where its community begins
     copying = 1 / (exponent - 1)
-    anyone, own, coins = (
+    anyone, own_words, coins = (
         stream(seed, purpose) for purpose in (Purpose.FIRST_END, Purpose.SECOND_END, Purpose.COMMUNITY)
     )
     num_rounds = -(-num_pairs // num_nodes)
     for round_ in range(num_rounds):
         cited = _cite_earlier(np.zeros(num_nodes, np.int64), anyone.random_raw(num_nodes), copying)
         kin = np.empty(num_nodes, np.int64)
-        kin[by_community] = by_community[_cite_earlier(eldest, own.random_raw(num_nodes), copying)]
+        kin[by_community] = by_community[_cite_earlier(eldest, own_words.random_raw(num_nodes), copying)]
         words = coins.random_raw(num_nodes)
         second = np.where(tosses(words, homophily), kin, cited)
         if round_ < num_rounds - 1:
@@ -195,16 +193,10 @@ def simple_graph(
     symmetric: bool,
     advance: Callable[[int], None] = lambda _: None,
 ) -> Graph:
-    """Builds the graph of these pairs, without self-loops and repeats; in-neighbours come in ascending order.
-
-    Args:
-        pairs: at most ``num_pairs`` in all; ``first -> second`` is an edge.
-        symmetric: each pair is an edge both ways.
-        advance: told how many pairs were drawn.
-
-    Memory: about 25 bytes a pair at the peak.
-    """
+    """Builds the graph of at most ``num_pairs`` pairs, without self-loops and repeats; in-neighbours come in ascending
+    order. ``first -> second`` is an edge, with ``symmetric`` both ways. Memory: about 25 bytes a pair at the peak."""
     bits = max(1, (num_nodes - 1).bit_length())
+    # A pair in one number: sorting these is several times as fast as sorting by two columns.
     keys = np.empty(num_pairs, np.int64)
     filled = 0
     for first, second in pairs:
@@ -230,3 +222,38 @@ def simple_graph(
         # ascending by src, and from_coo is stable: this is what sorts the in-neighbours.
         src[count:], dst[count:] = dst[:count], src[:count]
     return Graph.from_coo(src, dst, num_nodes)
+
+
+def hosts(num_nodes: int, *, seed: int) -> np.ndarray:
+    """Returns the first page of each host, int64 ``[H + 1]``, the last entry being ``num_nodes``; no host is empty. The
+    host of rank r has pages in proportion to ``r ** -0.7``, 64 on average; hosts are shuffled."""
+    count = max(1, num_nodes // _PAGES_A_HOST)
+    sizes = np.arange(1, count + 1) ** -0.7
+    shuffled = np.argsort(stream(seed, Purpose.IDS).random_raw(count), kind="stable")
+    bounds = np.rint(np.cumsum(sizes[shuffled]) * (num_nodes / sizes.sum())).astype(np.int64)
+    # Rounding may leave a small host without a page: its two equal bounds become one.
+    return np.unique(np.concatenate([[0], bounds[:-1], [num_nodes]]))
+
+
+def web(bounds: np.ndarray, num_pairs: int, *, homophily: float, seed: int) -> Pairs:
+    """Links from pages drawn uniformly: with ``homophily`` to a page of the own host, else of one drawn by fame.
+
+    Pages near the begin of a host, which ``bounds`` has as :func:`hosts` gives them, attract most links, as front pages
+    do: a page's position is a uniform fraction to the power of 4. Hosts have random fame, which is drawn to the power
+    of 5.
+
+    Source: Boldi and Vigna, "The WebGraph framework I" (WWW'04), section 3: locality in the order of addresses.
+    """
+    num_hosts = len(bounds) - 1
+    famous = np.argsort(stream(seed, Purpose.FAME).random_raw(num_hosts), kind="stable")
+    sources, host_words, page_words, coins = (
+        stream(seed, purpose) for purpose in (Purpose.FIRST_END, Purpose.SECOND_END, Purpose.PLACE, Purpose.COMMUNITY)
+    )
+    for start in range(0, num_pairs, CHUNK):
+        size = min(CHUNK, num_pairs - start)
+        first = (fractions(sources.random_raw(size)) * bounds[-1]).astype(np.int64)
+        own_host = np.searchsorted(bounds, first, side="right") - 1
+        famous_host = famous[(fractions(host_words.random_raw(size)) ** 5 * num_hosts).astype(np.int64)]
+        host = np.where(tosses(coins.random_raw(size), homophily), own_host, famous_host)
+        begin, end = bounds[host], bounds[host + 1]
+        yield first, begin + (fractions(page_words.random_raw(size)) ** 4 * (end - begin)).astype(np.int64)

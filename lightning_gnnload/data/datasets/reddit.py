@@ -16,8 +16,8 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.errors import DatasetError
 
 DATA, GRAPH = "reddit_data.npz", "reddit_graph.npz"
+# By the format of a sparse matrix of SciPy's: where its rows and columns are; pointers are of what is compressed.
 _ENDS = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indices", "indptr")}
-"""By the format of a sparse matrix of SciPy's: where its rows and columns are; pointers are of what is compressed."""
 _SPLITS = {"train": 1, "val": 2, "test": 3}
 
 
@@ -59,17 +59,17 @@ class Reddit(ForeignFolder):
             x, y = data["feature"].astype(np.float32, copy=False), data["label"].astype(np.int64, copy=False)
         num_nodes = len(kinds)
         with _arrays(graph_file) as matrix:
-            kind, shape = matrix["format"].item(), matrix["shape"].tolist()
-            kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-            if kind not in _ENDS or shape != [num_nodes, num_nodes]:
+            format_, shape = matrix["format"].item(), matrix["shape"].tolist()
+            format_ = format_.decode() if isinstance(format_, bytes) else str(format_)
+            if format_ not in _ENDS or shape != [num_nodes, num_nodes]:
                 raise DatasetError(
-                    f"{graph_file} is a matrix of the format {kind!r}, {shape}; one of {', '.join(_ENDS)} is needed, "
-                    f"[{num_nodes}, {num_nodes}], as {DATA} has so many nodes."
+                    f"{graph_file} is a matrix of the format {format_!r}, {shape}; one of {', '.join(_ENDS)} is "
+                    f"needed, [{num_nodes}, {num_nodes}], as {DATA} has so many nodes."
                 )
-            src, dst = (matrix[name] for name in _ENDS[kind])
-            if kind == "csr":
+            src, dst = (matrix[name] for name in _ENDS[format_])
+            if format_ == "csr":
                 src = np.repeat(np.arange(num_nodes), np.diff(src))
-            if kind == "csc":
+            if format_ == "csc":
                 dst = np.repeat(np.arange(num_nodes), np.diff(dst))
         return GraphData(Graph.from_coo(src, dst, num_nodes), x, y, *splits)
 

@@ -11,13 +11,12 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_single
 from lightning_gnnload.data.clock import are_dates, as_times
-from lightning_gnnload.data.datasets.assembled import can_name
-from lightning_gnnload.data.datasets.foreign import ForeignFolder
+from lightning_gnnload.data.datasets.foreign import ForeignFolder, can_name
 from lightning_gnnload.data.datasets.relational import (
     Relation,
-    as_numbers,
+    arrow_to_numbers,
     as_relation,
-    kept_rows,
+    filtered,
     lists_of,
     read_relation,
     without_column,
@@ -28,8 +27,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import DatasetError
 
-LINKS = "links"
-"""The relation of the edge type, without edges, that a recommendation task's links have."""
+LINKS = "links"  # the relation of the edge type, without edges, that a recommendation task's links have
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class RelBench(ForeignFolder):
     Tables are node types, their rows nodes in their order. A foreign key ``col`` of a table ``a`` that names rows of
     ``b`` makes the edge types ``(a, "f2p_col", b)`` and ``(b, "rev_f2p_col", a)``. Times of rows are those of nodes:
     int64, whole seconds since 1970, rounded down. All other columns are tables of their node type, by their names, as
-    :func:`.as_numbers` converts them.
+    :func:`.arrow_to_numbers` converts them.
 
     Splits are :class:`.SeedTable`. Rows of an entity task are nodes with a time and a target, int64 where it is
     whole, float32 else; of a recommendation task links, each row with all its targets, of the edge type
@@ -79,14 +77,14 @@ class RelBench(ForeignFolder):
     root: str | Path | None = None
 
     def __post_init__(self) -> None:
-        if self._of_files:
+        if self._reads_files:
             super().__post_init__()
         elif not isinstance(getattr(self.source, "table_dict", None), Mapping):
             raise DatasetError(
                 f"RelBench: source is a {type(self.source).__name__}; give the path of a folder with db/ and tasks/, "
                 "or a relbench.base.Database, such as dataset.get_db()."
             )
-        if isinstance(self.task, str) and not self._of_files:
+        if isinstance(self.task, str) and not self._reads_files:
             raise DatasetError(
                 f"RelBench: the task {self.task!r} is a name, but a database has no tasks by name. Give the task "
                 "itself, from relbench.tasks.get_task, or a folder as source."
@@ -106,20 +104,17 @@ class RelBench(ForeignFolder):
 
     def prepare(self) -> None:
         """Converts the folder, unless that is done; objects are converted when they are loaded."""
-        if self._is_kept:
+        if self._is_stored:
             super().prepare()
 
     def load(self) -> GraphData:
-        """Maps the folder, or converts the database, in this process's own memory.
-
-        Raises:
-            DatasetError: the folder was not prepared, or its tables cannot be converted.
-        """
-        return super().load() if self._is_kept else self.build(Path())
+        """Maps the folder, or converts the database, in this process's own memory; raises DatasetError where it was not
+        prepared, or cannot be converted."""
+        return super().load() if self._is_stored else self.build(Path())
 
     def converted(self, scratch: Path) -> GraphData:
         left_out: list[str] = []
-        relations = {each.name: each for each in self._relations(left_out)}
+        relations = {relation.name: relation for relation in self._relations(left_out)}
         self._hide(relations)
         seeds: dict[str, SeedTable] = {}
         if self.task is None:
@@ -128,11 +123,12 @@ class RelBench(ForeignFolder):
             splits = self._splits(left_out)
             task = _Task.of(splits, self.target)
             completes = task.target_table is None and task.completes(relations, splits, left_out)
+            # A row that is completed at its own time would be cut by the earliest test time, and could not be a seed.
             relations = _cut(relations, self._until if completes else self._last_time(splits), left_out)
-            seeds = {name: task.seeds(name, each, relations, left_out) for name, each in splits.items()}
+            seeds = {name: task.seeds(name, table, relations, left_out) for name, table in splits.items()}
             links = task.edge_type
         graph = _graph(relations, links, left_out)
-        tables = {name: _columns(each, self.max_categories, left_out) for name, each in relations.items()}
+        tables = {name: _columns(table, self.max_categories, left_out) for name, table in relations.items()}
         self.tell((), [f"Left out: {'; '.join(left_out)}."] if left_out else ())
         return GraphData(
             graph,
@@ -143,7 +139,7 @@ class RelBench(ForeignFolder):
         )
 
     def _relations(self, left_out: list[str]) -> list[Relation]:
-        if not self._of_files:
+        if not self._reads_files:
             return [as_relation(name, table, left_out) for name, table in sorted(self.source.table_dict.items())]
         files = sorted((self.home / "db").glob("*.parquet"))
         if not files:
@@ -166,19 +162,20 @@ class RelBench(ForeignFolder):
                 relations[table] = without_column(relations[table], column)
 
     def _splits(self, left_out: list[str]) -> dict[str, Relation]:
+        # mask_input_cols=False: the targets of the test rows, which RelBench hides by default.
         if not isinstance(self.task, str):
             tables = {split: self.task.get_table(split, mask_input_cols=False) for split in SPLITS}
             return {name: as_relation(name, table, left_out) for name, table in tables.items() if table is not None}
         files = {split: self._task_folder / f"{split}.parquet" for split in SPLITS}
-        found = {split: read_relation(file) for split, file in files.items() if file.is_file()}
-        if not found:
+        splits = {split: read_relation(file) for split, file in files.items() if file.is_file()}
+        if not splits:
             tasks = self.home / "tasks"
-            known = sorted(path.name for path in tasks.iterdir() if path.is_dir()) if tasks.is_dir() else []
+            task_names = sorted(path.name for path in tasks.iterdir() if path.is_dir()) if tasks.is_dir() else []
             raise DatasetError(
                 f"RelBench: {self._task_folder} has none of {', '.join(files[name].name for name in files)}. "
-                f"The tasks there are: {', '.join(known) or 'none'}."
+                f"The tasks there are: {', '.join(task_names) or 'none'}."
             )
-        return found
+        return splits
 
     def _last_time(self, splits: Mapping[str, Relation]) -> float | None:
         test = splits.get("test")
@@ -195,12 +192,12 @@ class RelBench(ForeignFolder):
         return int(time[0]) // 10**9 if are_dates([self.until]) else time[0]
 
     @property
-    def _is_kept(self) -> bool:
+    def _is_stored(self) -> bool:
         """Whether what is converted has a name to be kept by: objects have none."""
-        return self._of_files and isinstance(self.task, str | None)
+        return self._reads_files and isinstance(self.task, str | None)
 
     @property
-    def _of_files(self) -> bool:
+    def _reads_files(self) -> bool:
         return isinstance(self.source, str | Path)
 
     @property
@@ -220,17 +217,23 @@ class _Task:
     @classmethod
     def of(cls, splits: Mapping[str, Relation], target: str | None) -> _Task:
         split, table = next(iter(splits.items()))
-        keys, plain = table.foreign_keys, list(table.plain_columns)
-        if len(keys) == 1:
-            if target is None and len(plain) != 1:
-                raise DatasetError(
-                    f"RelBench: the task's {split} table has the columns {', '.join(plain) or 'of no target'} beside "
-                    "its key and time; which of them is the target is not known. Say it: target=..."
-                )
-            (entity,) = keys
-            if target is not None and target not in plain:
-                raise DatasetError(f"RelBench: target={target!r} is none of the task's columns: {', '.join(plain)}.")
-            return cls(entity, keys[entity], target or plain[0], None)
+        return cls._node_task(split, table, target) if len(table.foreign_keys) == 1 else cls._link_task(split, table)
+
+    @classmethod
+    def _node_task(cls, split: str, table: Relation, target: str | None) -> _Task:
+        [(entity, entity_table)], plain = table.foreign_keys.items(), list(table.plain_columns)
+        if target is None and len(plain) != 1:
+            raise DatasetError(
+                f"RelBench: the task's {split} table has the columns {', '.join(plain) or 'of no target'} beside "
+                "its key and time; which of them is the target is not known. Say it: target=..."
+            )
+        if target is not None and target not in plain:
+            raise DatasetError(f"RelBench: target={target!r} is none of the task's columns: {', '.join(plain)}.")
+        return cls(entity, entity_table, target or plain[0], None)
+
+    @classmethod
+    def _link_task(cls, split: str, table: Relation) -> _Task:
+        keys = table.foreign_keys
         lists = [name for name in keys if lists_of(table.columns[name]) is not None]
         if len(keys) != 2 or len(lists) != 1:
             raise DatasetError(
@@ -249,16 +252,16 @@ class _Task:
     def completes(self, relations: dict[str, Relation], splits: Mapping[str, Relation], left_out: list[str]) -> bool:
         """Returns whether the targets are a column of the entities themselves, asked about at their own time; takes
         that column out of ``relations``."""
-        own = _table_named(relations, self.entity_table)
-        if self.target in own.columns:
-            relations[own.name] = without_column(own, self.target)
-            left_out.append(f"{own.name}.{self.target}, which is the target")
+        entities = _table_named(relations, self.entity_table)
+        if self.target in entities.columns:
+            relations[entities.name] = without_column(entities, self.target)
+            left_out.append(f"{entities.name}.{self.target}, which is the target")
         table = next(iter(splits.values()))
-        if own.time_column is None or table.time_column is None or not table.num_rows:
+        if entities.time_column is None or table.time_column is None or not table.num_rows:
             return False
-        rows = own.rows_named(table.columns[self.entity], "rows of the task")
-        asked, since = table.times()[0], own.times()[0]
-        return bool((rows >= 0).all()) and np.array_equal(since[rows], asked)
+        rows = entities.rows_named(table.columns[self.entity], "rows of the task")
+        query_times, since = table.times()[0], entities.times()[0]
+        return bool((rows >= 0).all()) and np.array_equal(since[rows], query_times)
 
     def seeds(self, split: str, table: Relation, relations: Mapping[str, Relation], left_out: list[str]) -> SeedTable:
         """Makes the seed table of a split, without the rows that have no entity, time or target."""
@@ -285,7 +288,7 @@ class _Task:
                 f"RelBench: no row of the task's {split} table has an entity, a time and a target. Are its ids those "
                 f"of {self.entity_table!r}, as RelBench's reindex_pkeys_and_fkeys makes them?"
             )
-        rows = {name: held[good] if isinstance(held, np.ndarray) else held for name, held in rows.items()}
+        rows = {name: value[good] if isinstance(value, np.ndarray) else value for name, value in rows.items()}
         if "nodes" not in rows:
             rows["dst"] = targets[np.repeat(good, counts)]
             rows["dst_ptr"] = np.concatenate([[0], np.cumsum(counts[good])])
@@ -293,7 +296,7 @@ class _Task:
 
     def _labels(self, column: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
         """Returns the labels of the rows, ``[R, ...]``, and which have one, bool ``[R]``."""
-        y = as_numbers(column, 0)
+        y = arrow_to_numbers(column, 0)
         if isinstance(y, str):
             raise DatasetError(
                 f"RelBench: the target {self.target!r} of the {split} table {y}; numbers are needed, one a row, or "
@@ -302,8 +305,8 @@ class _Task:
         labelled = column.is_valid().to_numpy()
         if y.dtype.kind != "f":
             return y.astype(np.int64), labelled
-        what = f"RelBench: the target {self.target!r} of the {split} table"
-        single = as_single(y.astype(np.float64), what=what, error=DatasetError)
+        where = f"RelBench: the target {self.target!r} of the {split} table"
+        single = as_single(y.astype(np.float64), what=where, error=DatasetError)
         return single, labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
 
     def _targets(self, column: Any, to: Relation, split: str, left_out: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -313,10 +316,10 @@ class _Task:
             raise DatasetError(f"RelBench: targets {self.target!r} of the {split} table are no lists, as others are.")
         counts, entries = lists
         targets = to.rows_named(entries, f"targets of {split} rows")
-        known = targets >= 0
-        _count(left_out, f"targets of {split} rows, which name no row of {to.name!r}", known)
+        is_known = targets >= 0
+        _count(left_out, f"targets of {split} rows, which name no row of {to.name!r}", is_known)
         row = np.repeat(np.arange(len(counts)), counts)
-        return targets[known], np.bincount(row[known], minlength=len(counts))
+        return targets[is_known], np.bincount(row[is_known], minlength=len(counts))
 
 
 def _table_named(relations: Mapping[str, Relation], name: str) -> Relation:
@@ -325,16 +328,16 @@ def _table_named(relations: Mapping[str, Relation], name: str) -> Relation:
     return relations[name]
 
 
-def _count(left_out: list[str], what: str, good: np.ndarray) -> None:
+def _count(left_out: list[str], subject: str, good: np.ndarray) -> None:
     if not good.all():
-        left_out.append(f"{int((~good).sum())} of {len(good)} {what}")
+        left_out.append(f"{int((~good).sum())} of {len(good)} {subject}")
 
 
 def _cut(relations: Mapping[str, Relation], last: float | None, left_out: list[str]) -> dict[str, Relation]:
     """Returns the tables without rows that have no time, or one after ``last``."""
-    kept = {}
+    cut = {}
     for name, relation in relations.items():
-        kept[name] = relation
+        cut[name] = relation
         if relation.time_column is None:
             continue
         times, present = relation.times()
@@ -344,8 +347,8 @@ def _cut(relations: Mapping[str, Relation], last: float | None, left_out: list[s
         if late:
             left_out.append(f"{late} of {len(times)} rows of {name!r} later than {last}")
         if not early.all():
-            kept[name] = kept_rows(relation, early)
-    return kept
+            cut[name] = filtered(relation, early)
+    return cut
 
 
 def _graph(relations: Mapping[str, Relation], links: EdgeType | None, left_out: list[str]) -> Graph:
@@ -360,25 +363,26 @@ def _graph(relations: Mapping[str, Relation], links: EdgeType | None, left_out: 
             for count, why in ((empty, "empty"), (unknown, f"of no row of {to!r}")):
                 if count:
                     left_out.append(f"{count} of {len(rows)} keys {name}.{key}, {why}")
+            # Both directions, as RelBench has them: messages go from rows to what they refer to, and back.
             src, dst = np.flatnonzero(named), rows[named]
             edges[name, f"f2p_{key}", to] = src, dst
             edges[to, f"rev_f2p_{key}", name] = dst, src
     if links is not None:
         edges[links] = np.empty(0, np.int64), np.empty(0, np.int64)
-    times = {name: each.times()[0] for name, each in relations.items() if each.time_column is not None}
-    num_nodes = {name: each.num_rows for name, each in relations.items()}
+    times = {name: table.times()[0] for name, table in relations.items() if table.time_column is not None}
+    num_nodes = {name: table.num_rows for name, table in relations.items()}
     return Graph.from_hetero(num_nodes, edges, node_time=times or None, keep_order=True)
 
 
 def _columns(relation: Relation, max_categories: int, left_out: list[str]) -> dict[str, np.ndarray]:
-    found = {}
+    numbers = {}
     for name, column in relation.plain_columns.items():
-        values = as_numbers(column, max_categories)
+        values = arrow_to_numbers(column, max_categories)
         if isinstance(values, str):
             left_out.append(f"{relation.name}.{name}, which {values}")
             continue
         if not can_name(name, reserved=()):
             left_out.append(f"{relation.name}.{name}, whose name is no identifier of ASCII letters")
             continue
-        found[name] = values
-    return found
+        numbers[name] = values
+    return numbers

@@ -45,17 +45,13 @@ class StoredDataset(Dataset):
 
     def write(self, settings: dict[str, Any]) -> None:
         """Writes the folder, with the settings in its manifest."""
-        with workshop(self.folder) as place:
-            scratch = place / "scratch"
+        with workshop(self.folder) as folder:
+            scratch = folder / "scratch"
             scratch.mkdir(mode=0o700)
             write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
 
     def prepare(self) -> None:
-        """Builds the folder, unless it is there and whole. What processes that were killed left of it is removed.
-
-        Raises:
-            DatasetError: the source is missing or broken, the folder cannot be written, or holds something else.
-        """
+        """Builds the folder, unless it is there and whole; removes what processes that were killed left of it."""
         try:
             if self.folder.parent.is_dir():
                 clear_leftovers(self.folder)  # also where it is ready: a scratch may be many times as large
@@ -75,11 +71,8 @@ class StoredDataset(Dataset):
             raise DatasetError(f"{self!r} cannot be prepared: {error}") from error
 
     def load(self) -> GraphData:
-        """Maps the prepared data set into memory.
-
-        Raises:
-            DatasetError: it was not prepared, with other settings, or its folder is damaged.
-        """
+        """Maps the prepared data set into memory; raises DatasetError where it was not prepared, or its folder is
+        damaged."""
         try:
             return read_folder(self.folder, self._open)
         except StoreFormatError as error:

@@ -14,8 +14,7 @@ import numpy as np
 
 from lightning_gnnload.data.datasets import random_edges as edges
 from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.random_edges import Purpose, fractions, stream
-from lightning_gnnload.data.datasets.random_web import hosts, web
+from lightning_gnnload.data.datasets.random_edges import Purpose, fractions, hosts, stream, web
 from lightning_gnnload.data.datasets.stored import StoredDataset, scratch_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -25,7 +24,7 @@ from lightning_gnnload.errors import DatasetError
 Kind = Literal["chung-lu", "rmat", "citation", "web"]
 _EXPONENT = {"chung-lu": 2.4, "citation": 3.0}
 _RECIPE = 1  # part of the settings: raise it when equal settings would give other arrays
-_ROWS = 1 << 14
+_STRETCH_ROWS = 1 << 14  # even, so that no stretch but the last ends in the middle of a word
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,8 @@ class Synthetic(StoredDataset):
             pairs = web(bounds, num_pairs, **planted)
         else:
             # The generators' ids tell degree and community; the shuffle hides both.
-            shuffled = np.argsort(stream(self.seed, Purpose.IDS).random_raw(self.num_nodes), kind="stable").astype(
-                np.int32
-            )
+            words = stream(self.seed, Purpose.IDS).random_raw(self.num_nodes)
+            shuffled = np.argsort(words, kind="stable").astype(np.int32)
             community = np.empty(self.num_nodes, np.int64)
             community[shuffled] = np.arange(self.num_nodes) % self.num_classes
             pairs = edges.with_communities(self._plain_pairs(num_pairs), self.num_nodes, self.num_classes, **planted)
@@ -173,11 +171,10 @@ class Synthetic(StoredDataset):
         )
         source = stream(self.seed, Purpose.NOISE)
         with progress("Drawing features", self.num_nodes) as advance:
-            # _ROWS is even: no chunk but the last ends in the middle of a word.
-            for start in range(0, self.num_nodes, _ROWS):
-                rows = x[start : start + _ROWS]
+            for start in range(0, self.num_nodes, _STRETCH_ROWS):
+                rows = x[start : start + _STRETCH_ROWS]
                 np.multiply(_uniform(source, rows.size).reshape(rows.shape), np.float32(noise * scale), out=rows)
-                rows += centroids[community[start : start + _ROWS]]
+                rows += centroids[community[start : start + _STRETCH_ROWS]]
                 advance(len(rows))
         return x
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.datasets.described import short
+from lightning_gnnload.data.datasets.description import short
 from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.storage.places import check_parent
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError

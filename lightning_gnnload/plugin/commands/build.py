@@ -8,8 +8,8 @@ from pathlib import Path
 
 from lightning_gnnload.data.storage.places import check_place
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ingest.build import build_graph, peek_tables
-from lightning_gnnload.ingest.report import as_text, described
+from lightning_gnnload.ingest.build import build_graph_folder, peek_tables
+from lightning_gnnload.ingest.report import as_text, preview_text
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.plugin.commands.arguments import Parser
 
@@ -44,8 +44,8 @@ def main(arguments: Sequence[str]) -> int:
         check_place(options.folder, "graph", overwrite=options.overwrite)
         spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent
         if options.check:
-            print(described(peek_tables(spec, home=home, reads=options.read, transforms=options.transforms)))
-        report = build_graph(
+            print(preview_text(peek_tables(spec, home=home, reads=options.read, transforms=options.transforms)))
+        report = build_graph_folder(
             spec,
             options.folder,
             home=home,
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             overwrite=options.overwrite,
             transforms=options.transforms,
             keep=not options.check,
-            shown=sys.stderr.isatty(),
+            show_progress=sys.stderr.isatty(),
         )
     except GnnLoadError as error:
         print(f"gnnload build: {type(error).__name__}: {error}", file=sys.stderr)

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 
 from lightning_gnnload.conform.case import Promise
-from lightning_gnnload.conform.contract import contract_report, told
+from lightning_gnnload.conform.contract import contract_report, violation_text
 from lightning_gnnload.conform.draw import sampler_draw
 from lightning_gnnload.conform.graphs import example_graphs, timed_graphs, typed_graphs
 from lightning_gnnload.conform.suites import FAMILY_ERROR, LAWS, CheckResult, run, suite
@@ -130,7 +130,7 @@ def _keeps_contract(sampler: Sampler, graphs: Mapping[str, Graph], promise: Prom
     report = contract_report(sampler, graphs, promise=promise)
     console.print(str(report), markup=False, highlight=False)
     if report.broken is not None:
-        console.print(f"FAILS: {told(report.broken)}", style="red", markup=False)
+        console.print(f"FAILS: {violation_text(report.broken)}", style="red", markup=False)
     return report.passed
 
 

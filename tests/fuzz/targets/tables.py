@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from lightning_gnnload import load_graph_data
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.spec import GraphSpec
 from tests.fuzz.damage import damage_bytes, damage_json
 from tests.fuzz.targets.stored_graphs import use
@@ -68,5 +68,5 @@ def build(random: Random, folder: Path) -> None:
     if random.random() < 0.1:
         text = damage_bytes(random, text)
     (folder / "graph.yaml").write_bytes(text)
-    build_graph(GraphSpec.read(folder / "graph.yaml"), folder / "out", home=folder, shown=False)
+    build_graph_folder(GraphSpec.read(folder / "graph.yaml"), folder / "out", home=folder, show_progress=False)
     use(load_graph_data(folder / "out", verify=True))

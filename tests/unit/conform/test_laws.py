@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from lightning_gnnload.conform.laws import outcome_law
+from lightning_gnnload.conform.significance import outcome_law
 
 
 def over_all_orders(weights: list[float], fanout: int, replace: bool) -> dict[tuple[int, ...], float]:

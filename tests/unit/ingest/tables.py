@@ -12,11 +12,11 @@ import pyarrow as pa
 from lightning_gnnload import Graph, load_graph_data
 from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.ingest.edges import EdgeReader
-from lightning_gnnload.ingest.ids import number_nodes
+from lightning_gnnload.ingest.ids import write_node_ids
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec
-from lightning_gnnload.ingest.sql import connect
+from lightning_gnnload.ingest.sql import open_database
 
 MICROSECONDS = 1000  # nanoseconds
 
@@ -27,17 +27,19 @@ def build(
     """Builds a graph folder without features and tasks, and loads it; ``most_records`` are sorted at once."""
     spec, entries = GraphSpec.of(described), {}
     with new_folder(folder, "graph", overwrite=False) as made:
-        con = connect(spec.build, made.parent, Path())
+        con = open_database(spec.build, made.parent, Path())
         sources = {name: Source(con, each.table, f"nodes.{name}") for name, each in spec.nodes.items()}
         tables = {name: Source(con, each.table, f"edges.{name}") for name, each in spec.edges.items()}
         is_typed = len(spec.nodes) + sum(len(each.relations(name)) for name, each in spec.edges.items()) > 2
         nodes = {
-            name: number_nodes(name, each, sources[name], made, made.parent, entries, is_typed=is_typed, shown=False)
+            name: write_node_ids(
+                name, each, sources[name], made, made.parent, entries, is_typed=is_typed, show_progress=False
+            )
             for name, each in spec.nodes.items()
         }
         with closing(
             _reader(most_records)(
-                spec, nodes, tables, made.parent, memory_bytes=memory_bytes, num_threads=2, shown=False
+                spec, nodes, tables, made.parent, memory_bytes=memory_bytes, num_threads=2, show_progress=False
             )
         ) as edges:
             edges.read_all()
@@ -49,7 +51,7 @@ def build(
             types=None if written.types is None else written.types.to_json(),
             clock=None if written.clock is None else written.clock.to_json(),
             user_ids={
-                name if is_typed else "": {"kind": each.kind, "column": each.column} for name, each in nodes.items()
+                name if is_typed else "": {"kind": each.id_type, "column": each.column} for name, each in nodes.items()
             },
         )
     return load_graph_data(folder, verify=True).graph, written

@@ -20,7 +20,7 @@ import pytest
 
 from lightning_gnnload import Graph, GraphData, load_graph_data, save_graph_data
 from lightning_gnnload.errors import GraphSpecError, MissingExtraError, StoreFormatError, TableError, ThreadLimitError
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.report import as_text
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.plugin.commands import build as command
@@ -96,7 +96,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> tuple[Shop, Path]:
 
 
 def build(shop: tuple[Shop, Path], out: Path, **arguments: Any) -> dict[str, Any]:
-    return build_graph(GraphSpec.of(shop[0].spec), out, home=shop[1], shown=False, **arguments)
+    return build_graph_folder(GraphSpec.of(shop[0].spec), out, home=shop[1], show_progress=False, **arguments)
 
 
 def assert_same_arrays(found: Graph, wanted: Graph) -> None:
@@ -190,7 +190,7 @@ def test_the_report(tmp_path: Path) -> None:
             "e": {"from": edges, "src": "n.s", "dst": "n.d", "time": "t", "time_unit": "s", "on_missing": "drop"}
         },
     }
-    report = build_graph(GraphSpec.of(spec), tmp_path / "out", shown=False)
+    report = build_graph_folder(GraphSpec.of(spec), tmp_path / "out", show_progress=False)
     assert report == json.loads((tmp_path / "out" / "report.json").read_text())
     found = report["nodes"]["n"]
     assert {key: found[key] for key in ("rows", "nodes", "repeated", "without_time", "isolated", "ids")} == {
@@ -252,7 +252,7 @@ def test_what_columns_tell_is_told_before_a_row_is_read(
     else:
         spec[section][name][key] = value
     with pytest.raises(error, match=told):
-        build_graph(GraphSpec.of(spec), tmp_path / "out", home=shop[1], shown=False)
+        build_graph_folder(GraphSpec.of(spec), tmp_path / "out", home=shop[1], show_progress=False)
     assert not list(tmp_path.iterdir())
 
 
@@ -264,16 +264,16 @@ def test_an_earlier_builds_transforms(shop: tuple[Shop, Path], tmp_path: Path) -
     spec["nodes"]["user"]["from"] = some
     spec["edges"]["buys"]["on_missing"] = "drop"
     del spec["tasks"]
-    report = build_graph(GraphSpec.of(spec), tmp_path / "new", home=shop[1], shown=False)
+    report = build_graph_folder(GraphSpec.of(spec), tmp_path / "new", home=shop[1], show_progress=False)
     assert report["nodes"]["user"]["fitted_on"] == str(tmp_path / "old" / "transforms.json")
     old, new = (load_graph_data(tmp_path / name).tables_of("user")["x"].store.rows for name in ("old", "new"))
     assert np.array_equal(new, old[list(some.index)])
     spec["nodes"]["user"]["x"] = ["age", "label"]
     with pytest.raises(GraphSpecError, match=r"nodes.user.x lists age, label, but the transforms of .* are of age"):
-        build_graph(GraphSpec.of(spec), tmp_path / "newer", home=shop[1], shown=False)
+        build_graph_folder(GraphSpec.of(spec), tmp_path / "newer", home=shop[1], show_progress=False)
     spec["nodes"]["user"] |= {"from": some.assign(age=some["age"].astype(str)), "x": ["age"]}
     with pytest.raises(TableError, match=r"column 'age' is VARCHAR, .* category, but it was fitted as number"):
-        build_graph(GraphSpec.of(spec), tmp_path / "newer", home=shop[1], shown=False)
+        build_graph_folder(GraphSpec.of(spec), tmp_path / "newer", home=shop[1], show_progress=False)
 
 
 # The command.
@@ -433,7 +433,7 @@ def test_what_tables_hold_is_not_obeyed_by_a_terminal() -> None:
 def build_report(nodes: dict[str, Any], ends: dict[str, str], table: pa.Table) -> dict[str, Any]:
     spec = GraphSpec.of({"version": 1, "nodes": nodes, "edges": {"e": {"from": table, **ends}}})
     with tempfile.TemporaryDirectory() as place:
-        return build_graph(spec, Path(place) / "out", shown=False)
+        return build_graph_folder(spec, Path(place) / "out", show_progress=False)
 
 
 def test_a_build_that_may_start_no_thread() -> None:

@@ -15,7 +15,7 @@ def test_degrees_of_stretches_are_those_of_all(num_nodes, stretch, monkeypatch):
     counts = np.random.default_rng(num_nodes).integers(0, 12, num_nodes)
     begins = 5 + np.concatenate([[0], np.cumsum(counts)])
     hubs = sorted(range(num_nodes), key=lambda row: (-counts[row], row))[:3]
-    assert report.degrees(begins, lambda rows: rows.tolist()) == {
+    assert report.degree_figures(begins, lambda rows: rows.tolist()) == {
         "min": counts.min(),
         "median": np.median(counts),
         "mean": pytest.approx(counts.mean()),

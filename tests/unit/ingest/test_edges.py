@@ -65,7 +65,7 @@ def test_rows_that_are_left_out_leave_the_graph_of_the_others(most_records, time
     else:
         wanted = Graph.from_coo(src, dst, PEOPLE, edge_time=at if timed else None, keep_order=True)
     assert_same_graph(graph, wanted)
-    kept = np.concatenate([written.rows_kept("knows", begin, begin + 500) for begin in range(0, 3000, 500)])
+    kept = np.concatenate([written.in_graph("knows", begin, begin + 500) for begin in range(0, 3000, 500)])
     assert np.flatnonzero(kept).tolist() == once
     counts = written.counts["knows"]
     assert counts.rows - counts.kept == 3000 - np.count_nonzero(known & (given[0] != given[1]))
@@ -96,7 +96,7 @@ def test_repeats_are_counted_where_they_stay(tmp_path):
     _, written = build({**spec, "build": {"repeats": True}}, tmp_path / "graph")
     assert written.counts["knows"].repeats == 2
     assert written.num_edges == 4
-    assert written.rows_kept("knows", 0, 4) is None
+    assert written.in_graph("knows", 0, 4) is None
 
 
 def test_edges_without_a_time_are_there_from_the_beginning(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 
 from lightning_gnnload import load_graph_data
 from lightning_gnnload.errors import StoreFormatError
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.spec import GraphSpec
 
 # Stops where the edges lie in scratch, and the ids in the folder: says so, and waits for a line.
@@ -29,7 +29,8 @@ def stopped(*arguments, then=build.write_lists, **options):
     return then(*arguments, **options)
 
 build.write_lists = stopped
-build.build_graph(GraphSpec.read(sys.argv[1]), Path(sys.argv[2]), home=Path(sys.argv[1]).parent, shown=False)
+spec = Path(sys.argv[1])
+build.build_graph_folder(GraphSpec.read(spec), Path(sys.argv[2]), home=spec.parent, show_progress=False)
 """
 
 
@@ -59,7 +60,7 @@ def stopped_build(spec_file: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def build(spec_file: Path, folder: Path) -> None:
-    build_graph(GraphSpec.read(spec_file), folder, home=spec_file.parent, shown=False)
+    build_graph_folder(GraphSpec.read(spec_file), folder, home=spec_file.parent, show_progress=False)
 
 
 @pytest.mark.matrix

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from lightning_gnnload.errors import GraphSpecError, StoreFormatError, TableError
-from lightning_gnnload.ingest.features import Feature, Seen, code_rows, fit, x_rows
+from lightning_gnnload.ingest.features import Feature, MissingCounts, code_rows, fit, x_rows
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
-from lightning_gnnload.ingest.sql import connect
+from lightning_gnnload.ingest.sql import open_database
 from lightning_gnnload.ingest.transforms import Transforms
 
 NUM_ROWS = 500
@@ -25,7 +25,7 @@ TRAIN = np.arange(0, NUM_ROWS, 3)
 
 @pytest.fixture
 def con(tmp_path: Path) -> Iterator[Any]:
-    con = connect(BuildSpec(memory="1GB", threads=2), tmp_path / "scratch", tmp_path)
+    con = open_database(BuildSpec(memory="1GB", threads=2), tmp_path / "scratch", tmp_path)
     yield con
     con.close()
 
@@ -44,12 +44,12 @@ def source_of(con: Any, values: Any) -> Source:
     return Source(con, pa.table({"c": column}), "nodes.t")
 
 
-def x_of(source: Source, features: list[Feature], seen: Seen | None = None) -> np.ndarray:
-    return np.concatenate(list(x_rows(source, features, seen or Seen())))
+def x_of(source: Source, features: list[Feature], seen: MissingCounts | None = None) -> np.ndarray:
+    return np.concatenate(list(x_rows(source, features, seen or MissingCounts())))
 
 
-def codes_of(source: Source, features: list[Feature], seen: Seen | None = None) -> np.ndarray:
-    return np.concatenate(list(code_rows(source, features, seen or Seen())))
+def codes_of(source: Source, features: list[Feature], seen: MissingCounts | None = None) -> np.ndarray:
+    return np.concatenate(list(code_rows(source, features, seen or MissingCounts())))
 
 
 @pytest.mark.parametrize("impute", ["mean", "median", "zero"])
@@ -139,7 +139,7 @@ def test_vectors(con: Any) -> None:
 def test_categories(con: Any) -> None:
     values = ["b"] * 30 + ["a"] * 30 + ["c"] * 40 + ["rare"] * 2 + [None] * 5 + ["later"] * 20
     source = source_of(con, pa.array(values))
-    seen = Seen()
+    seen = MissingCounts()
     features = fit(source, [ColumnSpec(column="c", min_count=3)], np.arange(107))
     codes = codes_of(source, features, seen)[:, 0]
     # By how often they come, then by name: 0 is unknown or rare, 1 missing.

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from lightning_gnnload.errors import TableError
-from lightning_gnnload.ingest.ids import NumberedNodes, number_nodes
+from lightning_gnnload.ingest.ids import NumberedNodes, write_node_ids
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec
-from lightning_gnnload.ingest.sql import connect
+from lightning_gnnload.ingest.sql import open_database
 from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 from tests.unit.ingest.tables import texts
 
@@ -23,11 +23,11 @@ def number(table: Any, made: Path, **changes: Any) -> NumberedNodes:
     spec = GraphSpec.of(
         {"version": 1, "nodes": {"user": {"from": table, "id": "name", **changes}}, "edges": {"knows": edges}}
     )
-    con = connect(spec.build, made, Path())
+    con = open_database(spec.build, made, Path())
     for folder in ("made", "scratch"):
         (made / folder).mkdir()
     source = Source(con, spec.nodes["user"].table, "nodes.user")
-    return number_nodes("user", spec.nodes["user"], source, made / "made", made / "scratch", {}, shown=False)
+    return write_node_ids("user", spec.nodes["user"], source, made / "made", made / "scratch", {}, show_progress=False)
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
@@ -42,7 +42,7 @@ def test_text_keys_of_every_arrow_type_are_found(kind, tmp_path):
 def test_integer_keys_are_found(tmp_path):
     ids = np.array([2**63 - 1, -(2**63), 0, -7])
     nodes = number(pa.table({"name": ids}), tmp_path)
-    assert nodes.kind == "integer"
+    assert nodes.id_type == "integer"
     assert nodes.find(pa.array([None, -7, *ids.tolist(), 5])[1:]).rows.tolist() == [3, 0, 1, 2, 3, UNKNOWN]
 
 
@@ -67,7 +67,7 @@ def test_the_first_row_of_an_id_is_its_node(text, tmp_path):
     assert nodes.find(pa.array(ids)).rows.tolist() == [0, 1, 0, 2, 1, 3]
     assert nodes.time.tolist() == [10_000, 20_000, NO_TIME, 60_000]
     assert nodes.num_without_time == 1
-    assert nodes.rows_kept(1, 5).tolist() == [True, False, True, False]
+    assert nodes.in_graph(1, 5).tolist() == [True, False, True, False]
 
 
 def test_rows_without_an_id_are_counted_and_the_first_is_named(tmp_path):

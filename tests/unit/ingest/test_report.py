@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lightning_gnnload import GraphData
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.report import as_text
 from lightning_gnnload.ingest.spec import GraphSpec
 
@@ -55,7 +55,7 @@ def library(folder: Path, **changed: Any) -> dict[str, Any]:
         "tasks": {"age": spec["age"]},
         "build": {"threads": 1},
     }
-    return build_graph(GraphSpec.of(given), folder, shown=False)
+    return build_graph_folder(GraphSpec.of(given), folder, show_progress=False)
 
 
 def test_seeds_without_times_of_their_own(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ import pytest
 from pyarrow import feather, parquet
 
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.features import check_columns
+from lightning_gnnload.ingest.features import unfitted_features
 from lightning_gnnload.ingest.source import Reading, Source
 from lightning_gnnload.ingest.spec import BuildSpec, ColumnSpec
-from lightning_gnnload.ingest.sql import connect
+from lightning_gnnload.ingest.sql import open_database
 from tests.forked import in_child
 
 TABLE = pa.table({"id": ["b", "a", "c"], "n": [3, 1, 2]})
@@ -26,7 +26,7 @@ TABLE = pa.table({"id": ["b", "a", "c"], "n": [3, 1, 2]})
 
 @pytest.fixture
 def con(tmp_path: Path) -> Any:
-    con = connect(BuildSpec(memory="1GB", threads=2), tmp_path / "scratch", tmp_path)
+    con = open_database(BuildSpec(memory="1GB", threads=2), tmp_path / "scratch", tmp_path)
     yield con
     con.close()
 
@@ -109,7 +109,7 @@ def test_tables_that_cannot_be_read(given: Any, told: str, con: Any, tmp_path: P
 def test_integers_of_all_widths_are_alike(dtype: str, con: Any) -> None:
     source = Source(con, pa.table({"k": np.array([7, 3, 100], dtype)}), "nodes.t")
     key = source.key("k")
-    assert (key.kind, rows(source, key)) == ("integer", [(7,), (3,), (100,)])
+    assert (key.id_type, rows(source, key)) == ("integer", [(7,), (3,), (100,)])
 
 
 def test_ids_in_csv_are_text_and_keep_their_zeros(con: Any, tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_line_ends_of_two_kinds_and_files_without_anything_are_told(con: Any, tm
     (tmp_path / "head.csv").write_text("a,b\n")
     source = Source(con, "head.csv", "nodes.n", tmp_path, ["a"])
     with pytest.raises(TableError, match=r"column 'b' is VARCHAR, which cannot be read as: number\. The file has no"):
-        check_columns(source, [ColumnSpec(column="b", kind="number")], timezone=None)
+        unfitted_features(source, [ColumnSpec(column="b", kind="number")], timezone=None)
 
 
 def test_one_column_whose_name_has_a_comma(con: Any, tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_damaged_files_of_arrow_are_read_or_refused(compression: str, tmp_path: 
     sound, rng = (tmp_path / "sound.feather").read_bytes(), random.Random(3)
 
     def read_all() -> None:
-        opened = connect(BuildSpec(threads=1), tmp_path / "scratch", tmp_path)
+        opened = open_database(BuildSpec(threads=1), tmp_path / "scratch", tmp_path)
         for _ in range(100):
             damaged = bytearray(sound)
             damaged[rng.randrange(len(sound))] ^= 1 << rng.randrange(8)

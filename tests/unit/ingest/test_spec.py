@@ -47,7 +47,7 @@ def test_a_sound_one_has_defaults_and_ends() -> None:
 
 def test_links_of_a_table_of_edges_have_its_ends() -> None:
     task = GraphSpec.of(changed("tasks.churn", {"edge": "buys", "split": {"share": [1, 0]}})).tasks["churn"]
-    assert task.seed_kind == "links"
+    assert task.is_links
     assert [str(end) for end in task.ends] == ["user.u", "item.s"]
 
 

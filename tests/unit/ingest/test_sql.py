@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.opened import OpenTables
+from lightning_gnnload.ingest.open_tables import OpenTables
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, GraphSpec
-from lightning_gnnload.ingest.sql import checked_query, connect
+from lightning_gnnload.ingest.sql import checked_query, open_database
 
 SECRET = "outside/secret.csv"
 HOSTILE = [
@@ -141,7 +141,7 @@ def places(tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def con(places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
-    connection = connect(BuildSpec(threads=1), tmp_path / "scratch", Path(places["home"]), reads=())
+    connection = open_database(BuildSpec(threads=1), tmp_path / "scratch", Path(places["home"]), reads=())
     yield connection
     connection.close()
 
@@ -218,12 +218,14 @@ def test_queries_that_read_the_descriptions_own_tables(query: str, con: Any, pla
 
 def test_globs_and_folders_that_are_allowed(places: dict[str, str], tmp_path: Path) -> None:
     home, scratch = Path(places["home"]), tmp_path / "scratch"
-    with connect(BuildSpec(threads=1), scratch, home, reads=[tmp_path / "outside"]) as con:
+    with open_database(BuildSpec(threads=1), scratch, home, reads=[tmp_path / "outside"]) as con:
         assert Source(con, f"from '{places['secret']}'", "nodes.user", home).ask("*") == [("secret",)]
         assert Source(con, "from '*/n.csv'", "nodes.user", home).ask("*") == [("b",)]
         with pytest.raises(TableError, match=r"the SQL reads .*n\.csv.*gnnload build --read"):
             Source(con, "from '../n.csv'", "nodes.user", home)
-    with connect(BuildSpec(threads=1), scratch, home, files=[places["secret"], f"{home}/link.csv"], reads=()) as con:
+    with open_database(
+        BuildSpec(threads=1), scratch, home, files=[places["secret"], f"{home}/link.csv"], reads=()
+    ) as con:
         for named in (places["secret"], "../outside/secret.csv", "link.csv"):
             assert Source(con, named, "nodes.user", home, ["id"]).ask("*") == [("secret",)]
 
@@ -249,6 +251,8 @@ def test_names_with_quotes_are_names(con: Any) -> None:
 
 
 def test_sorting_that_memory_does_not_hold_goes_to_the_scratch_folder(places: dict[str, str], tmp_path: Path) -> None:
-    with connect(BuildSpec(threads=1, memory="20MB"), tmp_path / "scratch", Path(places["home"]), reads=()) as con:
+    with open_database(
+        BuildSpec(threads=1, memory="20MB"), tmp_path / "scratch", Path(places["home"]), reads=()
+    ) as con:
         query = "select range as id, md5(range::varchar) as text from range(400000) order by text"
         assert Source(con, query, "nodes.n").ask("count(*)") == [(400000,)]

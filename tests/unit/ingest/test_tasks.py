@@ -14,7 +14,7 @@ import pytest
 from lightning_gnnload import GraphData, load_graph_data
 from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.errors import GraphSpecError, TableError
-from lightning_gnnload.ingest.build import build_graph
+from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.spec import GraphSpec
 
 NUM_USERS = 40
@@ -263,7 +263,7 @@ def test_earlier_classes_are_kept_and_others_refused(tmp_path: Path) -> None:
             }
         )
         old = None if transforms is None else tmp_path / transforms
-        build_graph(spec, tmp_path / folder, transforms=old, shown=False)
+        build_graph_folder(spec, tmp_path / folder, transforms=old, show_progress=False)
         return load_graph_data(tmp_path / folder)
 
     assert build(["a", "b", "c"], "old", None).class_names == ("a", "b", "c")

@@ -26,7 +26,7 @@ from lightning_gnnload import (
     partition_graph,
     quantize,
 )
-from lightning_gnnload.conform.parts import part_around
+from lightning_gnnload.conform.graphs import part_around
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.errors import (
     FeatureFileError,

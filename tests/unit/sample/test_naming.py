@@ -22,7 +22,7 @@ from lightning_gnnload import (
     WeightedNeighborSampler,
     random_walk,
 )
-from lightning_gnnload.conform.parts import part_around
+from lightning_gnnload.conform.graphs import part_around
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.errors import PartReachError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey

@@ -3,7 +3,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from lightning_gnnload.data.datasets import random_edges, random_web
+from lightning_gnnload.data.datasets import random_edges
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.errors import DatasetError
@@ -56,7 +56,7 @@ def test_another_seed_gives_another_graph(tmp_path, kind):
 def test_chunk_sizes_change_nothing(tmp_path, kind, monkeypatch):
     whole = fingerprint(made(tmp_path / "whole", kind))
     monkeypatch.setattr(random_edges, "CHUNK", 1000)
-    monkeypatch.setattr("lightning_gnnload.data.datasets.synthetic._ROWS", 34)
+    monkeypatch.setattr("lightning_gnnload.data.datasets.synthetic._STRETCH_ROWS", 34)
     assert fingerprint(made(tmp_path / "pieces", kind)) == whole
 
 
@@ -103,7 +103,7 @@ def test_citing_attracts_citations(tmp_path):
 
 def test_links_stay_within_hosts_whose_ids_are_neighbours(tmp_path):
     src, dst = edge_list(made(tmp_path, "web", symmetric=False, homophily=0.8))
-    bounds = random_web.hosts(NUM_NODES, seed=0)
+    bounds = random_edges.hosts(NUM_NODES, seed=0)
     assert [bounds[0], bounds[-1]] == [0, NUM_NODES]
     assert (np.diff(bounds) > 0).all()
     host = np.searchsorted(bounds, np.arange(NUM_NODES), side="right")

@@ -14,37 +14,25 @@ _WORDS = {str: "a text", int: "a whole number", bool: "true or false", list: "a 
 
 _REPR = reprlib.Repr()
 _REPR.maxstring = 200
-_MOST_FIELDS = 10_000
+_MOST_FIELDS = 10_000  # of one mapping
 
 
 class Description:
-    """Gives the fields of a YAML file one by one, each checked, and knows which were never asked for.
+    """Gives the fields of a YAML file one by one, each checked, and knows which were never read. ``where`` says where
+    in the file these fields are, as ``"graph.nodes[1]"``; its folder holds all files that it names."""
 
-    Args:
-        fields: by name, as YAML has them.
-        file: the YAML file, whose folder holds all files that it names.
-        place: of these fields in it, as ``"graph.nodes[1]"``; empty at its top.
-
-    Raises:
-        DatasetError: these are no fields by name.
-    """
-
-    def __init__(self, fields: Any, file: Path, place: str = "") -> None:
-        self.file, self.place = file, place
+    def __init__(self, fields: Any, file: Path, where: str = "") -> None:
+        self.file, self.where = file, where
         if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
-            what = f"{place} is" if place else "it holds"
-            raise DatasetError(f"{file}: {what} {_shown(fields)}, but fields by name are needed.")
+            problem = f"{where} is" if where else "it holds"
+            raise DatasetError(f"{file}: {problem} {_shown(fields)}, but fields by name are needed.")
         self._fields = fields
-        self._asked: set[str] = set()
+        self._read_names: set[str] = set()
         self._parts: dict[str, list[Description]] = {}
 
     @classmethod
     def read(cls, file: Path) -> Description:
-        """Reads a file; YAML's tags that would make Python objects are refused, and fields that are there twice.
-
-        Raises:
-            DatasetError: it is missing, no YAML, or holds no fields by name.
-        """
+        """Reads a file; YAML's tags that would make Python objects are refused, and fields that are there twice."""
         with reading(file, "Give the folder that holds it, YAML of fields by name."):
             return cls(load_yaml(file.read_text(encoding="utf-8")), file)
 
@@ -52,20 +40,16 @@ class Description:
         """Returns whether there is such a field; one that is null counts as missing."""
         return self._fields.get(name) is not None
 
-    def take(self, name: str, kind: type, *, optional: bool = False) -> Any:
-        """Returns a field of this kind; None where it is optional and missing.
-
-        Raises:
-            DatasetError: it is missing, or of another kind.
-        """
-        self._asked.add(name)
+    def take(self, name: str, type_: type, *, optional: bool = False) -> Any:
+        """Returns a field of this type; None where it is optional and missing; raises DatasetError otherwise."""
+        self._read_names.add(name)
         value = self._fields.get(name)
         if value is None and optional:
             return None
         if value is None:
-            raise DatasetError(f"{self.file}: {self._at(name)} is missing; {_WORDS[kind]} is needed.")
-        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise self.error(name, f"{_WORDS[kind]} is needed")
+            raise DatasetError(f"{self.file}: {self._at(name)} is missing; {_WORDS[type_]} is needed.")
+        if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+            raise self.error(name, f"{_WORDS[type_]} is needed")
         return value
 
     def choose(self, name: str, choices: Sequence[str]) -> str:
@@ -90,14 +74,11 @@ class Description:
         return list(self._parts[name])
 
     def path(self, name: str) -> Path:
-        """Returns a file that lies in the folder of the YAML file.
-
-        Raises:
-            DatasetError: it is missing, or lies elsewhere: a description is not trusted to read the rest of a disk.
-        """
-        given, folder = self.take(name, str), self.file.parent.resolve()
+        """Returns a file that lies in the folder of the YAML file; raises DatasetError where it is missing, or lies
+        elsewhere: a description is not trusted to read the rest of a disk."""
+        relative, folder = self.take(name, str), self.file.parent.resolve()
         try:
-            path = (folder / given).resolve()
+            path = (folder / relative).resolve()
             inside, there = path.is_relative_to(folder), path.is_file()
         except (OSError, ValueError, RuntimeError) as error:
             raise self.error(name, f"it is no path of a file ({error})") from error
@@ -117,17 +98,17 @@ class Description:
 
     @property
     def left_out(self) -> list[str]:
-        """The fields that nobody asked for, by their places, those of parts that were taken among them."""
-        own = [self._at(name) for name in self._fields if name not in self._asked]
-        return own + [place for parts in self._parts.values() for part in parts for place in part.left_out]
+        """The fields that nobody read, by their paths, those of parts that were taken among them."""
+        unread = [self._at(name) for name in self._fields if name not in self._read_names]
+        return unread + [name for parts in self._parts.values() for part in parts for name in part.left_out]
 
     def leave(self) -> None:
-        """Counts all fields as asked for: what they say is left out on purpose, and nobody needs to hear of it."""
-        self._asked |= self._fields.keys()
+        """Counts all fields as read: what they say is left out on purpose, and nobody needs to hear of it."""
+        self._read_names |= self._fields.keys()
         self._parts = {}
 
     def _at(self, name: str) -> str:
-        return f"{self.place}.{name}" if self.place else name
+        return f"{self.where}.{name}" if self.where else name
 
 
 def load_yaml(text: str) -> Any:
@@ -140,11 +121,11 @@ def load_yaml(text: str) -> Any:
 
         def compose_mapping_node(self, anchor: Any) -> Any:
             node = super().compose_mapping_node(anchor)
-            seen = set()
+            keys = set()
             for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
-                if key.value in seen:
+                if key.value in keys:
                     raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
-                seen.add(key.value)
+                keys.add(key.value)
             return node
 
         def flatten_mapping(self, node: Any) -> None:

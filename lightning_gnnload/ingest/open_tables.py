@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gnnload.ingest.features import check_columns
-from lightning_gnnload.ingest.source import Kind, Source
+from lightning_gnnload.ingest.features import unfitted_features
+from lightning_gnnload.ingest.source import IdType, Source
 from lightning_gnnload.ingest.spec import End, GraphSpec, TimedSpec
 from lightning_gnnload.ingest.sql import is_query, matching_files
 
@@ -16,55 +16,41 @@ if TYPE_CHECKING:
 
 
 class OpenTables:
-    """Opens the tables of a graph.
-
-    Args:
-        con: of :func:`.connect`.
-        spec: of the graph.
-        home: the folder that paths count from.
-        peek: look at columns alone: queries are not run.
-
-    Attributes:
-        nodes: by node type.
-        edges: by name.
-        tasks: by name; those without a table of their own have that of their nodes or edges.
-
-    Raises:
-        TableError: a table that cannot be read, a column that is not there, or that cannot be what graph.yaml says.
-    """
+    """Opens the tables of a graph, and checks their columns against graph.yaml; with ``peek`` queries are not run."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, spec: GraphSpec, home: Path, *, peek: bool = False) -> None:
         self.spec = spec
 
         def opened(section: str, specs: Mapping[str, Any], keys: Any) -> dict[str, Source]:
             return {
-                name: Source(con, each.table, f"{section}.{name}", home, keys(each), peek=peek)
-                for name, each in specs.items()
-                if each.table is not None
+                name: Source(con, table.table, f"{section}.{name}", home, keys(table), peek=peek)
+                for name, table in specs.items()
+                if table.table is not None
             }
 
-        self.nodes = opened("nodes", spec.nodes, lambda each: [each.id])
-        self.edges = opened("edges", spec.edges, lambda each: [each.src.column, each.dst.column])
-        self.tasks = opened("tasks", spec.tasks, lambda each: [end.column for end in each.ends])
+        self.nodes = opened("nodes", spec.nodes, lambda nodes: [nodes.id])
+        self.edges = opened("edges", spec.edges, lambda edges: [edges.src.column, edges.dst.column])
+        # A task without a table of its own has that of its nodes or edges.
+        self.tasks = opened("tasks", spec.tasks, lambda task: [key.column for key in task.ends])
         for name, task in spec.tasks.items():
             if task.table is None:
                 owner = self.nodes[task.seed.node_type] if task.seed else self.edges[str(task.edge)]
                 self.tasks[name] = owner.at(f"tasks.{name}")
+        # All descriptions are checked before any row is read: a wrong column of the last table is no news after hours.
         self._check()
 
-    def kind_of(self, node_type: str) -> Kind:
-        """Returns what the ids of a node type are."""
+    def id_type_of(self, node_type: str) -> IdType:
         nodes = self.spec.nodes[node_type]
-        wanted: Any = None if nodes.id_type == "auto" else nodes.id_type
-        return self.nodes[node_type].key(nodes.id, wanted, cast=wanted is not None).kind
+        id_type: Any = nodes.id_type if self.casts(node_type) else None
+        return self.nodes[node_type].key(nodes.id, id_type, cast=id_type is not None).id_type
 
     def casts(self, node_type: str) -> bool:
-        """Whether keys of another kind than the ids are converted."""
+        """Whether keys of another type than the ids are converted."""
         return self.spec.nodes[node_type].id_type != "auto"
 
     def _check(self) -> None:
         for name, nodes in self.spec.nodes.items():
-            self.kind_of(name)
+            self.id_type_of(name)
             self._check_columns(self.nodes[name], nodes, nodes.x)
         for name, edges in self.spec.edges.items():
             self._check_keys(self.edges[name], (edges.src, edges.dst))
@@ -79,20 +65,20 @@ class OpenTables:
                 if column is not None:
                     source.named(column)
 
-    def _check_keys(self, source: Source, ends: tuple[End, ...]) -> None:
-        for end in ends:
-            source.key(end.column, self.kind_of(end.node_type), cast=self.casts(end.node_type))
+    def _check_keys(self, source: Source, keys: tuple[End, ...]) -> None:
+        for key in keys:
+            source.key(key.column, self.id_type_of(key.node_type), cast=self.casts(key.node_type))
 
     def _check_columns(self, source: Source, spec: TimedSpec, columns: Any) -> None:
         if spec.time is not None:
             source.time(spec.time, spec.time_unit, spec.timezone)
-        check_columns(source, columns, timezone=spec.timezone)
+        unfitted_features(source, columns, timezone=spec.timezone)
 
 
 def named_files(spec: GraphSpec, home: Path) -> Iterator[str]:
     """Yields the files that tables are read from by their names; what an SQL query reads is not known."""
     for section in (spec.nodes, spec.edges, spec.tasks):
-        for each in section.values():
-            if isinstance(each.table, str | Path | list | tuple) and not is_query(each.table):
-                paths = [each.table] if isinstance(each.table, str | Path) else each.table
+        for table in (entry.table for entry in section.values()):
+            if isinstance(table, str | Path | list | tuple) and not is_query(table):
+                paths = [table] if isinstance(table, str | Path) else table
                 yield from (file for path in paths for file in matching_files(str(path), home))
