@@ -1,4 +1,4 @@
-"""DynamicCache: rows of the nodes that were asked for last, in front of the store that has all."""
+"""DynamicCache: caches the rows that were gathered last, in front of the store that has all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,8 @@ from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 
 
 class SharedSlots(NamedTuple):
-    """The memory of a cache that several processes share.
-
-    Attributes:
-        memory: uint8, of :meth:`.ops.DynamicCache.block_bytes`, in the shape of the cache; zero at first.
-        lock: of all who map it; closed with the cache.
-    """
+    """Memory of a cache that several processes share: uint8 of :meth:`.ops.DynamicCache.block_bytes`, zero at first,
+    and a lock between all who map it, which is closed with the cache."""
 
     memory: np.ndarray
     lock: SharedLock
@@ -86,10 +82,10 @@ class DynamicCache(StoreWrapper):
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         rows, missed = bytes_of(out), self._missed(len(ids))
-        places = None if positions is None else positions.numpy()
-        # The cache itself has a lock between threads.
+        out_positions = None if positions is None else positions.numpy()
+        # The native cache has its own lock between threads; this one is between processes.
         with nullcontext() if self._lock is None else self._lock.reading():
-            num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], places)
+            num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], out_positions)
         missed = missed[:, : len(ids) - num_hits]
         behind = self._ask_behind(missed, out)
         if num_hits < len(ids):

@@ -10,8 +10,8 @@ from pytorch_lightning import seed_everything
 
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.cache.budget import Allowance
-from lightning_gnnload.cache.device import opening as cache_opening
-from lightning_gnnload.cache.device.budget import MemoryUse
+from lightning_gnnload.cache.device import device_builder as cache_opening
+from lightning_gnnload.cache.device.memory_use import MemoryUse
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda import opening

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler
-from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.ops.cuda.device import Device

@@ -23,7 +23,7 @@ from lightning_gnnload import (
     NeighborSampler,
     NodeTable,
 )
-from lightning_gnnload.cache.device.budget import MemoryUse
+from lightning_gnnload.cache.device.memory_use import MemoryUse
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
