@@ -1,4 +1,4 @@
-"""What every sampling kernel is given: a graph, seeds, the key of their draws, and memory to sample into.
+"""The input of all sampling kernels: a graph, seeds, the key of their draws, and memory to sample into.
 
 Shapes: N graph nodes, E edges, S seeds.
 """
@@ -15,12 +15,9 @@ from .dispatch import DrawKey, Workspace, kernels
 class Adjacency:
     """A graph's arrays, checked once for all mini-batches that are sampled from it.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed :func:`check_csc`.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
-
-    Raises:
-        GraphFormatError: wrong dtypes or shapes.
+    ``indptr`` int64 ``[N + 1]`` and ``indices`` int32 or int64 ``[E]`` are a graph that passed :func:`check_csc`.
+    ``names``, int64 ``[N]``, are the global ids of a part's nodes, by which they draw; None: the nodes' ids. Raises
+    GraphFormatError.
     """
 
     __slots__ = ("arrays", "indices", "indptr", "names")
@@ -35,19 +32,10 @@ class Adjacency:
 class SamplerInput:
     """The checked input of every native sampler: graph, seeds, key of draws, and memory.
 
-    The arrays are not copied: they must not change while a kernel samples.
-
-    Args:
-        workspace: scratch memory, of this thread alone.
-        indptr: of the graph, and ``indices``, as :class:`Adjacency` has them.
-        seeds: int64 ``[S]``, distinct.
-        key: decides every draw.
-        arena: uint8, writable, starting at a multiple of 64 bytes: the batch is laid into it.
-        names: as :class:`Adjacency` has them.
-
-    Raises:
-        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
-            misaligned, or memory of another argument. Whether seeds are distinct nodes, a kernel checks.
+    ``seeds`` are int64 ``[S]``, distinct; ``arena`` is uint8, writable, at a multiple of 64 bytes: the batch is written
+    there. Arrays are not copied, and must not change while a kernel samples. Raises GraphFormatError, SeedError or
+    SamplerConfigError for other dtypes or shapes, or an arena that is memory of another argument; whether seeds are
+    distinct nodes, a kernel checks.
     """
 
     __slots__ = ("adjacency", "arena", "key", "native", "seeds")

@@ -26,26 +26,15 @@ def breadth_first(
     reversed_indptr: np.ndarray | None = None,
     reversed_indices: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Orders seeds as a breadth-first search along in-neighbours comes to them.
+    """Orders seeds as a breadth-first search along in-neighbours reaches them.
 
-    It starts at the first root and, whenever it has nowhere left to go, at the next root that it has not come to:
-    each start makes a tree.
+    It starts at the first of ``roots``, int64 ``[R]``, and, whenever it has nowhere left to go, at the next root that
+    it has not reached; each start makes a tree. It ends with the last seed or root. ``position``, int32 ``[N]``, is
+    each node's position among the ``num_seeds`` seeds, negative for other nodes. With the reversed graph it goes along
+    out-neighbours as well. Returns ``order`` and ``tree``, int32 ``[S]``: positions of the seeds as they were reached,
+    and the tree of each; shorter where no root leads to some seed.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
-        indices: likewise.
-        position: int32 ``[N]``, of each node among the seeds; negative where it is none.
-        roots: int64 ``[R]``, node ids.
-        num_seeds: S; the search ends with the last seed or root.
-        reversed_indptr: likewise, of the same graph with every edge turned round: to go along out-neighbours as well.
-        reversed_indices: likewise.
-
-    Returns:
-        ``order`` and ``tree``, int32 ``[S]``: positions of the seeds as they were found, and the number of the tree
-        of each. Shorter where no root leads to some seed.
-
-    Raises:
-        GraphFormatError, SeedError: arrays that do not fit each other, or a root that is no node.
+    Raises GraphFormatError or SeedError for arrays that do not fit each other, or a root that is no node.
 
     Example:
         >>> indptr, indices = np.array([0, 1, 3, 4, 4]), np.array([1, 0, 2, 1])  # 0 - 1 - 2, and 3 alone
@@ -64,8 +53,10 @@ def breadth_first(
     if not (reversed_indptr is None and reversed_indices is None):
         _check_same_size(indptr, indices, reversed_indptr, reversed_indices)
     order, tree = np.empty(num_seeds, np.int32), np.empty(num_seeds, np.int32)
-    found = kernels.breadth_first(indptr, indices, reversed_indptr, reversed_indices, position, roots, order, tree)
-    return order[:found], tree[:found]
+    num_reached = kernels.breadth_first(
+        indptr, indices, reversed_indptr, reversed_indices, position, roots, order, tree
+    )
+    return order[:num_reached], tree[:num_reached]
 
 
 def _check_same_size(indptr: np.ndarray, indices: np.ndarray, reversed_indptr: Any, reversed_indices: Any) -> None:

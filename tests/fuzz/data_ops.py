@@ -243,7 +243,7 @@ DATA: Ops = {
     "spread_parts": (
         graph_first(ops.spread_parts),
         lambda random: (
-            graph(random) | {"fresh": np.array([1, 0, 2, 1 << 63], np.uint64), "held": np.ones(4, np.uint64)}
+            graph(random) | {"fresh": np.array([1, 0, 2, 1 << 63], np.uint64), "masks": np.ones(4, np.uint64)}
         ),
     ),
     "deal_seeds": (
@@ -265,7 +265,7 @@ DATA: Ops = {
         lambda random: (
             graph(random)
             | {"part": np.array([1, -1, 0, -1], np.int32), "is_open": np.array([False, True, False, True])}
-            | {"held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]), "num_parts": 2}
+            | {"masks": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]), "num_parts": 2}
             | {"capacity": 3, "begin": 0, "end": 4}
         ),
     ),
@@ -297,7 +297,7 @@ DATA: Ops = {
         ops.settle_nodes,
         lambda random: {
             "part": np.array([1, -1, 0, -1], np.int32),
-            "held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]),
+            "masks": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]),
             "num_parts": 2,
         },
     ),

@@ -271,7 +271,7 @@ class _ShardFiller:
         """Opens another rank's memory and returns its address. Raises DeviceShareError."""
         if "memory_handle" not in fields:
             raise DeviceShareError(f"rank {peer} cannot share its device's memory. {fields.get('unshared')}")
-        memory_handle = MemoryHandle.of(fields["memory_handle"])
+        memory_handle = MemoryHandle.from_values(fields["memory_handle"])
         fd, fds[peer] = fds[peer], -1  # OpenedMemory closes it, so the caller must not
         self.shards.opened.append(OpenedMemory(self._runtime, memory_handle, fd))
         return self.shards.opened[-1].address

@@ -202,10 +202,10 @@ class Opened:
         sharer_of: Any,
         epoch: int,
         progress: bool,
-        left: Any,
+        allowance: Any,
     ) -> FeatureStore:
         assert membership is sharer_of is None
-        assert left is None, "this table is in memory, so that nothing waits"
+        assert allowance is None, "this table is in memory, so that nothing waits"
         self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")
