@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -79,22 +79,10 @@ def recommend(
     if not allowed or not usable:
         return Advice(None, usual_order, 0.0, "there is no memory for the smallest cache that was looked at.")
 
-    def best(worth: Callable[[str, float], float]) -> tuple[str, int, float]:
-        """Finds the smallest size that is worth nearly as much as the best one, and the easiest policy that reaches
-        it."""
-        values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
-        tops = {number: max(value[number] for value in values.values()) for number in allowed}
-        # abs(): where every cache costs time, the best is negative, and enough is still below it.
-        most_of_it = max(tops.values()) - (1 - _ENOUGH) * abs(max(tops.values()))
-        enough = next(number for number in allowed if tops[number] >= most_of_it)
-        close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]
-        name = min(close, key=_EASE.index)
-        return name, enough, values[name][enough]
-
     speeds = f"a row takes {speed.store_ns:.0f} ns from the table and {speed.memory_ns:.0f} ns from memory"
-    name, size, saved = best(speed.saved)
+    name, size, saved = _best(usable, allowed, speed.saved)
     if saved < _WORTH_IT:
-        name, size, hit_rate = best(lambda name, rate: 0.0 if RULES[name].looks_ahead else rate)
+        name, size, hit_rate = _best(usable, allowed, lambda name, rate: 0.0 if RULES[name].looks_ahead else rate)
         return Advice(
             None,
             usual_order,
@@ -110,6 +98,20 @@ def recommend(
         f"it hits {usable[name].hit_rates[size]:.1%} and saves {saved:.0%} of the time to gather; {speeds}. The "
         f"largest cache that memory allows, {ratios[allowed[-1]]:.3g} of the rows, would hit {largest:.1%} at best.",
     )
+
+
+def _best(
+    usable: Mapping[str, HitRateCurve], allowed: Sequence[int], worth: Callable[[str, float], float]
+) -> tuple[str, int, float]:
+    """Finds the smallest size that is worth nearly as much as the best one, and the easiest policy that reaches it."""
+    values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
+    tops = {number: max(value[number] for value in values.values()) for number in allowed}
+    # abs(): where every cache costs time, the best is negative, and enough is still below it.
+    most_of_it = max(tops.values()) - (1 - _ENOUGH) * abs(max(tops.values()))
+    enough = next(number for number in allowed if tops[number] >= most_of_it)
+    close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]
+    name = min(close, key=_EASE.index)
+    return name, enough, values[name][enough]
 
 
 def _gather_ns(store: FeatureStore, lists: Sequence[np.ndarray], out: torch.Tensor) -> float:

@@ -103,6 +103,7 @@ class BeladyCache(StoreWrapper):
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         request, staged = self._announced()
+        # Not announced, as in validation: such a gather leaves the cache as it is.
         if request is None:
             return self._read(ids, positions, out, None)
         with self._deciding:
@@ -157,6 +158,7 @@ class BeladyCache(StoreWrapper):
     def _keep(self, request: BatchRequest, ids: np.ndarray, out_positions: np.ndarray | None, rows: np.ndarray) -> None:
         """Caches those rows, of the cached ones and of this mini-batch's, whose next use comes soonest."""
         times = self._ahead.times_after(request, ids)
+        # Gathered without being sampled ahead, so that nobody knows when its rows come again.
         if times is None:
             return
         slots = self._location[ids]

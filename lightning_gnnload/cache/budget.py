@@ -100,6 +100,8 @@ def budget(
             f"{reason} is too little for a single row: the index takes {in_units(table.index_bytes)}, and a row "
             f"{in_units(table.bytes_per_row)}. Give the cache more memory, or use none."
         )
+    # Checked here, as a cache that does not fit would otherwise be ended by the system's out-of-memory killer while it
+    # is filled.
     needed = table.index_bytes + num_rows * table.bytes_per_row
     if num_rows and needed > free:
         raise CacheConfigError(

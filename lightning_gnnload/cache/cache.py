@@ -78,6 +78,7 @@ class FeatureCache:
     def __post_init__(self) -> None:
         if not self.evicts:
             policy_named(self.policy, window=self.window)
+        # Refused rather than ignored: whoever sets a window for another policy expects it to do something.
         if self.window != 1 and self.policy != "clairvoyant":
             raise CacheConfigError(
                 f"window={self.window!r} is for policy='clairvoyant', but policy={self.policy!r}. Leave it out; a "
@@ -91,6 +92,7 @@ class FeatureCache:
         if self.device == "cuda" and (reason := self.no_device_reason) is not None:
             raise CacheConfigError(f"device='cuda', but {reason}. Give 'auto' or 'cpu', or another policy.")
         rule = rule_of(self.policy)
+        # "auto" gives each rank its own cache here; asking for shards is a misunderstanding.
         if self.share == "partitioned" and rule is not None and rule.admit is not None and not rule.is_shareable:
             raise CacheConfigError(
                 f"share='partitioned', but with policy={self.policy!r} each rank looks ahead for itself. Give 'auto' "
@@ -136,7 +138,7 @@ class FeatureCache:
             CacheShareError: peers that are late, fail, or have another table.
             CudaUnavailableError: ``device="cuda"``, while this cache lies in the machine's memory.
         """
-        table = _cached_bytes(store)
+        table = cached_bytes(store)
         [opened] = _opened({tier: self}, table, workload, [membership], sharer_of, epoch, progress, left)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
@@ -238,7 +240,7 @@ def open_all(
     numbers = range(1, len(levels) + 1)
     by_tier = {"cache" if number == 1 else f"cache {number}": levels[number - 1] for number in numbers}
     memberships = [membership and replace(membership, name=f"{membership.name}-{number}") for number in numbers]
-    table = _cached_bytes(store)
+    table = cached_bytes(store)
     opened = CacheLevels(table, _opened(by_tier, table, workload, memberships, sharer_of, epoch, progress, allowance))
     return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
@@ -282,7 +284,7 @@ def _opened(
     return caches
 
 
-def _cached_bytes(store: FeatureStore) -> FeatureStore:
+def cached_bytes(store: FeatureStore) -> FeatureStore:
     """Returns the store whose rows are cached: quantised codes instead of decoded rows, since several times as many
     fit."""
     return store.codes if isinstance(store, QuantizedFeatureStore) else store

@@ -87,6 +87,7 @@ class DynamicCache(StoreWrapper):
         with nullcontext() if self._lock is None else self._lock.reading():
             num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], out_positions)
         missed = missed[:, : len(ids) - num_hits]
+        # Without a lock: a slow store behind must not keep others from their hits.
         behind = self._ask_behind(missed, out)
         if num_hits < len(ids):
             with nullcontext() if self._lock is None else self._lock.writing():

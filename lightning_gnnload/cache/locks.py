@@ -22,6 +22,7 @@ class ReadWriteLock:
     @contextmanager
     def reading(self) -> Iterator[None]:
         with self._changed:
+            # Waiting writers count as well, or a steady stream of readers would starve them.
             self._changed.wait_for(lambda: not self._num_writers)
             self._num_reading += 1
         try:

@@ -98,6 +98,7 @@ class Lookahead:
         nodes, times = self._nodes[time], self._next[time]
         if np.array_equal(nodes, ids):  # unless a nearer cache asks for what it lacks
             return times
+        # A nearer cache asks for what it lacks, in an order of its own.
         order = np.argsort(nodes)
         positions = order[np.searchsorted(nodes, ids, sorter=order).clip(max=len(nodes) - 1)]
         return times[positions] if np.array_equal(nodes[positions], ids) else None
@@ -182,6 +183,7 @@ class ReadAhead:
     def begin(self, request: BatchRequest, ids: np.ndarray) -> None:
         """Starts to read rows ``ids`` for a coming mini-batch; what was read for another one is dropped."""
         if self._staged is not None:
+            # Two gathers in a row may see the same next mini-batch.
             if self._staged[0] == request:
                 return
             # A read under way goes on, and its rows are dropped.

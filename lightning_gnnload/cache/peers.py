@@ -105,6 +105,7 @@ class PeerGroup:
         """Raises CacheDisagreementError where peers differ in some field; the message ends with ``advice``."""
         statements = [value.fields for value in self.all_gather(fields)]
         for index, stated in enumerate(statements):
+            # Compared with peer 0 alone: one difference is enough for a message that a user can act on.
             if stated != statements[0]:
                 differing = {name for name in stated | statements[0] if stated.get(name) != statements[0].get(name)}
                 differences = ", ".join(
@@ -222,6 +223,7 @@ class _RootPeer(PeerGroup):
             ) from error
         with listener:
             while len(self.channels) < count - 1:
+                # Never 0, which would make the socket nonblocking instead of timing out.
                 listener.settimeout(max(deadline - time.monotonic(), 1e-3))
                 try:
                     self._join(listener)
@@ -280,6 +282,7 @@ class _LeafPeer(PeerGroup):
 
     def rendezvous(self) -> None:
         deadline = time.monotonic() + self.membership.timeout_s
+        # Ranks start in any order: peer 0 may not listen yet.
         while (channel := PeerChannel.connect(self._socket_name)) is None:
             if time.monotonic() > deadline:
                 raise CacheShareError(

@@ -57,6 +57,7 @@ def hottest(hotness: np.ndarray, num_nodes: int, count: int, left_out: Sequence[
     """
     hotness = checked_hotness(hotness, num_nodes)
     if left_out:
+        # Ranked among themselves, so that the ids that break ties stay those of the table.
         eligible = np.delete(np.arange(num_nodes), np.concatenate(left_out))
         return eligible[hottest(hotness[eligible], len(eligible), count)]
     count = min(max(count, 0), num_nodes)

@@ -139,6 +139,7 @@ class RenewedCache(StaticCache):
     def _follow(self) -> None:
         """Replaces rows as peer 0 says: the thread of every other rank."""
         (channel,) = self._channels.values()
+        # Not a blocking receive(), which close() could not end.
         while not self._stopping.is_set():
             if not readable([channel], _POLL_S):
                 continue

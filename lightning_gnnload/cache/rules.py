@@ -61,6 +61,7 @@ class PreSample(CachePolicy):
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         if not self.smooth:
             return self._counts(workload, PRESAMPLED_EPOCHS[: self.num_epochs or 1])
+        # The first epoch alone at first, since its visits tell how many more are worth sampling.
         counts = self._counts(workload, range(epoch, epoch + 1))
         num_epochs = self.num_epochs or self._enough(counts, workload, epoch)
         if num_epochs > 1:

@@ -45,6 +45,7 @@ def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatu
                 f"seed, or load them from one file."
             )
         peers.agree({})  # a rank that differs must fail all of them, not only itself
+    # Only now, as the exchanges above need every rank.
     if not rows.numel():
         return store
     return MemoryFeatureStore(tensor_view(root_rows.array).view(rows.dtype).view(len(rows), *store.row_shape))

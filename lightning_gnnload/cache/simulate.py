@@ -157,6 +157,7 @@ def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepa
 
 
 def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
+    # The native cache needs a slot.
     if num_slots == 0:
         return 0
     # Rows of no bytes: which of them stay does not depend on their values.

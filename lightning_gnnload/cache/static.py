@@ -98,6 +98,7 @@ def deal_to_shards(count: int, num_shards: int, sharers: np.ndarray | None = Non
         >>> (deal_to_shards(6, 2, sharers=np.array([0, 0, 0, 0, 1, -1])) >> ops.SLOT_BITS).tolist()
         [0, 0, 0, 1, 1, 1]
     """
+    # To and fro: always in one direction, shard 0 would get the hotter row of every round.
     slot, turn = np.divmod(np.arange(count, dtype=np.int64), max(num_shards, 1))
     shard = np.where(slot % 2 == 0, turn, num_shards - 1 - turn)
     if sharers is not None:
@@ -205,6 +206,7 @@ def fill_shared_memory(
     # A location has bits for so many shards. Further ranks fill none, and read those of the others.
     rank, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
     locations = _locations(hot, num_shards, sharer_of)
+    # Ranks that disagree would read each other's rows in wrong slots, and nothing else would notice.
     peers.agree({"checksum of places": zlib.crc32(locations.data)})
     shard_of = locations >> ops.SLOT_BITS
     mine = hot[shard_of == rank]

@@ -177,6 +177,7 @@ class DeferredStore(FeatureStore):
         with self._opening:
             # Whoever enters from here on gathers from the store behind, so the wait below ends.
             front, self._front = self._front, self.behind
+            # A close after a failed opening ends the failure, too: later gathers come from the store behind.
             self._error, self._waits = None, False
         with self._leaving:
             self._leaving.wait_for(lambda: not self._num_inside)

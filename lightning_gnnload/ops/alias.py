@@ -67,6 +67,7 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
     num_edges = indptr[-1] if len(indptr) else 0
     if len(indptr) == 0 or len(weights) != num_edges:
         raise GraphFormatError(f"edge_weight has {len(weights)} entries, but the graph has {num_edges} edges.")
+    # Not zeroed: the kernel writes every entry, or raises.
     entries = np.empty(len(weights), np.uint64)
     kernels.build_alias(indptr, weights, entries)
     return AliasTable(indptr, entries)

@@ -54,25 +54,21 @@ def add_hop(
     end = arena.nbytes if hops_begin is None else as_integer("hops_begin", hops_begin)
     if not 0 <= end <= arena.nbytes:
         raise SamplerConfigError(f"hops_begin is {end}, but the arena has {arena.nbytes} bytes.")
+    # An arena may end anywhere, but the hops at its end are laid out in whole cache lines.
     end = end // ARENA_ALIGNMENT * ARENA_ALIGNMENT
     if not 0 <= 8 * num_known <= end:
         raise SamplerConfigError(f"num_known is {num_known}, but {end} bytes are before the hops, 8 for each node.")
-    edges: tuple[tuple[str, Any, type], ...] = (
-        ("counts", counts, np.int64),
-        ("neighbors", neighbors, np.int64),
-        ("edge_ids", edge_ids, np.int64),
-        ("edge_weights", edge_weights, np.float32),
-        ("edge_types", edge_types, np.int32),
-    )
-    for name, array, dtype in edges:
-        # Edge columns alone are optional; check_array() refuses None for the others.
-        if array is None and name.startswith("edge"):
-            continue
-        check_array(name, array, (dtype,), 1, SamplerConfigError)
-        check_apart("arena", arena, (name, array))
-        length = num_known if name == "counts" else len(neighbors)
-        if len(array) != length:
-            raise SamplerConfigError(f"{name} has {len(array)} entries, but needs {length}.")
+    _check_column("counts", counts, np.int64, arena, num_known)
+    check_array("neighbors", neighbors, (np.int64,), 1, SamplerConfigError)
+    check_apart("arena", arena, ("neighbors", neighbors))
+    columns: dict[str, tuple[Any, type]] = {
+        "edge_ids": (edge_ids, np.int64),
+        "edge_weights": (edge_weights, np.float32),
+        "edge_types": (edge_types, np.int32),
+    }
+    for name, (column, dtype) in columns.items():
+        if column is not None:
+            _check_column(name, column, dtype, arena, len(neighbors))
     try:
         written = kernels.add_hop(
             workspace.native,
@@ -90,3 +86,10 @@ def add_hop(
         used = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT - end
         raise ArenaTooSmall(small.needed_bytes + used) from None
     return SampleLayout.of(written)
+
+
+def _check_column(name: str, column: Any, dtype: type, arena: np.ndarray, count: int) -> None:
+    check_array(name, column, (dtype,), 1, SamplerConfigError)
+    check_apart("arena", arena, (name, column))
+    if len(column) != count:
+        raise SamplerConfigError(f"{name} has {len(column)} entries, but needs {count}.")

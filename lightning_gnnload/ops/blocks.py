@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import PartitionError, SeedError
-from .checks import as_integer, check_apart, check_array, check_graph
+from .checks import as_integer, check_apart, check_array, check_graph, within
 from .dispatch import kernels
 
 MAX_LINKED_BLOCKS = 2**14  # the matrix of their links then takes 2 GiB
@@ -83,9 +83,7 @@ def link_blocks(indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, n
     in-neighbour of a node of ``a``. Raises GraphFormatError or PartitionError for arrays that do not fit each other, a
     block out of range, or more than 2**14."""
     _check_blocks(indptr, indices, block_of)
-    num_blocks = as_integer("num_blocks", num_blocks, PartitionError)
-    if not 0 <= num_blocks <= MAX_LINKED_BLOCKS:
-        raise PartitionError(f"num_blocks is {num_blocks}, but must lie in [0, {MAX_LINKED_BLOCKS}].")
+    num_blocks = within("num_blocks", num_blocks, 0, MAX_LINKED_BLOCKS, PartitionError)
     counts = np.empty(num_blocks * num_blocks, np.int64)
     kernels.link_blocks(indptr, indices, block_of, num_blocks, counts)
     return counts.reshape(num_blocks, num_blocks)
@@ -125,17 +123,12 @@ def deal_nodes(
     check_array("is_seed", is_seed, (np.uint8,), 1, PartitionError)
     if len(is_seed) != len(part_of):
         raise PartitionError(f"is_seed has {len(is_seed)} entries, but the graph has {len(part_of)} nodes.")
-    numbers = {"num_parts": num_parts, "node_capacity": node_capacity, "seed_capacity": seed_capacity}
-    for name, number in numbers.items():
-        most = MAX_LINKED_BLOCKS if name == "num_parts" else _MOST_NODES
-        numbers[name] = as_integer(name, number, PartitionError)
-        # A graph without seeds needs no room for any.
-        if not (name == "seed_capacity" and numbers[name] == 0) and not 1 <= numbers[name] <= most:
-            raise PartitionError(f"{name} is {number}, but must lie in [1, {most}].")
+    num_parts = within("num_parts", num_parts, 1, MAX_LINKED_BLOCKS, PartitionError)
+    node_capacity = within("node_capacity", node_capacity, 1, _MOST_NODES, PartitionError)
+    if seed_capacity != 0:  # a graph without seeds needs no room for any
+        seed_capacity = within("seed_capacity", seed_capacity, 1, _MOST_NODES, PartitionError)
     check_apart("part_of", part_of, ("indptr", indptr), ("indices", indices), ("is_seed", is_seed))
-    return kernels.deal_nodes(
-        indptr, indices, is_seed, numbers["num_parts"], numbers["node_capacity"], numbers["seed_capacity"], part_of
-    )
+    return kernels.deal_nodes(indptr, indices, is_seed, num_parts, node_capacity, int(seed_capacity), part_of)
 
 
 def _check_blocks(

@@ -132,6 +132,7 @@ def split_edges(
         check_array(name, array, (np.int32,), 1, GraphFormatError)
     num_dst = len(indptr) - 1
     check_hop(num_dst, indices, edge_type, nodes, src_type, dst_type)
+    # One more than its destinations for each type's indptr.
     begin = np.concatenate([[0], np.cumsum(nodes.counts(num_dst)[dst_type] + 1)]).astype(np.int64)
     ptr, indptrs = np.empty(len(src_type) + 1, np.int64), np.zeros(begin[-1], np.int32)
     sources, ids_by_type = np.empty(len(indices), np.int32), None

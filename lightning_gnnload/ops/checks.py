@@ -40,6 +40,14 @@ def as_integer(name: str, value: Any, error: type[GnnLoadError] = SamplerConfigE
         raise error(f"{name} is {value!r}, but must be an integer.") from None
 
 
+def within(name: str, value: Any, least: int, most: int, error: type[GnnLoadError] = SamplerConfigError) -> int:
+    """Returns a plain integer in ``[least, most]``; raises ``error`` for anything else."""
+    value = as_integer(name, value, error)
+    if not least <= value <= most:
+        raise error(f"{name} is {value}, but must lie in [{least}, {most}].")
+    return value
+
+
 def as_list(name: str, values: Any) -> list[Any]:
     """Returns any iterable as a list; raises SamplerConfigError for what is none, as NumPy's arrays of no dimension."""
     try:
@@ -88,6 +96,7 @@ def check_array(
         raise error(f"{name} has dtype {array.dtype}, but must be {names}: convert it with {name}.astype(...).")
     if ndim is not None and array.ndim != ndim:
         raise error(f"{name} has shape {array.shape}, but must have {ndim} dimension{'s' if ndim > 1 else ''}.")
+    # Refused instead of copied: a silent copy of a feature table could take all memory.
     if not array.flags.c_contiguous:
         raise error(f"{name} is not contiguous: pass numpy.ascontiguousarray({name}).")
     if aligned and not array.flags.aligned:

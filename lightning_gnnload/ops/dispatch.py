@@ -50,6 +50,7 @@ class DrawKey:
     def __post_init__(self) -> None:
         for name, bits in (("seed", 64), ("epoch", 32), ("step", 32), ("hop", 16)):
             value = getattr(self, name)
+            # Compared first, as nearly every key is made of plain integers already, one for each batch.
             if type(value) is not int:
                 value = as_integer(f"DrawKey: {name}", value)
                 # Through the frozen class: native code takes plain integers alone.
@@ -101,6 +102,7 @@ class SampleLayout:
         """Returns the layout of the same arrays without the free bytes between them."""
         gap = self.free_end - self.free_begin
 
+        # Offsets of -1 stay, as there is no such array.
         def moved(hop: HopLayout) -> HopLayout:
             offsets = {name: value for name, value in vars(hop).items() if name.endswith("_offset")}
             return replace(hop, **{name: offset - gap for name, offset in offsets.items() if offset >= 0})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import CacheConfigError, GnnLoadError, SeedError
-from .checks import as_integer, check_apart, check_array
+from .checks import check_apart, check_array, within
 from .dispatch import MAX_NODES, as_bytes, check_positions, kernels
 from .tiers import SLOT_BITS
 
@@ -134,15 +134,8 @@ def _checked_shape(num_nodes: int, num_slots: int, row_bytes: int, eviction: str
     if not isinstance(eviction, str) or eviction not in EVICTIONS:
         raise CacheConfigError(f"eviction={eviction!r} is not known; give one of {', '.join(EVICTIONS)}.")
     return (
-        _in_range("num_nodes", num_nodes, 0, MAX_NODES),
-        _in_range("num_slots", num_slots, 1, 1 << SLOT_BITS),
-        _in_range("row_bytes", row_bytes, 0, MAX_ROW_BYTES),
+        within("DynamicCache: num_nodes", num_nodes, 0, MAX_NODES, CacheConfigError),
+        within("DynamicCache: num_slots", num_slots, 1, 1 << SLOT_BITS, CacheConfigError),
+        within("DynamicCache: row_bytes", row_bytes, 0, MAX_ROW_BYTES, CacheConfigError),
         EVICTIONS.index(eviction),
     )
-
-
-def _in_range(name: str, value: int, least: int, most: int) -> int:
-    value = as_integer(f"DynamicCache: {name}", value, CacheConfigError)
-    if not least <= value <= most:
-        raise CacheConfigError(f"DynamicCache: {name} is {value}, but must lie in [{least}, {most}].")
-    return value

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import GnnLoadError, SamplerConfigError, SeedError
-from .checks import as_flag, as_integer, check_apart, check_array, check_kind
+from .checks import as_flag, check_apart, check_array, check_kind, within
 from .dispatch import as_bytes, check_positions, kernels
 
 MOST_IN_FLIGHT: int = kernels.MOST_IN_FLIGHT
@@ -42,12 +42,10 @@ class RowFile:
             "unit": _MAX_UNIT,
         }
         for name, limit in limits.items():
-            value = as_integer(f"RowFile: {name}", getattr(self, name))
-            object.__setattr__(self, name, value)
-            if not 0 <= value <= limit:
-                raise SamplerConfigError(f"RowFile: {name} is {value}, but must lie in [0, {limit}].")
+            object.__setattr__(self, name, within(f"RowFile: {name}", getattr(self, name), 0, limit))
         if self.unit.bit_count() != 1:
             raise SamplerConfigError(f"RowFile: unit is {self.unit}, but must be a power of two.")
+        # In Python's integers, so that no product in the kernel can overflow int64 afterwards.
         if self.offset + self.num_rows * self.row_bytes > _MAX_FILE_BYTES:
             raise SamplerConfigError(f"RowFile: {self.num_rows} rows of {self.row_bytes} bytes are too many.")
 
@@ -64,9 +62,7 @@ class RowReader:
     def __init__(self, row_bytes: int, unit: int, in_flight: int = 128, *, use_ring: bool = True) -> None:
         # There is no file yet: this one is made for its checks.
         checked = RowFile(0, "", 0, 0, row_bytes, unit)
-        in_flight = as_integer("RowReader: in_flight", in_flight)
-        if not 1 <= in_flight <= MOST_IN_FLIGHT:
-            raise SamplerConfigError(f"RowReader: in_flight is {in_flight}, but must lie in [1, {MOST_IN_FLIGHT}].")
+        in_flight = within("RowReader: in_flight", in_flight, 1, MOST_IN_FLIGHT)
         use_ring = as_flag("RowReader: use_ring", use_ring)
         self.native = kernels.RowReader(checked.row_bytes, checked.unit, in_flight, use_ring)
 
@@ -119,6 +115,7 @@ def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | No
     A read of a page that its file no longer has (SIGBUS) would end the process. From the first call on this process
     handles that signal, and leaves others' to whoever handled them before.
     """
+    # Its dtype is compared below, once it is known that both are arrays.
     check_array("table", table, None, 2, GnnLoadError, aligned=False)
     _check_rows(ids, positions, out, table.shape[1] * table.itemsize)
     check_array("table", table, (out.dtype,), 2, GnnLoadError, aligned=False)

@@ -46,6 +46,7 @@ def sample_hgt(
     """
     check_kind("inputs", inputs, SamplerInput)
     check_kind("lists", lists, TypedLists)
+    # Before the numbers of samples, which are counted by the lists' node types.
     check_lists(lists, inputs)
     check_array("num_samples", num_samples, (np.int64,), 2, SamplerConfigError)
     num_types = len(lists.first_node) - 1

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import INDEX_DTYPES, as_integer, check_array
+from .checks import INDEX_DTYPES, as_integer, check_array, within
 from .dispatch import kernels
 
 MAX_IDS: int = kernels.MAX_IDS  # rows are int32, and two numbers stand for no row
@@ -49,6 +49,7 @@ class IdIndex:
         self.num_ids, self.num_added = len(self._keys), 0
         if self.num_ids > MAX_IDS:
             raise GraphFormatError(f"{self.num_ids} ids are too many: rows are numbered up to {MAX_IDS}.")
+        # Modulo, as hash() and secrets may give negative or larger integers, and any 64 bits will do.
         key = as_integer("key", key, GraphFormatError) % 2**64
         try:
             if offsets is None:
@@ -63,9 +64,7 @@ class IdIndex:
     def add(self, end: int) -> None:
         """Adds the rows up to ``end``; of equal ids the first counts. Raises GraphFormatError for an ``end`` before
         rows that were added or beyond the last, and for offsets outside the bytes."""
-        end = as_integer("end", end, GraphFormatError)
-        if not self.num_added <= end <= self.num_ids:
-            raise GraphFormatError(f"end is {end}, but must lie in [{self.num_added}, {self.num_ids}].")
+        end = within("end", end, self.num_added, self.num_ids, GraphFormatError)
         self._native.add(end)
         self.num_added = end
 

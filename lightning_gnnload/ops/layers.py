@@ -108,6 +108,7 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray
     check_weights(weights, indices)
     entries = np.empty(len(indptr), np.int64)
     kernels.importance_tree(indptr, indices, weights, entries)
+    # Shared by all threads and batches of a sampler: one that wrote to it would skew all later draws.
     entries.flags.writeable = False
     return entries
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
-from .checks import INDEX_DTYPES, as_integer, check_array, check_choice, check_kind
+from .checks import INDEX_DTYPES, as_integer, check_array, check_choice, check_kind, within
 from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
 from .queries import TypedLists
 
@@ -62,8 +62,8 @@ def draw_negatives(
     Source: negatives are named as other draws are; kernels/common/draw.h.
     """
     number, runs = _runs_of(lists, indices, edge_type)
-    num = _within("num", num, 1, MOST_DRAWS)
-    tries = _within("tries", tries, 1, MOST_DRAWS)
+    num = within("num", num, 1, MOST_DRAWS)
+    tries = within("tries", tries, 1, MOST_DRAWS)
     check_choice("corrupt", corrupt, CORRUPT)
     check_array("rows", rows, (np.int64,), 1, SeedError)
     check_kind("key", key, DrawKey)
@@ -74,6 +74,7 @@ def draw_negatives(
             check_array(name, array, (dtype,), 1, SeedError, count=len(rows))
     num_src, num_dst = _count_endpoints(lists, number, sources, runs)
     if until is None:
+        # Without a bound nodes of any time count, and the kernel need not look.
         src_time = dst_time = None
     for name, array, count in (("src_time", src_time, num_src), ("dst_time", dst_time, num_dst)):
         if array is not None:
@@ -223,10 +224,3 @@ def _entries(name: str, table: AliasTable | None, count: int) -> np.ndarray | No
     if len(table.zero_nodes):
         raise SamplerConfigError(f"{name}: all weights are 0, so that no node can be drawn. Make some positive.")
     return table.entries
-
-
-def _within(name: str, value: int, least: int, most: int) -> int:
-    value = as_integer(name, value)
-    if not least <= value <= most:
-        raise SamplerConfigError(f"{name} is {value}, but must lie in [{least}, {most}].")
-    return value

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphFormatError, SeedError
-from .checks import as_integer, check_array, check_graph
+from .checks import check_array, check_graph, within
 from .dispatch import kernels
 
 # Positions among the seeds are int32.
@@ -45,13 +45,13 @@ def breadth_first(
     check_graph(indptr, indices)
     check_array("position", position, (np.int32,), 1, SeedError)
     check_array("roots", roots, (np.int64,), 1, SeedError)
-    num_nodes, num_seeds = len(indptr) - 1, as_integer("num_seeds", num_seeds, SeedError)
+    num_nodes = len(indptr) - 1
     if len(position) != num_nodes:
         raise SeedError(f"position has {len(position)} entries, but the graph has {num_nodes} nodes; give one each.")
-    if not 0 <= num_seeds <= num_nodes or num_seeds > MAX_SEEDS:
-        raise SeedError(f"num_seeds is {num_seeds}, but must lie in [0, {min(num_nodes, MAX_SEEDS)}].")
+    num_seeds = within("num_seeds", num_seeds, 0, min(num_nodes, MAX_SEEDS), SeedError)
     if not (reversed_indptr is None and reversed_indices is None):
         _check_same_size(indptr, indices, reversed_indptr, reversed_indices)
+    # Room for all seeds; a search that does not reach some returns fewer.
     order, tree = np.empty(num_seeds, np.int32), np.empty(num_seeds, np.int32)
     num_reached = kernels.breadth_first(
         indptr, indices, reversed_indptr, reversed_indices, position, roots, order, tree

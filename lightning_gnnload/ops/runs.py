@@ -5,7 +5,7 @@ Shapes: E edges, R runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -98,53 +98,68 @@ def build_runs(
         >>> runs.run_ptr.tolist(), runs.indices.tolist(), runs.edge_time.tolist()
         ([0, 1, 3, 3], [2, 1, 0], [7, 8, 9])
     """
-    try:
-        run_ptr: np.ndarray = np.zeros(num_runs + 1, ptr_dtype)
-    except MemoryError as error:
-        raise GraphFormatError(
-            f"{num_runs} runs, one for each node and edge type that ends in its type, take "
-            f"{num_runs * np.dtype(ptr_dtype).itemsize / 2**30:.1f} GiB, more than this machine gives. Is an id too "
-            "large?"
-        ) from error
+    run_ptr = _empty_runs(num_runs, ptr_dtype)
     shift = (num_runs // _MOST_CELLS).bit_length()
+    num_in_cell = _count_cells(lists, num_runs, shift)
+    has_times = any(edges.code is not None for edges in lists)
+    parts = _Parts.of(num_in_cell, shift, num_runs, has_times)
+    num_edges = int(parts.begin[-1])
+    indices = np.empty(num_edges, index_dtype)
+    edge_time = np.empty(num_edges, np.uint32) if has_times else None
+    # The order is one column more, so that it is divided and sorted with the others.
+    orders = [] if order_dtype is None else [np.dtype(order_dtype)]
+    columns = [np.empty(num_edges, dtype) for dtype in (*orders, *_column_dtypes(lists))]
+    bits = [_bits(values) for values in columns]
+    run = np.empty(num_edges, np.uint32)
+    following = parts.begin[:-1].copy()
+    for edges, piece in _pieces(lists):
+        order = [np.arange(piece.start, piece.stop, dtype=dtype) for dtype in orders]
+        kernels.divide_edges(  # type: ignore[call-overload]
+            *_endpoints(edges, piece),
+            edges.first_src,
+            edges.codes(piece),
+            order + [_bits(values[piece]) for values in edges.columns],
+            shift,
+            parts.part_of_cell,
+            following,
+            run,
+            indices,
+            edge_time,
+            bits,
+        )
+    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *bits], run_ptr)
+    return Runs(run_ptr, indices, edge_time, columns.pop(0) if orders else None, columns)
+
+
+def _count_cells(lists: Sequence[EdgeList], num_runs: int, shift: int) -> np.ndarray:
     num_in_cell = np.zeros((num_runs >> shift) + 1, np.int64)
     for edges in lists:
         edges.check()
         kernels.count_cells(  # type: ignore[call-overload]
             edges.name, *_endpoints(edges, slice(None)), edges.num_src, edges.num_dst, shift, num_in_cell
         )
-    has_times = any(edges.code is not None for edges in lists)
-    parts = _Parts.of(num_in_cell, shift, num_runs, has_times)
-    num_edges = int(parts.begin[-1])
-    indices = np.empty(num_edges, index_dtype)
-    edge_time = np.empty(num_edges, np.uint32) if has_times else None
-    dtypes = [values.dtype for values in lists[0].columns] if lists else []
-    columns = [np.empty(num_edges, dtype) for dtype in ([] if order_dtype is None else [order_dtype]) + dtypes]
-    bits = [_bits(values) for values in columns]
-    run = np.empty(num_edges, np.uint32)
-    following = parts.begin[:-1].copy()
+    return num_in_cell
+
+
+def _column_dtypes(lists: Sequence[EdgeList]) -> list[np.dtype[Any]]:
+    return [values.dtype for values in lists[0].columns] if lists else []
+
+
+def _pieces(lists: Sequence[EdgeList]) -> Iterator[tuple[EdgeList, slice]]:
     for edges in lists:
         for begin in range(0, len(edges.src), _PIECE_EDGES):
-            piece = slice(begin, min(begin + _PIECE_EDGES, len(edges.src)))
-            piece_columns = [_bits(values[piece]) for values in edges.columns]
-            if order_dtype is not None:
-                piece_columns.insert(0, np.arange(piece.start, piece.stop, dtype=order_dtype))
-            kernels.divide_edges(  # type: ignore[call-overload]
-                *_endpoints(edges, piece),
-                edges.first_src,
-                edges.codes(piece),
-                piece_columns,
-                shift,
-                parts.part_of_cell,
-                following,
-                run,
-                indices,
-                edge_time,
-                bits,
-            )
-    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *bits], run_ptr)
-    order = None if order_dtype is None else columns.pop(0)
-    return Runs(run_ptr, indices, edge_time, order, columns)
+            yield edges, slice(begin, min(begin + _PIECE_EDGES, len(edges.src)))
+
+
+def _empty_runs(num_runs: int, ptr_dtype: type) -> np.ndarray:
+    try:
+        return np.zeros(num_runs + 1, ptr_dtype)
+    except MemoryError as error:
+        raise GraphFormatError(
+            f"{num_runs} runs, one for each node and edge type that ends in its type, take "
+            f"{num_runs * np.dtype(ptr_dtype).itemsize / 2**30:.1f} GiB, more than this machine gives. Is an id too "
+            "large?"
+        ) from error
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
@@ -248,13 +263,10 @@ def check_runs(
             f"run_ptr goes from {run_ptr[0]} to {run_ptr[-1]}, but must from 0 to {len(indices)}, the number of edges."
         )
     if edge_time is not None:
-        check_array("edge_time", edge_time, (np.uint32,), 1, GraphFormatError)
-        if len(edge_time) != len(indices):
-            raise GraphFormatError(f"edge_time has {len(edge_time)} entries for {len(indices)} edges; one each.")
+        check_array("edge_time", edge_time, (np.uint32,), 1, GraphFormatError, count=len(indices))
     for nodes in node_types:
-        least, bound = (
-            np.array([getattr(ids, bound) for ids in nodes.sources], np.int64) for bound in ("start", "stop")
-        )
+        least = np.array([ids.start for ids in nodes.sources], np.int64)
+        bound = np.array([ids.stop for ids in nodes.sources], np.int64)
         kernels.check_runs(
             indptr, indices, run_ptr, edge_time, nodes.first_node, nodes.num_nodes, nodes.first_run, least, bound
         )

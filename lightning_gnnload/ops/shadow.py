@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, check_kind
+from .checks import as_flag, check_kind, within
 from .dispatch import MAX_HOPS, SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanouts
@@ -38,7 +37,4 @@ def sample_shadow(
 
 def check_num_layers(num_layers: int) -> int:
     """Returns ``num_layers`` as a plain integer; raises SamplerConfigError where it counts no layers."""
-    num_layers = as_integer("num_layers", num_layers)
-    if not 1 <= num_layers <= MAX_HOPS:
-        raise SamplerConfigError(f"num_layers is {num_layers}, but must lie in [1, {MAX_HOPS}].")
-    return num_layers
+    return within("num_layers", num_layers, 1, MAX_HOPS)

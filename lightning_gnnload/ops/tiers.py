@@ -65,6 +65,7 @@ def gather_tiered(
     check_positions(positions, ids, out)
     read = {"location": location, "ids": ids, "positions": positions} | tables
     written = {"out": out} | missed
+    # Written arrays against each other as well, since the kernel writes all of them while it reads.
     for name, array in written.items():
         check_apart(
             name,

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
 from .alias import AliasTable, check_table
-from .checks import as_flag, as_integer, check_array, check_choice, check_graph, check_kind, check_names
+from .checks import as_flag, as_integer, check_array, check_choice, check_graph, check_kind, check_names, within
 from .dispatch import MAX_HOPS, DrawKey, SampleLayout, kernels
 from .inputs import SamplerInput
 
@@ -228,6 +228,7 @@ def walk_entries(
 def check_starts(starts: np.ndarray) -> None:
     """Raises SeedError where starts of walks are no int64 array, or repeated."""
     check_array("starts", starts, (np.int64,), 1, SeedError)
+    # Sorted here: unlike seeds, starts have no table in which a kernel would notice repeats.
     in_order = np.sort(starts)
     if len(repeated := in_order[1:][in_order[1:] == in_order[:-1]]):
         raise SeedError(
@@ -242,12 +243,8 @@ def check_walk_hops(
     """Returns ``num_hops`` and ``num_neighbors`` as integers; raises SamplerConfigError where one is out of range, or
     walks may visit too many nodes."""
     check_kind("walks", walks, Walks)
-    num_hops = as_integer("num_hops", num_hops)
-    num_neighbors = as_integer("num_neighbors", num_neighbors)
-    if not 0 <= num_hops <= MAX_HOPS - key.hop:
-        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS - key.hop}].")
-    if not 1 <= num_neighbors <= MAX_VISITS:
-        raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
+    num_hops = within("num_hops", num_hops, 0, MAX_HOPS - key.hop)
+    num_neighbors = within("num_neighbors", num_neighbors, 1, MAX_VISITS)
     check_visits(walks, 1 if runs is None else len(runs.first))
     return num_hops, num_neighbors
 

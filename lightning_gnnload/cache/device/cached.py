@@ -142,6 +142,7 @@ class MissedRows:
         ``location[ids[b]]`` is negative; ``meanwhile`` launches what the device does while the store is read."""
         device, buffers = self.device, self._buffers()
         missed = buffers.ids(len(ids))
+        # On the device, where the kernel that scatters the fetched rows reads them; the host needs the ids alone.
         positions = device.empty(len(ids), torch.int64)
         # Kernels write the ids to mapped memory, so the wait for their number is a wait for them as well.
         number = list_missed(device, location, ids, missed.address, positions)

@@ -12,7 +12,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE, Budget, Table, budget
 from lightning_gnnload.cache.builder import CacheBuilder
-from lightning_gnnload.cache.cache import FeatureCache
+from lightning_gnnload.cache.cache import FeatureCache, cached_bytes
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
 from lightning_gnnload.cache.device.features import DeviceFeatures, QuantizedFeatures, WholeFeatures
 from lightning_gnnload.cache.device.memory_use import shrinking
@@ -86,11 +86,7 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
         assert room is not None, "room() gives a number here"
         is_unlimited = ratio is None and capacity_bytes is None
         capacity = room if is_unlimited and self.room_bytes is not None else capacity_bytes
-        # Where every device has room for all rows, a copy in each is read faster than a share over links.
-        most = int(room * AUTO_SHARE) if ratio is None and capacity is None else room
-        least = most if capacity is None else min(capacity, most)
-        fits_each = ratio in (None, 1) and table.rows_in(least) == table.num_nodes
-        together = self.runtime is not None and share != "replicated" and not (share == "auto" and fits_each)
+        together = self._shares_rows(table, ratio, capacity, share, room)
         # Shared rows are there once, but each rank's device has its own location table.
         once = replace(table, copies=1, indices=table.copies)
         try:
@@ -102,6 +98,16 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
         num_shards = table.copies if together else 1
         # A location has no bits for more slots.
         return replace(allowed, num_rows=min(allowed.num_rows, num_shards << ops.SLOT_BITS)), together
+
+    def _shares_rows(self, table: Table, ratio: float | None, capacity: int | None, share: str, room: int) -> bool:
+        """Whether each row is there once. Where every device has room for all rows, a copy in each is read faster."""
+        if self.runtime is None or share == "replicated":
+            return False
+        if share != "auto" or ratio not in (None, 1):
+            return True
+        most = int(room * AUTO_SHARE) if ratio is None and capacity is None else room
+        least = most if capacity is None else min(capacity, most)
+        return table.rows_in(least) != table.num_nodes
 
     def open_uncached(self) -> DeviceFeatures:
         device, store = self.device, self.store
@@ -190,18 +196,26 @@ def open_on_device(
     levels = [settings] if isinstance(settings, FeatureCache) else list(settings or ())
     if (reason := why_not_on_device(levels)) is not None:
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
-    table = store.codes if isinstance(store, QuantizedFeatureStore) else store
+    table = cached_bytes(store)
     required = any(level.device == "cuda" for level in levels)
     builder = DeviceBuilder(table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required)
     if not levels or not table.row_bytes:
         opened = builder.open_uncached()
     else:
-        for level in levels:
-            builder.peers = peers  # a level with a ranking of this rank alone has left them
-            builder.nearer += (level.choose(builder, workload, epoch=epoch, progress=progress),)
-        builder.peers = peers
-        *nearer, last = [plan for plan in builder.nearer if plan.num_rows] or builder.nearer[:1]
-        plan = replace(last, nearer=tuple(nearer))
+        plan = _plan_levels(builder, levels, workload, epoch, progress)
         rule = rule_of(levels[0].policy)
         opened = builder.open(plan, rule, workload, epoch=epoch, progress=progress, tier=tier)
     return QuantizedFeatures(store, opened) if isinstance(store, QuantizedFeatureStore) else opened
+
+
+def _plan_levels(
+    builder: DeviceBuilder, levels: Sequence[FeatureCache], workload: Workload, epoch: int, progress: bool
+) -> CachePlan:
+    """Plans several caches as one: the last level that has rows, with those in front as its nearer plans."""
+    peers = builder.peers
+    for level in levels:
+        builder.peers = peers  # a level with a ranking of this rank alone has left them
+        builder.nearer += (level.choose(builder, workload, epoch=epoch, progress=progress),)
+    builder.peers = peers
+    *nearer, last = [plan for plan in builder.nearer if plan.num_rows] or builder.nearer[:1]
+    return replace(last, nearer=tuple(nearer))

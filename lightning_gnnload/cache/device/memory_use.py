@@ -96,6 +96,7 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
         by_device[use.device].append(use)
     limits: list[tuple[int, str]] = []
     for there in by_device.values():
+        # The least, since the ranks of a device looked at different moments.
         free, reserve = min(use.free for use in there), reserve_bytes(there[0].total)
         reserved, peak = sum(use.reserved for use in there), sum(use.peak for use in there)
         reason = f"{in_units(free)} free, {in_units(reserved)} held, {in_units(peak)} at the peak"

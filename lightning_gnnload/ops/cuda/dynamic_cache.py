@@ -55,6 +55,7 @@ class DynamicCache:
         blocks = scan_blocks(device, tiles)
         # Three launches, as blocks of one launch cannot wait for each other: claims, then queue positions, then slots.
         device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **arguments)
+        # For all ids of the batch, since their number is known to the device alone.
         admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
         device.launch(
             "dynamic_cache",

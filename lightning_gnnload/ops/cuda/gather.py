@@ -48,16 +48,7 @@ def gather_rows(
         raise GnnLoadError(
             f"out is {form_of(out)}, but the table is {form_of(host)}: dtypes and rows have to be the same."
         )
-    count = len(out)
-    for name, numbers in (("positions", positions), ("ids", ids)):
-        if numbers is not None:
-            check_numbers(name, numbers, torch.int64, 1)
-            count = len(numbers)
-    if (positions is None and count > len(out)) or (positions is not None and count != len(positions)):
-        raise GnnLoadError(
-            f"{count} ids were given, but out is {form_of(out)}, and there are "
-            f"{'no' if positions is None else len(positions)} positions: one place for each id is needed."
-        )
+    count = _count_rows(ids, positions, out)
     if not count or not row_bytes:
         return
     shape = move_shape(device, count, row_bytes, address_of(table), out.data_ptr())
@@ -78,6 +69,21 @@ def gather_rows(
         num_out=len(out),
         error=error.data_ptr(),
     )
+
+
+def _count_rows(ids: torch.Tensor | None, positions: torch.Tensor | None, out: torch.Tensor) -> int:
+    """Returns how many rows are gathered. Raises GnnLoadError where ids, positions and output do not fit."""
+    count = len(out)
+    for name, numbers in (("positions", positions), ("ids", ids)):
+        if numbers is not None:
+            check_numbers(name, numbers, torch.int64, 1)
+            count = len(numbers)
+    if (positions is None and count > len(out)) or (positions is not None and count != len(positions)):
+        raise GnnLoadError(
+            f"{count} ids were given, but out is {form_of(out)}, and there are "
+            f"{'no' if positions is None else len(positions)} positions: one place for each id is needed."
+        )
+    return count
 
 
 def raise_error(word: int, num_rows: int) -> None:

@@ -82,6 +82,7 @@ class HostMemory:
     def _register(self, array: np.ndarray) -> list[Pages]:
         """Registers the pages of the array, and returns their ranges, each with one use more."""
         begin, end = _pages(array)
+        # Portable, as several devices of this process may read the same table.
         flags = _PORTABLE | (_READ_ONLY if self._reads_only and not array.flags.writeable else 0)
         with self._lock:
             used = sorted(pages for pages in self._uses if pages[0] < end and begin < pages[1])

@@ -69,6 +69,7 @@ def sample_layers(
 
 def _tree_of(workspace: DeviceWorkspace, topology: Topology) -> DeviceTree:
     tree_topology, tree = workspace.cached.get("importance", (None, None))
+    # By identity: comparing contents would read the graph.
     if tree_topology is not topology:
         tree = DeviceTree.of(workspace.device, topology)
         workspace.cached["importance"] = (topology, tree)

@@ -45,6 +45,7 @@ class DeviceQueries:
         values = None
         if queries.excluded is not None and len(queries.excluded):
             assert queries.excluded_query is not None
+            # unique() sorts, too: kernels find a query's exclusions by bisection.
             values = device.put(np.unique((queries.excluded_query.astype(np.int64) << shift) | queries.excluded))
 
         def put(codes: np.ndarray | None) -> torch.Tensor | None:

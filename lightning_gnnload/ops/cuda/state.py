@@ -25,6 +25,7 @@ class State:
         self._num_hops = num_hops
         # The error, the zero, a count of nodes before each hop and after the last, and one of edges for each hop.
         self._num_words = 2 * num_hops + 3
+        # One array, so that one launch clears all of it and one copy reads it.
         self._words = device.zeros(self._num_words + _SCAN_WORDS, torch.int64)
         self._scans = self._words[self._num_words :]
         self.error = self._words[0:1]  # the first error and its position

@@ -161,6 +161,7 @@ class _VisitPicker:
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
         steps = self.walks.num_walks * self.walks.length
+        # Bounds multiply with every hop: where they are too large, the true number is worth a wait.
         if hop.most_dst * self.most > MAX_BOUND_EDGES or hop.most_dst * steps > MAX_HOP_DRAWS:
             batch.narrow(hop)
         batch.check_draws(hop, hop.most_dst, hop.most_dst * steps, "steps of walks")
