@@ -223,7 +223,7 @@ class HostBuilder(CacheBuilder[FeatureStore]):
         assert rule.admit is not None, "a rule that ranks opens no cache"
         slots = None
         if self.peers is not None and together:
-            num_bytes = ops.DynamicCache.block_bytes(self.store.shape[0], num_rows, self.store.row_bytes, rule.name)
+            num_bytes = ops.EvictingSlots.block_bytes(self.store.shape[0], num_rows, self.store.row_bytes, rule.name)
             file = MemoryFile.create("cache", num_bytes, open_to_all=True) if self.leads else None
             (file,) = exchange_files(self.peers, file, [num_bytes], open_to_all=True)
             slots = SharedSlots(file.array, _lock_of(self.peers))

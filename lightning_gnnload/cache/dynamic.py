@@ -15,7 +15,7 @@ from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 
 
 class SharedSlots(NamedTuple):
-    """Memory of a cache that several processes share: uint8 of :meth:`.ops.DynamicCache.block_bytes`, zero at first,
+    """Memory of a cache that several processes share: uint8 of :meth:`.ops.EvictingSlots.block_bytes`, zero at first,
     and a lock between all who map it, which is closed with the cache."""
 
     memory: np.ndarray
@@ -48,7 +48,7 @@ class DynamicCache(StoreWrapper):
         CacheConfigError: an unknown eviction, more slots than rows, or more memory than the machine gives.
 
     Source: BGL (NSDI'23), section 3.2, where each row is cached once for all devices of a machine, too, in the shard
-        that its node's id names; CLOCK and S3-FIFO as :class:`.ops.DynamicCache` says.
+        that its node's id names; CLOCK and S3-FIFO as :class:`.ops.EvictingSlots` says.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -73,7 +73,7 @@ class DynamicCache(StoreWrapper):
         super().__init__(store, tier)
         memory = None if slots is None else slots.memory
         self._lock = None if slots is None else slots.lock
-        self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction, memory)
+        self._cache = ops.EvictingSlots(num_nodes, num_slots, store.row_bytes, eviction, memory)
 
     @property
     def num_bytes(self) -> int:

@@ -161,7 +161,7 @@ def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np
     if num_slots == 0:
         return 0
     # Rows of no bytes: which of them stay does not depend on their values.
-    cache = ops.DynamicCache(num_nodes, num_slots, row_bytes=0, eviction=rule)
+    cache = ops.EvictingSlots(num_nodes, num_slots, row_bytes=0, eviction=rule)
     hits = [cache.visit(nodes) for nodes in lists]
     return sum(hits[num_warm:])
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
-from .checks import as_flag, check_array, check_kind, within
+from .checks import as_flag, as_integer_within, check_array, check_kind
 from .dispatch import MAX_NODES, DrawKey, kernels
 from .layers import MAX_BUDGET, WHOLE_LAYER, check_budgets
 
@@ -47,7 +47,7 @@ def draw_layer(
     check_array("degrees", degrees, (np.int64,), 1, SamplerConfigError)
     check_kind("key", key, DrawKey)
     [budget] = check_budgets([budget])
-    first_seed = within("first_seed", first_seed, 0, MAX_NODES - 1)
+    first_seed = as_integer_within("first_seed", first_seed, 0, MAX_NODES - 1)
     if len(bad := np.flatnonzero((degrees < 0) | (degrees >= 1 << 32))):
         raise SamplerConfigError(f"degrees[{bad[0]}] is {degrees[bad[0]]}, but in-degrees lie in [0, 2**32).")
     num_edges = int(degrees.sum())
@@ -147,9 +147,12 @@ def draw_places(length: int, num_missing: int, key: DrawKey, first_seed: int, wa
         [0, 0]
     """
     check_kind("key", key, DrawKey)
-    length = within("length", length, 1, (1 << 63) - 1)
-    num_missing = within("num_missing", num_missing, 1, MAX_BUDGET)
-    first_seed, wave = within("first_seed", first_seed, 0, MAX_NODES - 1), within("wave", wave, 0, (1 << 32) - 1)
+    length = as_integer_within("length", length, 1, (1 << 63) - 1)
+    num_missing = as_integer_within("num_missing", num_missing, 1, MAX_BUDGET)
+    first_seed, wave = (
+        as_integer_within("first_seed", first_seed, 0, MAX_NODES - 1),
+        as_integer_within("wave", wave, 0, (1 << 32) - 1),
+    )
     positions = np.empty(kernels.places_of_wave(num_missing), np.int64)
     kernels.draw_places(key.seed, key.epoch, key.step, key.hop, first_seed, wave, length, positions)
     return positions
@@ -166,6 +169,6 @@ def _check_lists(indptr: np.ndarray, weights: np.ndarray, rows: np.ndarray, unit
         )
     if len(rows) and not (rows.min() >= 0 and rows.max() < len(indptr) - 1):
         raise SeedError(f"rows span [{rows.min()}, {rows.max()}], but there are {len(indptr) - 1} lists.")
-    within("num_edges", units.num_edges, 0, (1 << 48) - 1)
+    as_integer_within("num_edges", units.num_edges, 0, (1 << 48) - 1)
     if not 0 <= units.greatest < np.inf:
         raise SamplerConfigError(f"greatest is {units.greatest}, but weights are finite and not negative.")

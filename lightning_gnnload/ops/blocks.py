@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import PartitionError, SeedError
-from .checks import as_integer, check_apart, check_array, check_graph, within
+from .checks import as_integer, as_integer_within, check_apart, check_array, check_csc_form
 from .dispatch import kernels
 
 MAX_LINKED_BLOCKS = 2**14  # the matrix of their links then takes 2 GiB
@@ -34,7 +34,7 @@ def grow_blocks(
         >>> grow_blocks(*path, sources=np.array([3]), most=3)
         (array([1, 0, 0, 0], dtype=int32), array([3, 1], dtype=int32))
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("sources", sources, (np.int64,), 1, SeedError)
     num_nodes, most = len(indptr) - 1, as_integer("most", most, PartitionError)
     if most < 1:
@@ -83,7 +83,7 @@ def link_blocks(indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, n
     in-neighbour of a node of ``a``. Raises GraphFormatError or PartitionError for arrays that do not fit each other, a
     block out of range, or more than 2**14."""
     _check_blocks(indptr, indices, block_of)
-    num_blocks = within("num_blocks", num_blocks, 0, MAX_LINKED_BLOCKS, PartitionError)
+    num_blocks = as_integer_within("num_blocks", num_blocks, 0, MAX_LINKED_BLOCKS, PartitionError)
     counts = np.empty(num_blocks * num_blocks, np.int64)
     kernels.link_blocks(indptr, indices, block_of, num_blocks, counts)
     return counts.reshape(num_blocks, num_blocks)
@@ -123,10 +123,10 @@ def deal_nodes(
     check_array("is_seed", is_seed, (np.uint8,), 1, PartitionError)
     if len(is_seed) != len(part_of):
         raise PartitionError(f"is_seed has {len(is_seed)} entries, but the graph has {len(part_of)} nodes.")
-    num_parts = within("num_parts", num_parts, 1, MAX_LINKED_BLOCKS, PartitionError)
-    node_capacity = within("node_capacity", node_capacity, 1, _MOST_NODES, PartitionError)
+    num_parts = as_integer_within("num_parts", num_parts, 1, MAX_LINKED_BLOCKS, PartitionError)
+    node_capacity = as_integer_within("node_capacity", node_capacity, 1, _MOST_NODES, PartitionError)
     if seed_capacity != 0:  # a graph without seeds needs no room for any
-        seed_capacity = within("seed_capacity", seed_capacity, 1, _MOST_NODES, PartitionError)
+        seed_capacity = as_integer_within("seed_capacity", seed_capacity, 1, _MOST_NODES, PartitionError)
     check_apart("part_of", part_of, ("indptr", indptr), ("indices", indices), ("is_seed", is_seed))
     return kernels.deal_nodes(indptr, indices, is_seed, num_parts, node_capacity, int(seed_capacity), part_of)
 
@@ -134,7 +134,7 @@ def deal_nodes(
 def _check_blocks(
     indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, name: str = "block_of", writable: bool = False
 ) -> None:
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array(name, block_of, (np.int32,), 1, PartitionError, writable=writable)
     if len(block_of) != len(indptr) - 1:
         raise PartitionError(

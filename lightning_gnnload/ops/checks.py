@@ -18,7 +18,7 @@ ARENA_ALIGNMENT = 64  # a cache line, and the widest vector load
 INDEX_DTYPES = (np.int32, np.int64)
 
 
-def check_graph(indptr: np.ndarray, indices: np.ndarray, check_end: bool = True) -> None:
+def check_csc_form(indptr: np.ndarray, indices: np.ndarray, check_end: bool = True) -> None:
     """Raises GraphFormatError unless two arrays have the dtypes and lengths of CSC; :func:`.check_csc` looks at their
     values."""
     check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
@@ -40,7 +40,9 @@ def as_integer(name: str, value: Any, error: type[GnnLoadError] = SamplerConfigE
         raise error(f"{name} is {value!r}, but must be an integer.") from None
 
 
-def within(name: str, value: Any, least: int, most: int, error: type[GnnLoadError] = SamplerConfigError) -> int:
+def as_integer_within(
+    name: str, value: Any, least: int, most: int, error: type[GnnLoadError] = SamplerConfigError
+) -> int:
     """Returns a plain integer in ``[least, most]``; raises ``error`` for anything else."""
     value = as_integer(name, value, error)
     if not least <= value <= most:
@@ -63,7 +65,7 @@ def as_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+def check_one_of(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raises SamplerConfigError where ``value`` is none of these texts."""
     if not isinstance(value, str) or value not in choices:
         *choices_before, last = (f'"{choice}"' for choice in choices)
@@ -107,7 +109,7 @@ def check_array(
         raise error(f"{name} has {len(array)} entries, but {count} are needed: one each.")
 
 
-def check_names(names: np.ndarray | None, indptr: np.ndarray) -> None:
+def check_global_ids(names: np.ndarray | None, indptr: np.ndarray) -> None:
     """Checks the global ids by which nodes draw, int64 ``[N]`` or None; raises GraphFormatError."""
     if names is None:
         return

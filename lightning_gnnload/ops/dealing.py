@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import PartitionError, SeedError
-from .checks import check_apart, check_array, check_choice, check_graph, check_kind, within
+from .checks import as_integer_within, check_apart, check_array, check_csc_form, check_kind, check_one_of
 from .dispatch import kernels
 
 MOST_PARTS = 64  # the parts that hold a node are bits of one word
@@ -35,8 +35,8 @@ class DealtSeeds:
     def none_of(cls, num_nodes: int, num_parts: int) -> DealtSeeds:
         """Makes the state before the first seed, in N + (K + 1) N / 8 bytes. Raises PartitionError for K outside [1,
         64]."""
-        num_nodes = within("num_nodes", num_nodes, 0, _MOST_NODES, PartitionError)
-        num_parts = within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
+        num_nodes = as_integer_within("num_nodes", num_nodes, 0, _MOST_NODES, PartitionError)
+        num_parts = as_integer_within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
         num_words = -(-num_nodes // 64)
         return cls(
             np.full(num_nodes, -1, np.int8),
@@ -85,7 +85,7 @@ def deal_seeds(
         >>> dealt.part.tolist()
         [0, 0, 1, 1]
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("seeds", seeds, (np.int64,), 1, SeedError)
     check_array("quotas", quotas, (np.int64,), 1, PartitionError)
     check_kind("dealt", dealt, DealtSeeds)
@@ -98,12 +98,12 @@ def deal_seeds(
         raise PartitionError(f"quotas has {len(quotas)} entries for {num_parts} parts; give one each.")
     if not (quotas.min() >= 0 and quotas.max() <= num_nodes):
         raise PartitionError(f"quotas span [{quotas.min()}, {quotas.max()}], but the graph has {num_nodes} nodes.")
-    check_choice("overlap", overlap, OVERLAPS)
+    check_one_of("overlap", overlap, OVERLAPS)
     settings = [
-        within("hops", hops, 1, _NEVER, PartitionError),
-        within("overlap_weight", overlap_weight, 0, MOST_WEIGHT, PartitionError),
-        within("smoothing", smoothing, 0, MOST_WEIGHT, PartitionError),
-        within("max_edges", max_edges, 1, _NEVER, PartitionError),
+        as_integer_within("hops", hops, 1, _NEVER, PartitionError),
+        as_integer_within("overlap_weight", overlap_weight, 0, MOST_WEIGHT, PartitionError),
+        as_integer_within("smoothing", smoothing, 0, MOST_WEIGHT, PartitionError),
+        as_integer_within("max_edges", max_edges, 1, _NEVER, PartitionError),
     ]
     state = (dealt.part, dealt.num_seeds, dealt.num_nodes, dealt.node_bits.reshape(-1), dealt.scratch)
     return kernels.deal_seeds(indptr, indices, seeds, quotas, *state, overlap == "nodes", *settings)
@@ -138,7 +138,7 @@ def vote_nodes(
         >>> part.tolist()
         [1, 1, 1, -1]
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     _check_parts(part, masks, num_parts, writable=True)
     check_array("is_open", is_open, (np.bool_,), 1, PartitionError)
     num_nodes = len(indptr) - 1
@@ -149,9 +149,9 @@ def vote_nodes(
         )
     arrays = {"indptr": indptr, "indices": indices, "is_open": is_open} | ({} if masks is None else {"masks": masks})
     check_apart("part", part, *arrays.items())
-    capacity = within("capacity", capacity, 0, _NEVER, PartitionError)
-    end = within("end", num_nodes if end is None else end, 0, num_nodes, PartitionError)
-    begin = within("begin", begin, 0, end, PartitionError)
+    capacity = as_integer_within("capacity", capacity, 0, _NEVER, PartitionError)
+    end = as_integer_within("end", num_nodes if end is None else end, 0, num_nodes, PartitionError)
+    begin = as_integer_within("begin", begin, 0, end, PartitionError)
     num_own = _count_own(part, num_parts)
     kernels.vote_nodes(indptr, indices, is_open.view(np.uint8), masks, part, num_own, capacity, begin, end)
 
@@ -177,7 +177,7 @@ def _check_parts(part: np.ndarray, masks: np.ndarray | None, num_parts: int, wri
         check_array("masks", masks, (np.uint64,), 1, PartitionError)
         if len(masks) != len(part):
             raise PartitionError(f"masks has {len(masks)} entries, but part has {len(part)}: give one a node, to each.")
-    num_parts = within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
+    num_parts = as_integer_within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
     if len(part) and not (part.min() >= -1 and part.max() < num_parts):
         raise PartitionError(
             f"part spans [{part.min()}, {part.max()}], but must lie in [0, {num_parts}), or be -1 where it is open."

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GnnLoadError, SamplerConfigError, SeedError
-from .checks import as_integer, check_apart, check_array, check_choice, check_graph
+from .checks import as_integer, check_apart, check_array, check_csc_form, check_one_of
 from .installed import installed_kernels
 
 try:
@@ -133,7 +133,7 @@ class Workspace:
         num_nodes = as_integer("Workspace: num_nodes", num_nodes)
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"Workspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-        check_choice("Workspace: table", table, ("auto", "stamp", "hash"))
+        check_one_of("Workspace: table", table, ("auto", "stamp", "hash"))
         if table == "auto":
             table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
         self.num_nodes, self.table = num_nodes, table
@@ -194,7 +194,7 @@ def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
     1]`` ascends from 0 to E, ``indices`` int32 or int64 ``[E]`` are in ``[0, N)``, and in-degrees are below 2**32. The
     message names the first bad position and its value."""
     # Without the end of indptr: the kernel checks it, and names the first bad position.
-    check_graph(indptr, indices, check_end=False)
+    check_csc_form(indptr, indices, check_end=False)
     kernels.check_csc(indptr, indices)
 
 
@@ -223,6 +223,6 @@ def use_instruction_set(name: str) -> None:
     kernels.set_isa(INSTRUCTION_SETS.index(name))
 
 
-def as_bytes(array: np.ndarray) -> np.ndarray:
+def bytes_view(array: np.ndarray) -> np.ndarray:
     """Views an array of any dtype as bytes."""
     return array.reshape(-1).view(np.uint8)

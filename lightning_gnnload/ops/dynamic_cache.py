@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import CacheConfigError, GnnLoadError, SeedError
-from .checks import check_apart, check_array, within
-from .dispatch import MAX_NODES, as_bytes, check_positions, kernels
+from .checks import as_integer_within, check_apart, check_array
+from .dispatch import MAX_NODES, bytes_view, check_positions, kernels
 from .tiers import SLOT_BITS
 
 SLOT_BYTES: dict[str, int] = dict(kernels.evictions())
@@ -19,7 +19,7 @@ EVICTIONS = tuple(SLOT_BYTES)
 MAX_ROW_BYTES = 1 << 32
 
 
-class DynamicCache:
+class EvictingSlots:
     """The slots of a cache that admits every row it misses, and evicts another row for it. Threads may use it at once.
 
     A batch is one step: it hits what is cached when it comes, then its misses are admitted in its order. With rows that
@@ -34,7 +34,7 @@ class DynamicCache:
     Source: BGL (NSDI'23), section 3.2.1; ``kernels/dynamic_cache/evictor.h`` has the rules.
 
     Example:
-        >>> cache = DynamicCache(num_nodes=10, num_slots=3, row_bytes=0, eviction="fifo")
+        >>> cache = EvictingSlots(num_nodes=10, num_slots=3, row_bytes=0, eviction="fifo")
         >>> [cache.visit(np.array(batch)) for batch in ([1, 2], [2, 3], [4, 2], [1, 2])]
         [0, 1, 1, 1]
     """
@@ -90,13 +90,13 @@ class DynamicCache:
                 if values is not None:
                     check_apart(name, array, (input_name, values))
         check_apart("missed_ids", missed_ids, ("missed_positions", missed_positions))
-        return self._native.read(ids, positions, as_bytes(out), len(out), missed_ids, missed_positions)
+        return self._native.read(ids, positions, bytes_view(out), len(out), missed_ids, missed_positions)
 
     def admit(self, ids: np.ndarray, out: np.ndarray, positions: np.ndarray) -> None:
         """Admits row ``ids[m]`` from ``out[positions[m]]``, int64 ``[M]`` each: what :meth:`read` missed, once it is
         there. Raises as :meth:`read`."""
         self._check(ids, out, positions)
-        self._native.admit(ids, positions, as_bytes(out), len(out))
+        self._native.admit(ids, positions, bytes_view(out), len(out))
 
     def visit(self, ids: np.ndarray) -> int:
         """Counts the hits of a batch, int64 ``[B]``, and admits its misses: for simulations. Raises SeedError for an id
@@ -134,8 +134,8 @@ def _checked_shape(num_nodes: int, num_slots: int, row_bytes: int, eviction: str
     if not isinstance(eviction, str) or eviction not in EVICTIONS:
         raise CacheConfigError(f"eviction={eviction!r} is not known; give one of {', '.join(EVICTIONS)}.")
     return (
-        within("DynamicCache: num_nodes", num_nodes, 0, MAX_NODES, CacheConfigError),
-        within("DynamicCache: num_slots", num_slots, 1, 1 << SLOT_BITS, CacheConfigError),
-        within("DynamicCache: row_bytes", row_bytes, 0, MAX_ROW_BYTES, CacheConfigError),
+        as_integer_within("DynamicCache: num_nodes", num_nodes, 0, MAX_NODES, CacheConfigError),
+        as_integer_within("DynamicCache: num_slots", num_slots, 1, 1 << SLOT_BITS, CacheConfigError),
+        as_integer_within("DynamicCache: row_bytes", row_bytes, 0, MAX_ROW_BYTES, CacheConfigError),
         EVICTIONS.index(eviction),
     )

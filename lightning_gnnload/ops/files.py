@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import GnnLoadError, SamplerConfigError, SeedError
-from .checks import as_flag, check_apart, check_array, check_kind, within
-from .dispatch import as_bytes, check_positions, kernels
+from .checks import as_flag, as_integer_within, check_apart, check_array, check_kind
+from .dispatch import bytes_view, check_positions, kernels
 
 MOST_IN_FLIGHT: int = kernels.MOST_IN_FLIGHT
 _MAX_ROW_BYTES = 1 << 24
@@ -42,7 +42,7 @@ class RowFile:
             "unit": _MAX_UNIT,
         }
         for name, limit in limits.items():
-            object.__setattr__(self, name, within(f"RowFile: {name}", getattr(self, name), 0, limit))
+            object.__setattr__(self, name, as_integer_within(f"RowFile: {name}", getattr(self, name), 0, limit))
         if self.unit.bit_count() != 1:
             raise SamplerConfigError(f"RowFile: unit is {self.unit}, but must be a power of two.")
         # In Python's integers, so that no product in the kernel can overflow int64 afterwards.
@@ -62,7 +62,7 @@ class RowReader:
     def __init__(self, row_bytes: int, unit: int, in_flight: int = 128, *, use_ring: bool = True) -> None:
         # There is no file yet: this one is made for its checks.
         checked = RowFile(0, "", 0, 0, row_bytes, unit)
-        in_flight = within("RowReader: in_flight", in_flight, 1, MOST_IN_FLIGHT)
+        in_flight = as_integer_within("RowReader: in_flight", in_flight, 1, MOST_IN_FLIGHT)
         use_ring = as_flag("RowReader: use_ring", use_ring)
         self.native = kernels.RowReader(checked.row_bytes, checked.unit, in_flight, use_ring)
 
@@ -102,7 +102,7 @@ def read_rows(
             file.unit,
             ids,
             positions,
-            as_bytes(out),
+            bytes_view(out),
             len(out),
         )
     )
@@ -120,7 +120,7 @@ def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | No
     _check_rows(ids, positions, out, table.shape[1] * table.itemsize)
     check_array("table", table, (out.dtype,), 2, GnnLoadError, aligned=False)
     check_apart("out", out, ("table", table))
-    return kernels.gather_mapped(as_bytes(table), len(table), ids, positions, as_bytes(out), len(out))
+    return kernels.gather_mapped(bytes_view(table), len(table), ids, positions, bytes_view(out), len(out))
 
 
 def watch_map(mapped: np.ndarray, name: str) -> int:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import INDEX_DTYPES, as_integer, check_array, within
+from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_array
 from .dispatch import kernels
 
 MAX_IDS: int = kernels.MAX_IDS  # rows are int32, and two numbers stand for no row
@@ -64,7 +64,7 @@ class IdIndex:
     def add(self, end: int) -> None:
         """Adds the rows up to ``end``; of equal ids the first counts. Raises GraphFormatError for an ``end`` before
         rows that were added or beyond the last, and for offsets outside the bytes."""
-        end = within("end", end, self.num_added, self.num_ids, GraphFormatError)
+        end = as_integer_within("end", end, self.num_added, self.num_ids, GraphFormatError)
         self._native.add(end)
         self.num_added = end
 

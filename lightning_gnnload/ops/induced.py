@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import SeedError
-from .checks import check_array, check_graph, check_kind
+from .checks import check_array, check_csc_form, check_kind
 from .dispatch import Workspace, kernels
 
 
@@ -50,7 +50,7 @@ def induced_edges(
         >>> edges.indptr.tolist(), edges.indices.tolist(), edges.edge_ids.tolist()
         ([0, 1, 2, 2, 3], [1, 0, 2], [1, 0, 2])
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("nodes", nodes, (np.int64,), 1, SeedError)
     if ptr is None:
         ptr = np.array([0, len(nodes)])

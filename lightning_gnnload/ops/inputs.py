@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
-from .checks import ARENA_ALIGNMENT, check_apart, check_array, check_graph, check_kind, check_names
+from .checks import ARENA_ALIGNMENT, check_apart, check_array, check_csc_form, check_global_ids, check_kind
 from .dispatch import DrawKey, Workspace, kernels
 
 
@@ -23,8 +23,8 @@ class Adjacency:
     __slots__ = ("arrays", "indices", "indptr", "names")
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, names: np.ndarray | None = None) -> None:
-        check_graph(indptr, indices)
-        check_names(names, indptr)
+        check_csc_form(indptr, indices)
+        check_global_ids(names, indptr)
         self.indptr, self.indices, self.names = indptr, indices, names
         self.arrays = ("indptr", indptr), ("indices", indices), ("names", names)
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
-from .checks import INDEX_DTYPES, as_integer, check_array, check_choice, check_kind, within
+from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_array, check_kind, check_one_of
 from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
 from .queries import TypedLists
 
@@ -62,9 +62,9 @@ def draw_negatives(
     Source: negatives are named as other draws are; kernels/common/draw.h.
     """
     number, runs = _runs_of(lists, indices, edge_type)
-    num = within("num", num, 1, MOST_DRAWS)
-    tries = within("tries", tries, 1, MOST_DRAWS)
-    check_choice("corrupt", corrupt, CORRUPT)
+    num = as_integer_within("num", num, 1, MOST_DRAWS)
+    tries = as_integer_within("tries", tries, 1, MOST_DRAWS)
+    check_one_of("corrupt", corrupt, CORRUPT)
     check_array("rows", rows, (np.int64,), 1, SeedError)
     check_kind("key", key, DrawKey)
     if (src is None) != (dst is None):

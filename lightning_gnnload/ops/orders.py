@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphFormatError, SeedError
-from .checks import check_array, check_graph, within
+from .checks import as_integer_within, check_array, check_csc_form
 from .dispatch import kernels
 
 # Positions among the seeds are int32.
@@ -42,13 +42,13 @@ def breadth_first(
         >>> order.tolist(), tree.tolist()
         ([2, 1, 0, 3], [0, 0, 0, 1])
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("position", position, (np.int32,), 1, SeedError)
     check_array("roots", roots, (np.int64,), 1, SeedError)
     num_nodes = len(indptr) - 1
     if len(position) != num_nodes:
         raise SeedError(f"position has {len(position)} entries, but the graph has {num_nodes} nodes; give one each.")
-    num_seeds = within("num_seeds", num_seeds, 0, min(num_nodes, MAX_SEEDS), SeedError)
+    num_seeds = as_integer_within("num_seeds", num_seeds, 0, min(num_nodes, MAX_SEEDS), SeedError)
     if not (reversed_indptr is None and reversed_indices is None):
         _check_same_size(indptr, indices, reversed_indptr, reversed_indices)
     # Room for all seeds; a search that does not reach some returns fewer.
@@ -67,4 +67,4 @@ def _check_same_size(indptr: np.ndarray, indices: np.ndarray, reversed_indptr: A
             f"the reversed graph has {len(reversed_indptr) - 1} nodes and {len(reversed_indices)} edges, but the graph "
             f"has {len(indptr) - 1} and {len(indices)}: both must be the same graph."
         )
-    check_graph(reversed_indptr, reversed_indices)
+    check_csc_form(reversed_indptr, reversed_indices)

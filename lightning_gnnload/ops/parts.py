@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import PartitionError
-from .checks import check_apart, check_array, check_graph
+from .checks import check_apart, check_array, check_csc_form
 from .dispatch import kernels
 
 MAX_CLOSED_PARTS = 64  # a mask has a bit for each part
@@ -34,7 +34,7 @@ def spread_parts(
         >>> fresh.tolist(), num_reached, masks.tolist()
         ([0, 1, 2], 2, [1, 3, 2])
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("fresh", fresh, (np.uint64,), 1, PartitionError)
     check_array("masks", masks, (np.uint64,), 1, PartitionError, writable=True)
     num_nodes = len(indptr) - 1

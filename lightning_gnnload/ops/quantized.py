@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GnnLoadError, SeedError
 from .checks import check_apart, check_array
-from .dispatch import as_bytes, check_positions, kernels
+from .dispatch import bytes_view, check_positions, kernels
 
 # FloatFormat of kernels/gather_quantized/gather_quantized.h. NumPy has no bfloat16: uint16 holds its bits.
 _FORMATS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
@@ -50,5 +50,5 @@ def gather_quantized(
     check_positions(positions, ids, out)
     check_apart("out", out, ("codes", codes), ("scale", scale), ("offset", offset), ("ids", ids))
     kernels.gather_quantized(
-        codes.reshape(-1), len(codes), scale, offset, ids, positions, as_bytes(out), len(out), _FORMATS[out.dtype]
+        codes.reshape(-1), len(codes), scale, offset, ids, positions, bytes_view(out), len(out), _FORMATS[out.dtype]
     )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import INDEX_DTYPES, as_flag, as_integer, check_array, check_graph
+from .checks import INDEX_DTYPES, as_flag, as_integer, check_array, check_csc_form
 from .dispatch import MAX_NODES, kernels
 
 _MOST_CELLS = 1 << 16  # so that their counts and parts stay in a cache
@@ -247,7 +247,7 @@ def check_runs(
     Raises GraphFormatError where a node's runs do not follow each other through its list, an index is no node of the
     run's source type, or times fall within a run; it names the first bad position and value.
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("run_ptr", run_ptr, (np.uint32, np.int64), 1, GraphFormatError)
     num_nodes = sum(nodes.num_nodes for nodes in node_types)
     num_runs = sum(nodes.num_nodes * len(nodes.sources) for nodes in node_types)

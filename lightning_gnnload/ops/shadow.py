@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .checks import as_flag, check_kind, within
+from .checks import as_flag, as_integer_within, check_kind
 from .dispatch import MAX_HOPS, SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanouts
@@ -37,4 +37,4 @@ def sample_shadow(
 
 def check_num_layers(num_layers: int) -> int:
     """Returns ``num_layers`` as a plain integer; raises SamplerConfigError where it counts no layers."""
-    return within("num_layers", num_layers, 1, MAX_HOPS)
+    return as_integer_within("num_layers", num_layers, 1, MAX_HOPS)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import GraphFormatError
 from .checks import as_integer, check_array
-from .dispatch import as_bytes, kernels
+from .dispatch import bytes_view, kernels
 
 NO_TIME: int = kernels.NO_TIME  # in place of a missing time: it is before all times
 _MOST_NODES = 2**32
@@ -140,7 +140,7 @@ class EdgeSpill:
             src,
             dst,
             time,
-            None if weight is None else as_bytes(weight),
+            None if weight is None else bytes_view(weight),
             to.source_time,
             to.first_src,
             to.first_list,
@@ -219,7 +219,7 @@ class EdgeSpill:
             np.empty(count, self.id_dtype),
             None if self.weight_dtype is None else np.empty(count, self.weight_dtype),
         )
-        weight = None if records.weight is None else as_bytes(records.weight)
+        weight = None if records.weight is None else bytes_view(records.weight)
         self._native.read(bucket.number, first, *records[:4], weight)
         return records
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
 from .alias import AliasTable
-from .checks import as_flag, as_integer, check_array, check_graph, check_kind
+from .checks import as_flag, as_integer, check_array, check_csc_form, check_kind
 from .dispatch import DrawKey, kernels
 from .walks import MAX_VISITS, Walks, walk_entries
 
@@ -39,7 +39,7 @@ def step_walks(
     Raises SeedError for a node out of range; SamplerConfigError for a number or a step that these walks do not have, or
     a table as :func:`.random_walk` refuses it.
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_kind("walks", walks, Walks)
     check_kind("key", key, DrawKey)
     t = as_integer("t", t)

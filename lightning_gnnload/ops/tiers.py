@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import GnnLoadError, SeedError
 from .checks import check_apart, check_array
-from .dispatch import as_bytes, check_positions, kernels
+from .dispatch import bytes_view, check_positions, kernels
 
 SLOT_BITS: int = kernels.SLOT_BITS
 MAX_SHARDS: int = kernels.MAX_SHARDS
@@ -74,13 +74,13 @@ def gather_tiered(
         )
     return kernels.gather_tiered(
         location,
-        [as_bytes(shard) for shard in shards],
+        [bytes_view(shard) for shard in shards],
         [len(shard) for shard in shards],
-        None if backing is None else as_bytes(backing),
+        None if backing is None else bytes_view(backing),
         out.shape[1] * out.itemsize,
         ids,
         positions,
-        as_bytes(out),
+        bytes_view(out),
         len(out),
         *(missed.values() or (None, None)),
     )

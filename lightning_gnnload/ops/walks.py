@@ -16,7 +16,16 @@ import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
 from .alias import AliasTable, check_table
-from .checks import as_flag, as_integer, check_array, check_choice, check_graph, check_kind, check_names, within
+from .checks import (
+    as_flag,
+    as_integer,
+    as_integer_within,
+    check_array,
+    check_csc_form,
+    check_global_ids,
+    check_kind,
+    check_one_of,
+)
 from .dispatch import MAX_HOPS, DrawKey, SampleLayout, kernels
 from .inputs import SamplerInput
 
@@ -122,11 +131,11 @@ def random_walk(
     Raises SeedError for a start out of range, of another type than the runs', or repeated; SamplerConfigError for a
     table that is visibly another graph's, more steps by weight than there are draws, or walks that end within a round.
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_kind("walks", walks, Walks)
     entries = walk_entries(table, indptr if runs is None else runs.run_ptr, indices, walks)
     check_kind("key", key, DrawKey)
-    check_names(names, indptr)
+    check_global_ids(names, indptr)
     check_starts(starts)
     if runs is not None:
         runs.check(walks, starts, "starts")
@@ -186,7 +195,7 @@ def sample_walks(
     """
     check_kind("inputs", inputs, SamplerInput)
     num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, inputs.key, runs)
-    check_choice("expand", expand, ("all", "new"))
+    check_one_of("expand", expand, ("all", "new"))
     if runs is not None:
         runs.check(walks, inputs.seeds, "seeds")
     return SampleLayout.of(
@@ -243,8 +252,8 @@ def check_walk_hops(
     """Returns ``num_hops`` and ``num_neighbors`` as integers; raises SamplerConfigError where one is out of range, or
     walks may visit too many nodes."""
     check_kind("walks", walks, Walks)
-    num_hops = within("num_hops", num_hops, 0, MAX_HOPS - key.hop)
-    num_neighbors = within("num_neighbors", num_neighbors, 1, MAX_VISITS)
+    num_hops = as_integer_within("num_hops", num_hops, 0, MAX_HOPS - key.hop)
+    num_neighbors = as_integer_within("num_neighbors", num_neighbors, 1, MAX_VISITS)
     check_visits(walks, 1 if runs is None else len(runs.first))
     return num_hops, num_neighbors
 

@@ -197,12 +197,12 @@ DATA: Ops = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
-    "DynamicCache": (
-        ops.DynamicCache,
+    "EvictingSlots": (
+        ops.EvictingSlots,
         lambda random: {"num_nodes": 4, "num_slots": 2, "row_bytes": 24, "eviction": random.choice(ops.EVICTIONS)},
     ),
-    "DynamicCache.read": (
-        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").read(**arguments),
+    "EvictingSlots.read": (
+        lambda **arguments: ops.EvictingSlots(4, 2, 24, "s3fifo").read(**arguments),
         lambda random: {
             "ids": np.array([3, 0]),
             "out": np.ones((2, 3)),
@@ -211,12 +211,12 @@ DATA: Ops = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
-    "DynamicCache.admit": (
-        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").admit(**arguments),
+    "EvictingSlots.admit": (
+        lambda **arguments: ops.EvictingSlots(4, 2, 24, "s3fifo").admit(**arguments),
         lambda random: {"ids": np.array([3, 0]), "out": np.ones((2, 3)), "positions": np.array([1, 0])},
     ),
-    "DynamicCache.visit": (
-        lambda **arguments: ops.DynamicCache(4, 2, 0, "s3fifo").visit(**arguments),
+    "EvictingSlots.visit": (
+        lambda **arguments: ops.EvictingSlots(4, 2, 0, "s3fifo").visit(**arguments),
         lambda random: {"ids": np.array([3, 0])},
     ),
     "RowFile": (

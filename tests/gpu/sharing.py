@@ -65,7 +65,7 @@ def share(membership: Membership, device: Device, runtime: Runtime, *, dies: boo
 
 
 if __name__ == "__main__":
-    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.open_device import open_device
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     name, index, count, end = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]

@@ -18,7 +18,7 @@ from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
-from lightning_gnnload.ops.cuda.dynamic_cache import DynamicCache
+from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
 
@@ -101,7 +101,7 @@ class DynamicFeatures(CachedFeatures):
     def __init__(
         self, device: Device, store: FeatureStore, num_slots: int, backing: Mapped | None = None, tier: str = "cache"
     ) -> None:
-        self._cache = DynamicCache(device, store.shape[0], num_slots, store.row_bytes)
+        self._cache = EvictingSlots(device, store.shape[0], num_slots, store.row_bytes)
         self._table = replace(self._cache.table, backing=backing)
         super().__init__(device, store, backing, tier)
         self._turn = threading.Lock()

@@ -15,8 +15,8 @@ from .rows import MOVE_THREADS, move_shape, scan_blocks, scan_tiles
 from .tiers import TieredTable
 
 
-class DynamicCache:
-    """The slots of a first-in-first-out cache on a device, equal to those of :class:`.ops.DynamicCache` after every
+class EvictingSlots:
+    """The slots of a first-in-first-out cache on a device, equal to those of :class:`.ops.EvictingSlots` after every
     batch. For one stream at a time; nothing waits for the device.
 
     It differs in one case: of a batch that repeats ids and misses more than there are slots, an id that the batch

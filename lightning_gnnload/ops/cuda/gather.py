@@ -19,7 +19,7 @@ from .rows import (
     address_of,
     as_bytes_of,
     blocks_on_bus,
-    check_numbers,
+    check_tensor,
     form_of,
     move_shape,
     row_bytes_of,
@@ -76,7 +76,7 @@ def _count_rows(ids: torch.Tensor | None, positions: torch.Tensor | None, out: t
     count = len(out)
     for name, numbers in (("positions", positions), ("ids", ids)):
         if numbers is not None:
-            check_numbers(name, numbers, torch.int64, 1)
+            check_tensor(name, numbers, torch.int64, 1)
             count = len(numbers)
     if (positions is None and count > len(out)) or (positions is not None and count != len(positions)):
         raise GnnLoadError(

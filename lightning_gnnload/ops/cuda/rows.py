@@ -89,7 +89,7 @@ def row_bytes_of(rows: torch.Tensor) -> int:
     return rows.element_size() * (rows.shape[1] if rows.ndim == 2 else 1)
 
 
-def check_numbers(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int) -> None:
+def check_tensor(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int) -> None:
     if numbers.dtype != dtype or numbers.ndim != ndim or not numbers.is_contiguous():
         raise GnnLoadError(f"{name} is {form_of(numbers)}, but contiguous {dtype} of {ndim} dimension(s) is needed.")
 

@@ -21,7 +21,7 @@ from .rows import (
     alignment_of,
     as_bytes_of,
     blocks_on_bus,
-    check_numbers,
+    check_tensor,
     form_of,
     move_shape,
     row_bytes_of,
@@ -62,7 +62,7 @@ class TieredTable:
     ) -> TieredTable:
         """Makes the table whose shards begin at these addresses. Raises GnnLoadError for more shards than a location
         can name, or arrays that do not fit each other."""
-        check_numbers("location", location, torch.int32, 1)
+        check_tensor("location", location, torch.int32, 1)
         if len(addresses) != len(num_rows) or len(addresses) > MAX_SHARDS:
             raise GnnLoadError(
                 f"{len(addresses)} shards with {len(num_rows)} numbers of rows were given; a location can name "
@@ -96,7 +96,7 @@ def gather_tiered(
     ``[1]``, is for :func:`.raise_error`. ``host_blocks`` read rows of the host's memory, None for
     :func:`blocks_on_bus`. Raises GnnLoadError for shapes or dtypes that do not fit.
     """
-    check_numbers("ids", ids, torch.int64, 1)
+    check_tensor("ids", ids, torch.int64, 1)
     if len(out) != len(ids) or row_bytes_of(out) != table.row_bytes:
         raise GnnLoadError(
             f"out is {form_of(out)}, but for {len(ids)} ids as many rows of {table.row_bytes} bytes are needed."
@@ -136,8 +136,8 @@ def list_missed(
     """Lists the ids that no shard has, in order, as :func:`.ops.gather_tiered` does: their number, int64 ``[1]`` on the
     device. Their ids and positions in ``ids`` become the first entries of ``missed_ids``, which may be the address of
     mapped memory, and ``missed_positions``, int64 ``[B]`` or longer. Invalid ids are not missed."""
-    check_numbers("location", location, torch.int32, 1)
-    check_numbers("ids", ids, torch.int64, 1)
+    check_tensor("location", location, torch.int32, 1)
+    check_tensor("ids", ids, torch.int64, 1)
     num_missed = device.zeros(1, torch.int64)
     tiles = scan_tiles(len(ids))
     device.launch(
