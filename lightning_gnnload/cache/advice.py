@@ -1,10 +1,10 @@
-"""Which cache to take, from what each would do and from how fast this machine gathers."""
+"""Recommends a cache, from simulated hit rates and from how fast this machine gathers rows."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,54 +15,43 @@ from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 
+# Enough batches to even out the noise; where a disk is so slow that they take long, the clock ends the measurement.
 _MEASURED_BATCHES, _MEASURED_S = 24, 3.0
 _LARGEST_SCRATCH_BYTES = 256 << 20
 # So near to the best, policies are equals; so much of the best, a smaller cache is preferred to a larger.
 _CLOSE, _ENOUGH = 0.01, 0.9
 _WORTH_IT = 0.05  # a smaller gain would be lost in noise
 _EASE = sorted((name for name, rule in RULES.items() if rule.is_advised), key=lambda name: RULES[name].looks_ahead)
-"""What is recommended among equals: the first."""
+"""Policies in the order in which they are preferred where they are equally good."""
 
 
 @dataclass(frozen=True)
 class Speed:
-    """The measured cost of gathering, in nanoseconds a row on one thread.
+    """The cost of gathering a row on one thread, as measured, in nanoseconds."""
 
-    Attributes:
-        store_ns: gathering the workload's mini-batches from the table as it is.
-        memory_ns: gathering as many rows from memory, which a hit costs.
-        sample_ns: sampling them, which policies that look ahead do twice.
-    """
-
-    store_ns: float
-    memory_ns: float
-    sample_ns: float
+    store_ns: float  # from the table as it is, for the workload's mini-batches
+    memory_ns: float  # from memory, which is what a hit costs
+    sample_ns: float  # of sampling it, which policies that look ahead do twice
 
     def saved(self, policy: str, hit_rate: float) -> float:
-        """Returns the share of the time to gather that a cache in memory saves; negative where it costs more."""
+        """Returns the share of the gathering time that a cache in memory saves; negative where it costs more."""
         again = self.sample_ns if RULES[policy].looks_ahead else 0.0
         return (hit_rate * (self.store_ns - self.memory_ns) - again) / self.store_ns
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A recommended cache, and what it is expected to gain.
-
-    Attributes:
-        policy: ``FeatureCache(policy=...)``; None: no cache.
-        order: of the seeds that it is meant for.
-        ratio: ``FeatureCache(ratio=...)``.
-        reason: in words.
-    """
+    """A recommended cache and the reason for it; ``policy`` None recommends no cache."""
 
     policy: str | None
-    order: str
+    order: str  # of the seeds, for which it holds
     ratio: float
     reason: str
 
 
 def measure_speed(store: FeatureStore, trace: AccessTrace) -> Speed:
-    """Gathers mini-batches from the store, spread over an epoch, for a few seconds; then as many rows from memory."""
+    """Times gathers from the store, spread over an epoch, for a few seconds; then gathers of as many rows from
+    memory."""
     before, lists = (epoch[:: max(len(epoch) // _MEASURED_BATCHES, 1)] for epoch in (trace.epochs[0], trace.epochs[-1]))
     out = torch.empty(max(map(len, [*before, *lists])), store.shape[1], dtype=store.dtype)
     _gather_ns(store, before, out)  # as the epoch before would: pages of a file may be in memory already
@@ -80,35 +69,20 @@ def measure_speed(store: FeatureStore, trace: AccessTrace) -> Speed:
 def recommend(
     curves: Sequence[HitRateCurve], ratios: Sequence[float], most: float, speed: Speed, usual_order: str
 ) -> Advice:
-    """Recommends the policy and the size that are worth it, or no cache.
+    """Recommends the policy and the size that are worth their memory, or no cache.
 
-    Args:
-        curves: of all policies.
-        ratios: the sizes of these, rising.
-        most: the largest share of rows that this machine's free memory allows.
-        speed: of this machine and table.
-        usual_order: of the seeds; others are left alone, as they change what a model learns.
+    ``ratios`` are the sizes of all ``curves``, ascending; ``most`` is the largest share of rows that free memory
+    allows. Only curves of ``usual_order`` count: another order of seeds would change what the model learns.
     """
     allowed = [number for number, ratio in enumerate(ratios) if ratio <= most]
     usable = {curve.name: curve for curve in curves if curve.name in _EASE and curve.order == usual_order}
     if not allowed or not usable:
         return Advice(None, usual_order, 0.0, "there is no memory for the smallest cache that was looked at.")
 
-    def best(worth: Callable[[str, float], float]) -> tuple[str, int, float]:
-        """Finds the smallest size that is worth nearly as much as the best one, and the easiest policy that does it."""
-        values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
-        tops = {number: max(value[number] for value in values.values()) for number in allowed}
-        # abs(): where every cache costs time, the best is negative, and enough is still below it.
-        most_of_it = max(tops.values()) - (1 - _ENOUGH) * abs(max(tops.values()))
-        enough = next(number for number in allowed if tops[number] >= most_of_it)
-        close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]
-        name = min(close, key=_EASE.index)
-        return name, enough, values[name][enough]
-
     speeds = f"a row takes {speed.store_ns:.0f} ns from the table and {speed.memory_ns:.0f} ns from memory"
-    name, size, saved = best(speed.saved)
+    name, size, saved = _best(usable, allowed, speed.saved)
     if saved < _WORTH_IT:
-        name, size, hit_rate = best(lambda name, rate: 0.0 if RULES[name].looks_ahead else rate)
+        name, size, hit_rate = _best(usable, allowed, lambda name, rate: 0.0 if RULES[name].looks_ahead else rate)
         return Advice(
             None,
             usual_order,
@@ -116,7 +90,7 @@ def recommend(
             f"{speeds}, so that a cache in memory saves nothing here. Before a slower tier, {name} would hit "
             f"{hit_rate:.1%} with {ratios[size]:.3g} of the rows.",
         )
-    largest = max(usable[each].hit_rates[allowed[-1]] for each in usable)
+    largest = max(curve.hit_rates[allowed[-1]] for curve in usable.values())
     return Advice(
         name,
         usual_order,
@@ -126,8 +100,22 @@ def recommend(
     )
 
 
+def _best(
+    usable: Mapping[str, HitRateCurve], allowed: Sequence[int], worth: Callable[[str, float], float]
+) -> tuple[str, int, float]:
+    """Finds the smallest size that is worth nearly as much as the best one, and the easiest policy that reaches it."""
+    values = {name: [worth(name, rate) for rate in curve.hit_rates] for name, curve in usable.items()}
+    tops = {number: max(value[number] for value in values.values()) for number in allowed}
+    # abs(): where every cache costs time, the best is negative, and enough is still below it.
+    most_of_it = max(tops.values()) - (1 - _ENOUGH) * abs(max(tops.values()))
+    enough = next(number for number in allowed if tops[number] >= most_of_it)
+    close = [name for name in values if values[name][enough] >= tops[enough] - _CLOSE]
+    name = min(close, key=_EASE.index)
+    return name, enough, values[name][enough]
+
+
 def _gather_ns(store: FeatureStore, lists: Sequence[np.ndarray], out: torch.Tensor) -> float:
-    out.zero_()  # touched pages
+    out.zero_()  # so that the first gather does not pay for the page faults of ``out``
     num_rows, taken_s = 0, 0.0
     for nodes in lists:
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""FeatureCache: the settings of a cache of hot feature rows, and how it comes about."""
+"""FeatureCache: the settings of a cache of hot feature rows, and how caches are opened from them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from lightning_gnnload.cache.budget import Allowance, Table
-from lightning_gnnload.cache.opening import HostPlace, Place, print_line
+from lightning_gnnload.cache.builder import CacheBuilder, HostBuilder, print_line
 from lightning_gnnload.cache.peers import Membership
-from lightning_gnnload.cache.policy import CachePolicy, Chosen, SubsetPolicy
+from lightning_gnnload.cache.policy import CachePlan, CachePolicy, SubsetPolicy
 from lightning_gnnload.cache.rules import RULES, Rule, policy_named, rule_of
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import CacheLevels
@@ -78,19 +78,13 @@ class FeatureCache:
     def __post_init__(self) -> None:
         if not self.evicts:
             policy_named(self.policy, window=self.window)
+        # Refused rather than ignored: whoever sets a window for another policy expects it to do something.
         if self.window != 1 and self.policy != "clairvoyant":
             raise CacheConfigError(
                 f"window={self.window!r} is for policy='clairvoyant', but policy={self.policy!r}. Leave it out; a "
                 f"policy of your own has its window itself."
             )
-        if self.ratio is not None and not (_is_number(self.ratio) and 0 <= self.ratio <= 1):
-            raise CacheConfigError(f"ratio={self.ratio!r}: a share of all rows is needed, from 0 to 1.")
-        if self.capacity_bytes is not None and not (
-            isinstance(self.capacity_bytes, int) and _is_number(self.capacity_bytes) and self.capacity_bytes >= 0
-        ):
-            raise CacheConfigError(
-                f"capacity_bytes={self.capacity_bytes!r}: a whole number of bytes is needed, 0 or more, as an int."
-            )
+        self._check_limits()
         if self.share not in ("auto", "replicated", "partitioned"):
             raise CacheConfigError(f"share={self.share!r}: give 'auto', 'replicated' or 'partitioned'.")
         if self.device not in ("auto", "cpu", "cuda"):
@@ -98,10 +92,20 @@ class FeatureCache:
         if self.device == "cuda" and (reason := self.no_device_reason) is not None:
             raise CacheConfigError(f"device='cuda', but {reason}. Give 'auto' or 'cpu', or another policy.")
         rule = rule_of(self.policy)
+        # "auto" gives each rank its own cache here; asking for shards is a misunderstanding.
         if self.share == "partitioned" and rule is not None and rule.admit is not None and not rule.is_shareable:
             raise CacheConfigError(
                 f"share='partitioned', but with policy={self.policy!r} each rank looks ahead for itself. Give 'auto' "
                 f"or 'replicated', or another policy."
+            )
+
+    def _check_limits(self) -> None:
+        ratio, capacity = self.ratio, self.capacity_bytes
+        if ratio is not None and not (_is_number(ratio) and 0 <= ratio <= 1):
+            raise CacheConfigError(f"ratio={ratio!r}: a share of all rows is needed, from 0 to 1.")
+        if capacity is not None and not (isinstance(capacity, int) and _is_number(capacity) and capacity >= 0):
+            raise CacheConfigError(
+                f"capacity_bytes={capacity!r}: a whole number of bytes is needed, 0 or more, as an int."
             )
 
     def open(
@@ -116,47 +120,48 @@ class FeatureCache:
         tier: str = "cache",
         left: Allowance | None = None,
     ) -> FeatureStore:
-        """Opens the cache, a store in front of ``store`` with the same rows. This takes as long as the policy and
-        reading the rows take; it says on stderr how large the cache is, and why. Closing it leaves ``store`` open.
+        """Opens the cache: a store of the same rows in front of ``store``. This takes as long as the policy and reading
+        the rows take, and prints on stderr how large the cache is, and why. Closing the cache leaves ``store`` open.
 
         Args:
             store: has all rows.
             workload: the mini-batches to come.
             membership: of the ranks of this machine that open it together; None for a rank alone.
-            sharer_of: which of them is to hold a row that is there once; None: any.
+            sharer_of: the rank that should hold each row, where ranks share one cache; None: any.
             epoch: that training begins with.
-            progress: say what is done, with bars; for one rank of a machine.
+            progress: print and show bars; for one rank of a machine.
             tier: what reads from it are counted as.
-            left: what training leaves of the memory, if that was measured: it sets the size of a cache without limits.
+            left: the memory that training leaves, if measured: the size of a cache without limits.
 
         Raises:
-            CacheConfigError, CacheTooSmallError: limits that cannot be kept, a ranking that is none.
+            CacheConfigError, CacheTooSmallError: limits that do not work, or a ranking that is none.
             CacheShareError: peers that are late, fail, or have another table.
-            CudaUnavailableError: ``device="cuda"``, while this is the cache in the machine's memory.
+            CudaUnavailableError: ``device="cuda"``, while this cache lies in the machine's memory.
         """
-        table = _cached_bytes(store)
+        table = cached_bytes(store)
         [opened] = _opened({tier: self}, table, workload, [membership], sharer_of, epoch, progress, left)
         return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
-    def choose(self, place: Place[T], workload: Workload, *, epoch: int, progress: bool) -> Chosen:
-        """Chooses the rows that the cache is to hold in a place's memory, without filling it."""
-        if place.peers is not None:
-            place.peers.agree(self.facts(place.store, epoch))
+    def choose(self, builder: CacheBuilder[T], workload: Workload, *, epoch: int, progress: bool) -> CachePlan:
+        """Decides which rows the cache will hold in a builder's memory, without reading them; all ranks decide
+        alike."""
+        if builder.peers is not None:
+            builder.peers.agree(self.facts(builder.store, epoch))
         policy = None if self.evicts else policy_named(self.policy, window=self.window, progress=progress)
-        chosen, allowed = self._agreed_room(place, rule_of(self.policy), policy)
-        said = ""
-        if chosen.num_rows and policy is not None:
+        plan, allowed = self._agreed_room(builder, rule_of(self.policy), policy)
+        note = ""
+        if plan.num_rows and policy is not None:
             if policy.is_own:
-                # Only now: the number of rows was still for all ranks to agree on.
-                place.part()
-            chosen, said = place.hot_rows(chosen, workload, epoch, spare=self.is_unlimited and place.is_thrifty)
+                # Not earlier: the number of rows was still for all ranks to agree on.
+                builder.leave_peers()
+            plan, note = builder.hot_rows(plan, workload, epoch, spare=self.is_unlimited and builder.is_thrifty)
         if progress and allowed:
-            print_line(f"Feature cache{place.where} by {self.policy!r}: {allowed}{said}")
-        return chosen
+            print_line(f"Feature cache{builder.where} by {self.policy!r}: {allowed}{note}")
+        return plan
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether it is for the package to say how large the cache is."""
+        """Whether the settings leave the size of the cache to the package."""
         return self.ratio is None and self.capacity_bytes is None
 
     @property
@@ -165,47 +170,49 @@ class FeatureCache:
         rule = rule_of(self.policy)
         return rule is not None and rule.admit is not None
 
-    def _agreed_room(self, place: Place[T], rule: Rule | None, policy: CachePolicy | None) -> tuple[Chosen, str]:
-        """Returns how many rows to cache, none of them chosen yet; and, for peer 0, why so many, in words. Peer 0
-        decides, as ranks that look at different moments see different amounts of free memory."""
-        # Every rank asks for the room, as ranks on devices tell each other theirs; only peer 0 goes on to decide.
-        store, peers, room = place.store, place.peers, place.room()
-        found, num_bytes, said = None, 0, ""
-        if place.leads:
+    def _agreed_room(
+        self, builder: CacheBuilder[T], rule: Rule | None, policy: CachePolicy | None
+    ) -> tuple[CachePlan, str]:
+        """Returns a plan of so many rows, none of them chosen yet; and, in peer 0, the reason in words. Peer 0 decides
+        for all, since ranks that look at different moments see different amounts of free memory."""
+        # Collective on devices, where ranks exchange how much room each has: so every rank calls it, not only peer 0.
+        store, peers, room = builder.store, builder.peers, builder.room()
+        agreed, num_bytes, reason = None, 0, ""
+        if builder.leads:
             count = 1 if peers is None else peers.membership.count
-            table = Table(store.shape[0], store.row_bytes, place.slot_bytes(rule, policy), copies=count)
+            table = Table(store.shape[0], store.row_bytes, builder.slot_bytes(rule, policy), copies=count)
             if policy is None:
-                is_shareable = place.evicts_together and rule is not None and rule.is_shareable
+                is_shareable = builder.evicts_together and rule is not None and rule.is_shareable
             else:
                 is_shareable = not policy.is_own
             share = self.share if peers is not None and is_shareable else "replicated"
-            allowed, together = place.budget(table, self.ratio, self.capacity_bytes, share, room)
+            allowed, together = builder.budget(table, self.ratio, self.capacity_bytes, share, room)
             how = "partitioned over" if together else "replicated in"
-            said = f"{allowed}; {how} {count} ranks" if count > 1 else str(allowed)
-            found, num_bytes = np.array([allowed.num_rows, together]), allowed.num_bytes
+            reason = f"{allowed}; {how} {count} ranks" if count > 1 else str(allowed)
+            agreed, num_bytes = np.array([allowed.num_rows, together]), allowed.num_bytes
         if peers is not None:
-            found = peers.broadcast(found)
-        assert found is not None
-        return Chosen(policy, int(found[0]), num_bytes, bool(found[1]), nearer=place.nearer), said
+            agreed = peers.broadcast(agreed)
+        assert agreed is not None
+        return CachePlan(policy, int(agreed[0]), num_bytes, bool(agreed[1]), nearer=builder.nearer), reason
 
     @property
     def no_device_reason(self) -> str | None:
-        """Why a device cannot hold it; None where it can."""
+        """The reason why a device cannot hold the cache; None where it can."""
         rule = rule_of(self.policy)
         if rule is not None and rule.admit is not None:
             if self.share == "partitioned":
                 return "ranks share what evicts in the machine's memory alone"
             if rule.device_slot_bytes is not None:
                 return None
-            others = ", ".join(repr(other.name) for other in RULES.values() if other.device_slot_bytes)
-            return f"policy={self.policy!r} runs on the CPU; on devices, {others} does"
+            on_devices = ", ".join(repr(name) for name, row in RULES.items() if row.device_slot_bytes)
+            return f"policy={self.policy!r} runs on the CPU; on devices, {on_devices} does"
         if policy_named(self.policy, window=self.window).window is not None:
             return f"policy={self.policy!r} renews its rows, which caches on devices do not"
         return None
 
     def facts(self, store: FeatureStore, epoch: int) -> dict[str, object]:
-        """Returns the facts in which all peers must agree."""
-        # A policy of one's own is another object in each rank, and only its class can be told.
+        """Returns what all peers must agree on before they open the cache."""
+        # A user's policy is another object in each rank, so that only its class can be compared.
         policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
         settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window, self.device]
         return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
@@ -220,24 +227,21 @@ def open_all(
     sharer_of: SharerOf | None = None,
     epoch: int = 0,
     progress: bool = True,
-    left: Allowance | None = None,
+    allowance: Allowance | None = None,
 ) -> FeatureStore:
-    """Opens several caches in front of each other, as one store; closing it closes them and leaves ``store`` open.
+    """Opens several caches in front of each other as one store; closing it closes them and leaves ``store`` open.
 
-    A row that a cache holds for the whole run lies in none behind it; so does one that the same policy renews for the
-    same window. Together they hold as many rows as each has room for.
-
-    Args:
-        levels: nearest first. Reads from them are counted as ``"cache"``, ``"cache 2"`` and so on.
-        store: see :meth:`FeatureCache.open`, which raises what this does; likewise all others.
+    ``levels`` are nearest first; their reads count as ``"cache"``, ``"cache 2"`` and so on. A row that a cache holds
+    for the whole run is in none behind it, nor is a row that the same policy renews for the same window: so together
+    they hold as many rows as each has room for. Other arguments and errors as in :meth:`FeatureCache.open`.
 
     Source: DSP (PPoPP'23), section 3.2, which replicates hot features and partitions the others.
     """
     numbers = range(1, len(levels) + 1)
     by_tier = {"cache" if number == 1 else f"cache {number}": levels[number - 1] for number in numbers}
     memberships = [membership and replace(membership, name=f"{membership.name}-{number}") for number in numbers]
-    table = _cached_bytes(store)
-    opened = CacheLevels(table, _opened(by_tier, table, workload, memberships, sharer_of, epoch, progress, left))
+    table = cached_bytes(store)
+    opened = CacheLevels(table, _opened(by_tier, table, workload, memberships, sharer_of, epoch, progress, allowance))
     return store.over(opened) if isinstance(store, QuantizedFeatureStore) else opened
 
 
@@ -249,7 +253,7 @@ def _opened(
     sharer_of: SharerOf | None,
     epoch: int,
     progress: bool,
-    left: Allowance | None,
+    allowance: Allowance | None,
 ) -> list[FeatureStore]:
     """Opens caches, nearest first, each in front of the next one and the last in front of ``table``."""
     if any(level.device == "cuda" for level in levels.values()):
@@ -259,60 +263,51 @@ def _opened(
             "device='auto', which takes the machine's memory where there is no device."
         )
     caches: list[FeatureStore] = []
-    chosen: tuple[Chosen, ...] = ()
-    places: list[HostPlace] = []
-    # Groups end with the opening; a renewed cache has detached its channels by then.
+    plans: tuple[CachePlan, ...] = ()
+    builders: list[HostBuilder] = []
+    # Peer groups end with the opening; a renewed cache has detached its channels by then.
     with ExitStack() as connected:
-        # The nearest first, as those behind it leave its rows out.
+        # The nearest first, since those behind it leave its rows out.
         for level, ours in zip(levels.values(), memberships, strict=True):
             peers = connected.enter_context(ours.connect()) if ours is not None and ours.count > 1 else None
-            places.append(HostPlace(table, peers, sharer_of, left, chosen))
-            chosen += (level.choose(places[-1], workload, epoch=epoch, progress=progress),)
+            builders.append(HostBuilder(table, peers, sharer_of, allowance, plans))
+            plans += (level.choose(builders[-1], workload, epoch=epoch, progress=progress),)
         try:
-            # The farthest first, as a cache is opened in front of another one.
-            for (tier, level), place, rows in reversed(list(zip(levels.items(), places, chosen, strict=True))):
-                place.store = caches[0] if caches else table
+            # The farthest first, since each is opened in front of the next one.
+            for (tier, level), builder, plan in reversed(list(zip(levels.items(), builders, plans, strict=True))):
+                builder.store = caches[0] if caches else table
                 rule = rule_of(level.policy)
-                caches.insert(0, place.hold(rows, rule, workload, epoch=epoch, progress=progress, tier=tier))
+                caches.insert(0, builder.open(plan, rule, workload, epoch=epoch, progress=progress, tier=tier))
         except BaseException:
             CacheLevels(table, caches).close()
             raise
     return caches
 
 
-def _cached_bytes(store: FeatureStore) -> FeatureStore:
-    """Returns the store whose rows are cached: of quantised features their bytes, several times the rows in the same
-    room."""
+def cached_bytes(store: FeatureStore) -> FeatureStore:
+    """Returns the store whose rows are cached: quantised codes instead of decoded rows, since several times as many
+    fit."""
     return store.codes if isinstance(store, QuantizedFeatureStore) else store
 
 
 def fitting(
     levels: Sequence[FeatureCache], data: GraphData, name: str, *, progress: bool = True
 ) -> tuple[FeatureCache, ...]:
-    """Returns the same caches, with policies that judge the rows of one table.
-
-    Args:
-        levels: as for a table of all nodes.
-        data: whose table it is.
-        name: of the table, in :attr:`.GraphData.stores`.
-        progress: whether policies that sample ahead show a bar on stderr.
-
-    Raises:
-        CacheConfigError: a policy that judges all nodes, for rows of some of them or of edges.
-    """
+    """Returns the same caches for the table ``name`` of :attr:`.GraphData.stores`: policies of node tables rank their
+    nodes alone. Raises CacheConfigError where a policy that ranks all nodes cannot rank the rows of that table."""
     return tuple(_fitting(level, data, name, progress) for level in levels)
 
 
 def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) -> FeatureCache:
     table, rule = data.tables.get(name), rule_of(level.policy)
-    of_some = isinstance(table, NodeTable)
-    if not (of_some or name in data.edge_stores) or (rule is not None and not rule.judges_nodes):
+    is_subset = isinstance(table, NodeTable)
+    if not (is_subset or name in data.edge_stores) or (rule is not None and not rule.judges_nodes):
         return level
     if not isinstance(table, NodeTable) or level.evicts:
-        others = ", ".join(repr(other.name) for other in RULES.values() if not other.judges_nodes)
+        usable = ", ".join(repr(name) for name, row in RULES.items() if not row.judges_nodes)
         raise CacheConfigError(
             f"policy={level.policy!r} ranks the rows of all nodes, but table {name!r} has rows of "
-            f"{'some nodes' if of_some else 'edges'}. Give its cache a policy that ranks no nodes: {others}."
+            f"{'some nodes' if is_subset else 'edges'}. Give its cache a policy that ranks no nodes: {usable}."
         )
     policy = policy_named(level.policy, window=level.window, progress=progress)
     return replace(level, policy=SubsetPolicy(policy, table.nodes))

@@ -1,4 +1,4 @@
-"""DynamicCache: rows of the nodes that were asked for last, in front of the store that has all."""
+"""DynamicCache: caches the rows that were gathered last, in front of the store that has all."""
 
 from __future__ import annotations
 
@@ -15,12 +15,8 @@ from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
 
 
 class SharedSlots(NamedTuple):
-    """The memory of a cache that several processes share.
-
-    Attributes:
-        memory: uint8, of :meth:`.ops.DynamicCache.block_bytes`, in the shape of the cache; zero at first.
-        lock: of all who map it; closed with the cache.
-    """
+    """Memory of a cache that several processes share: uint8 of :meth:`.ops.EvictingSlots.block_bytes`, zero at first,
+    and a lock between all who map it, which is closed with the cache."""
 
     memory: np.ndarray
     lock: SharedLock
@@ -52,7 +48,7 @@ class DynamicCache(StoreWrapper):
         CacheConfigError: an unknown eviction, more slots than rows, or more memory than the machine gives.
 
     Source: BGL (NSDI'23), section 3.2, where each row is cached once for all devices of a machine, too, in the shard
-        that its node's id names; CLOCK and S3-FIFO as :class:`.ops.DynamicCache` says.
+        that its node's id names; CLOCK and S3-FIFO as :class:`.ops.EvictingSlots` says.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -77,7 +73,7 @@ class DynamicCache(StoreWrapper):
         super().__init__(store, tier)
         memory = None if slots is None else slots.memory
         self._lock = None if slots is None else slots.lock
-        self._cache = ops.DynamicCache(num_nodes, num_slots, store.row_bytes, eviction, memory)
+        self._cache = ops.EvictingSlots(num_nodes, num_slots, store.row_bytes, eviction, memory)
 
     @property
     def num_bytes(self) -> int:
@@ -86,11 +82,12 @@ class DynamicCache(StoreWrapper):
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         rows, missed = bytes_of(out), self._missed(len(ids))
-        places = None if positions is None else positions.numpy()
-        # The cache itself has a lock between threads.
+        out_positions = None if positions is None else positions.numpy()
+        # The native cache has its own lock between threads; this one is between processes.
         with nullcontext() if self._lock is None else self._lock.reading():
-            num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], places)
+            num_hits = self._cache.read(ids.numpy(), rows, missed[0], missed[1], out_positions)
         missed = missed[:, : len(ids) - num_hits]
+        # Without a lock: a slow store behind must not keep others from their hits.
         behind = self._ask_behind(missed, out)
         if num_hits < len(ids):
             with nullcontext() if self._lock is None else self._lock.writing():

@@ -1,4 +1,4 @@
-"""Expected: visits by theory, from the graph, the seeds and the sampler's law; nothing is sampled."""
+"""Expected: the expected visits of each node, from the graph, the seeds and the sampler's law, without sampling."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from lightning_gnnload.sample.workload import Workload
 
 @dataclass(frozen=True)
 class Expected(CachePolicy):
-    """Ranks nodes by the expected number of visits in an epoch, which follows from how the sampler draws; none is
-    sampled.
+    """Ranks nodes by their expected visits in an epoch, computed from how the sampler draws.
 
-    Probabilities flow from the seeds along the edges, hop by hop, in a time proportional to edges times hops, however
-    many mini-batches an epoch has. For samplers that have :meth:`.Sampler.presence`: :class:`.NeighborSampler`,
-    :class:`.WeightedNeighborSampler`, :class:`.ShadowSampler` and :class:`.RandomWalkSampler`; where it approximates,
-    :mod:`.presence` and :mod:`.chances` say. It takes the seeds of a mini-batch as drawn uniformly: an order that puts
-    neighbours together visits less than it expects.
+    Probabilities flow from the seeds along the edges, hop by hop, in time proportional to edges times hops, however
+    many mini-batches an epoch has. It takes samplers that have :meth:`.Sampler.presence`; :mod:`.presence` and
+    :mod:`.inclusion` say where these approximate. Seeds of a mini-batch count as drawn uniformly, so an order that puts
+    neighbours together visits fewer nodes than expected. Ranking raises CacheConfigError for other samplers, fanouts by
+    edge type, times and negatives.
 
     Source: SALIENT++ (MLSys'23), caching by vertex inclusion probability.
 
@@ -58,7 +57,7 @@ def _seed_chances(workload: Workload) -> tuple[int, np.ndarray]:
     """Returns the number of mini-batches of an epoch, and each node's chance to be a seed of one, float64 ``[N]``."""
     plan = workload.plan(workload.num_ranks)
     num_batches = plan.num_steps * workload.num_ranks
-    _, used = plan.step(plan.num_steps - 1)  # drop_last leaves some out, others each epoch
+    _, used = plan.step(plan.num_steps - 1)  # where drop_last leaves seeds out, they are other ones each epoch
     chances = np.zeros(workload.graph.num_nodes)
     nodes = workload.kind.nodes_of(workload.seeds)
     np.add.at(chances, nodes, used / (num_batches * len(workload.seeds)))  # a node may be in several rows

@@ -1,4 +1,4 @@
-"""Readers-writer locks, which many readers or one writer hold: in one process, and between those of a machine."""
+"""Readers-writer locks, held by many readers or one writer: between threads, and between processes of a machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from contextlib import contextmanager
 
 
 class ReadWriteLock:
-    """A readers-writer lock between threads of one process. A reader that comes later does not pass a writer that
-    waits."""
+    """A readers-writer lock between threads of one process; new readers queue behind a waiting writer."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -23,6 +22,7 @@ class ReadWriteLock:
     @contextmanager
     def reading(self) -> Iterator[None]:
         with self._changed:
+            # Waiting writers count as well, or a steady stream of readers would starve them.
             self._changed.wait_for(lambda: not self._num_writers)
             self._num_reading += 1
         try:
@@ -38,7 +38,7 @@ class ReadWriteLock:
             self._num_writers += 1
             try:
                 self._changed.wait_for(lambda: not self._num_reading and not self._is_written)
-            except BaseException:  # an interrupt: readers must not wait for who writes no more
+            except BaseException:  # an interrupt: readers must not wait for a writer that gave up
                 self._num_writers -= 1
                 self._changed.notify_all()
                 raise
@@ -52,17 +52,15 @@ class ReadWriteLock:
                 self._changed.notify_all()
 
 
-_GATE, _ROWS = 0, 1  # bytes of the file that stand for them
+_GATE, _ROWS = 0, 1  # bytes of the file: a lock of a range is one of the byte, which need not exist
 
 
 class SharedLock:
-    """A lock between processes that is released when its holder is killed (``F_OFD_SETLKW`` on a memfd).
+    """A readers-writer lock between processes, released by the kernel when its holder is killed (``F_OFD_SETLKW`` on a
+    memfd).
 
-    A reader that comes later does not pass a writer that waits: all go through a gate, which a writer holds while it
-    waits and writes, and a reader only in passing. It is not reentrant.
-
-    Args:
-        fd: a memfd that all of them have; closed by :meth:`close`.
+    New readers queue behind a waiting writer: everyone passes a gate, which a writer holds while it waits and writes, a
+    reader only in passing. It is not reentrant. ``fd`` is a memfd that all processes have; :meth:`close` closes it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -98,7 +96,7 @@ class SharedLock:
             _set(fd, _GATE, fcntl.F_UNLCK)
 
     def close(self) -> None:
-        """Closes the lock, which nobody of this process holds or will take. Threads give back what they opened when
+        """Closes the lock, which nobody of this process may hold or take any more; threads close their descriptors as
         they end."""
         self._local = threading.local()
         if self.fd >= 0:
@@ -106,17 +104,17 @@ class SharedLock:
             self.fd = -1
 
     def _description(self) -> int:
-        """Returns this thread's own descriptor: locks belong to an open file, and threads that share one would not
-        exclude each other."""
-        if not hasattr(self._local, "opened"):
-            # Opened anew: a duplicate of the descriptor would share its locks.
-            self._local.opened = _Opened(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC))
-        fd: int = self._local.opened.fd
+        """Returns this thread's own open file: such locks belong to the open file, so threads that share one exclude
+        nobody."""
+        if not hasattr(self._local, "descriptor"):
+            # Opened anew: a duplicate of the descriptor would be the same open file, and share its locks.
+            self._local.descriptor = _Descriptor(os.open(f"/proc/self/fd/{self.fd}", os.O_RDWR | os.O_CLOEXEC))
+        fd: int = self._local.descriptor.fd
         return fd
 
 
-class _Opened:
-    """A descriptor that is closed with the thread that it belongs to."""
+class _Descriptor:
+    """A descriptor that is closed when its thread ends."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -125,6 +123,6 @@ class _Opened:
         os.close(self.fd)
 
 
-def _set(fd: int, byte: int, kind: int) -> None:
+def _set(fd: int, byte: int, lock_type: int) -> None:
     # struct flock: type, whence, start, length, and a process id that must be 0
-    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, struct.pack("hhqqi0q", kind, os.SEEK_SET, byte, 1, 0))
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, struct.pack("hhqqi0q", lock_type, os.SEEK_SET, byte, 1, 0))

@@ -1,4 +1,4 @@
-"""Measures of a cache from what was read: hit rate, bytes, how alike epochs are; as functions and as metrics."""
+"""Measures of a cache from the reads of gathers: hit rate, bytes, similarity of epochs; as functions and as metrics."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lightning_gnnload.data.features import Reads
 from lightning_gnnload.errors import CacheConfigError
 
 CACHE_TIERS = "cache"
-"""What the names of all caches' tiers begin with: ``"cache"``, ``"cache 2"``; those of stores do not."""
+"""Prefix of the tiers of all caches: ``"cache"``, ``"cache 2"``; stores have other names."""
 
 
 def rows_read(reads: Reads, tier: str | None = None) -> int:
-    """Counts the rows that a tier gave; None: all tiers."""
+    """Counts the rows that came from a tier; None: from all tiers."""
     return sum(read.rows for read in reads if tier in (None, read.tier))
 
 
@@ -27,12 +27,12 @@ def bytes_read(reads: Reads, tier: str | None = None) -> int:
 
 
 def rows_hit(reads: Reads, tier: str | None = None) -> int:
-    """Counts the rows that the cache of a tier gave; None: all caches."""
+    """Counts the rows that came from the cache of a tier; None: from all caches."""
     return sum(read.rows for read in reads if tier in (None, read.tier) and is_cache(read.tier))
 
 
 def hit_rate(reads: Reads, tier: str | None = None) -> float:
-    """Computes the share of all gathered rows that caches gave, or the cache of one tier; NaN where none was gathered.
+    """Computes the share of all gathered rows that came from caches, or from one tier's; NaN where none was gathered.
 
     Example:
         >>> from lightning_gnnload.data.features import TierReads
@@ -48,15 +48,13 @@ def is_cache(tier: str) -> bool:
 
 
 def has_cache(reads: Reads) -> bool:
-    """Whether there is a cache among the tiers, though it may have given nothing."""
+    """Whether a cache is among the tiers, even if no row came from it."""
     return any(is_cache(read.tier) for read in reads)
 
 
 class HitRate(Metric):
     """A metric: the share of gathered rows that a cache served (``hits / rows``), in [0, 1]; NaN before the first.
-
-    Args:
-        tier: of the caches, the one whose hits count, such as ``"cache 2"``; None: all.
+    ``tier``, such as ``"cache 2"``, counts the hits of one cache alone.
 
     Example:
         >>> from lightning_gnnload.data.features import TierReads
@@ -80,7 +78,7 @@ class HitRate(Metric):
         self.add_state("rows", torch.tensor(0), dist_reduce_fx="sum", persistent=True)
 
     def update(self, reads: Reads) -> None:
-        """Counts what one gather, or several, took from each tier."""
+        """Counts the reads of one gather or of several."""
         self.hits += rows_hit(reads, self.tier)
         self.rows += rows_read(reads)
 
@@ -89,10 +87,7 @@ class HitRate(Metric):
 
 
 class BytesRead(Metric):
-    """A metric: bytes of feature rows read from one tier; from a disk, whole sectors.
-
-    Args:
-        tier: ``"memory"``, ``"disk"``, ``"cache"`` and so on; None: all.
+    """A metric: bytes of feature rows read from one tier, or from all; a disk reads whole sectors.
 
     Example:
         >>> from lightning_gnnload.data.features import TierReads
@@ -113,7 +108,7 @@ class BytesRead(Metric):
         self.add_state("num_bytes", torch.tensor(0), dist_reduce_fx="sum", persistent=True)
 
     def update(self, reads: Reads) -> None:
-        """Counts what one gather, or several, took from each tier."""
+        """Counts the reads of one gather or of several."""
         self.num_bytes += bytes_read(reads, self.tier)
 
     def compute(self) -> torch.Tensor:
@@ -121,18 +116,11 @@ class BytesRead(Metric):
 
 
 class AccessSimilarity(Metric):
-    """A metric: how well the previous epoch's visits predict those of this epoch's hottest nodes, in [0, 1]; NaN in the
-    first.
+    """A metric: how well the previous epoch's visits predict this epoch's hottest nodes, in [0, 1]; NaN in the first.
 
-    It is :func:`.trace.similarity` of both epochs' visits, which count the mini-batches that read each node. Where it
-    is high, what was read, or sampled beforehand, says what is worth caching. Takes 8 bytes a node.
-
-    Args:
-        num_nodes: N, of the graph.
-        top: share of the nodes, in (0, 1].
-
-    Raises:
-        CacheConfigError: ``top`` is not in (0, 1].
+    It is :func:`.trace.similarity` of both epochs' visits, with ``top`` as the share of nodes that count as hot, and
+    takes 8 bytes a node. Where it is high, a cache that is filled by past or presampled visits works. Raises
+    CacheConfigError for a ``top`` outside (0, 1].
 
     Source: GNNLab (EuroSys'22), section 6.2, Table 2.
 
@@ -166,9 +154,9 @@ class AccessSimilarity(Metric):
         self.visits.index_add_(0, nodes, torch.ones_like(nodes, dtype=torch.int32))
 
     def next_epoch(self) -> None:
-        """Begins an epoch, which will be compared with what was counted since the last call."""
+        """Begins an epoch, which is compared with what was counted since the last call."""
         self.earlier, self.visits = self.visits, torch.zeros_like(self.visits)
-        self._computed = None  # torchmetrics keeps a result until update(), which this is not
+        self._computed = None  # torchmetrics drops a computed result in update() alone
 
     def compute(self) -> torch.Tensor:
         if not self.earlier.any():

@@ -20,36 +20,27 @@ from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
-_LOOK_S = 1.0  # how often peers say that they are busy, and who waits looks who does
-_LAST_WORDS_S = 2.0  # how long a peer may take to read why this one failed
-_MAX_TEXT = 4000  # a message holds it, though JSON writes 12 bytes for some characters
+_LOOK_S = 1.0  # between two signs of life, and between two looks for them
+_LAST_WORDS_S = 2.0  # that a peer may take to read why this one failed
+_MAX_TEXT = 4000  # characters: JSON may write 12 bytes for one, and they still fit into a message
 
 
 @dataclass(frozen=True)
 class Membership:
     """Names a group of peers, and says which of them this rank is.
 
-    Args:
-        name: of what they share, for messages; no two that are open at once have the same.
-        index: which one this process is, in ``[0, count)``. Peer 0 decides, the others follow.
-        count: how many there are.
-        timeout_s: how long to wait until all have come.
-        silence_s: how long another one may get nowhere from then on: neither give what is due, nor show by its pulse
-            that it works on that.
-        key: of the job, and known to its ranks alone: with it, nobody else finds where they meet, or knows that before.
-        ranks: their global ranks, for messages.
-
-    Raises:
-        CacheShareError: an index that is not one of ``count``.
+    All must come within ``timeout_s``. From then on a peer may be silent for ``silence_s``: neither send what is due,
+    nor show by its heartbeat that it works on it. ``key`` is the job's secret: without it nobody can find or guess the
+    socket where peers meet. Raises CacheShareError for an index outside ``[0, count)``.
     """
 
-    name: str
-    index: int
+    name: str  # of what they share; no two groups of a machine that are open at once have the same
+    index: int  # of this process; peer 0 decides, the others follow
     count: int
     timeout_s: float = 300.0
     silence_s: float = 1800.0
     key: str = field(default="", repr=False)
-    ranks: Sequence[int] = ()
+    ranks: Sequence[int] = ()  # global ranks of the peers, for messages
 
     def __post_init__(self) -> None:
         if not 0 <= self.index < self.count:
@@ -57,18 +48,15 @@ class Membership:
 
     @contextmanager
     def connect(self) -> Iterator[PeerGroup]:
-        """Waits for all, and ends for all if one fails: what is raised inside, the others hear of.
-
-        Raises:
-            CacheShareError: one is late, or two have one name; later, one fails, is gone, or gets nowhere.
-        """
+        """Waits for all peers, and ends the group for all if one fails: the others receive what is raised inside.
+        Raises CacheShareError where a peer is late, fails, is gone or hangs, or where two groups have one name."""
         peers = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:
             with PULSE.waiting():
                 peers.rendezvous()
             with PULSE.heard_by(peers.say_busy):
                 yield peers
-        except BaseException as error:  # interrupts, too: the others learn why this rank left
+        except BaseException as error:  # interrupts, too, so that the others learn why this rank left
             peers.abort(error)
             raise
         finally:
@@ -76,33 +64,28 @@ class Membership:
 
 
 class PeerValue(NamedTuple):
-    """What one peer gave in an exchange: facts, and a descriptor or -1, which is the receiver's to close."""
+    """What one peer sent in an exchange: fields, and a descriptor or -1, which the receiver closes."""
 
     fields: dict[str, Any]
     fd: int
 
 
 class PeerChannel(sockets.Channel):
-    """The connection between peer 0 and one other peer."""
+    """The connection between peer 0 and another peer."""
 
     kinds: ClassVar = {
         "join": {"index": int, "count": int},
-        "busy": {},  # the sender works on what it is to give next, or waits for others to
+        "busy": {},  # a sign of life: the sender works on its next value, or waits for others
         "given": {"index": int, "fields": dict},
         "failed": {"text": str},
-        # of a kept channel: the next window's rows, in a memory file
-        "moves": {},
+        "moves": {},  # of a detached channel: the next window's rows, in a memory file
     }
     error = CacheShareError
 
 
 class PeerGroup:
-    """A connected group of peers: the ranks of one machine that open a cache together.
-
-    Attributes:
-        membership: which of them this process is.
-        channels: to the others, by index: of peer 0 to all, of another one to peer 0 alone.
-    """
+    """A connected group of peers. ``channels`` are by index: peer 0 has one to every other peer, each of these one to
+    peer 0."""
 
     def __init__(self, membership: Membership) -> None:
         self.membership = membership
@@ -114,64 +97,61 @@ class PeerGroup:
         raise NotImplementedError
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
-        """Returns what each peer gives, in order, in all peers alike. The own descriptor comes back as a duplicate.
-
-        Raises:
-            CacheShareError: a peer failed, or is gone.
-        """
+        """Returns what each peer sends, in order, in all peers alike; this peer's descriptor comes back as a duplicate.
+        Raises CacheShareError where a peer failed or is gone."""
         raise NotImplementedError
 
     def agree(self, fields: dict[str, Any], *, advice: str = "") -> None:
-        """Raises CacheDisagreementError: the peers do not all say the same; the message ends with ``advice``."""
-        given = [each.fields for each in self.all_gather(fields)]
-        for index, stated in enumerate(given):
-            if stated != given[0]:
-                differing = {name for name in stated | given[0] if stated.get(name) != given[0].get(name)}
-                said = ", ".join(f"{n}: {given[0].get(n)!r} and {stated.get(n)!r}" for n in sorted(differing))
+        """Raises CacheDisagreementError where peers differ in some field; the message ends with ``advice``."""
+        statements = [value.fields for value in self.all_gather(fields)]
+        for index, stated in enumerate(statements):
+            # Compared with peer 0 alone: one difference is enough for a message that a user can act on.
+            if stated != statements[0]:
+                differing = {name for name in stated | statements[0] if stated.get(name) != statements[0].get(name)}
+                differences = ", ".join(
+                    f"{n}: {statements[0].get(n)!r} and {stated.get(n)!r}" for n in sorted(differing)
+                )
                 raise CacheDisagreementError(
-                    f"{self._sharer(0)} and {self._sharer(index)} of {self.membership.name!r} differ ({said}). All "
-                    f"ranks of a machine must open the same cache over the same table.{advice and ' '}{advice}"
+                    f"{self._sharer(0)} and {self._sharer(index)} of {self.membership.name!r} differ ({differences}). "
+                    f"All ranks of a machine must open the same cache over the same table.{advice and ' '}{advice}"
                 )
 
     def broadcast(self, values: np.ndarray | None) -> np.ndarray:
-        """Returns peer 0's numbers, int64 ``[M]``, in all peers. The others give None.
-
-        Raises:
-            CacheShareError: a peer failed, or is gone.
-        """
+        """Returns peer 0's numbers, int64 ``[M]``, in all peers; the others pass None. Raises CacheShareError as
+        :meth:`all_gather`."""
         file = None if values is None else numbers_file(values)
-        given = self.all_gather({}, -1 if file is None else file.fd)
+        gathered = self.all_gather({}, -1 if file is None else file.fd)
         if file is not None:
             file.close()
-        received = numbers_in(given[0].fd)
+        received = numbers_in(gathered[0].fd)
         return received if values is None else values
 
     def abort(self, error: BaseException) -> None:
-        """Tells the others that this peer fails, which ends the peer group for all."""
+        """Tells the others that this peer failed, which ends the group for all."""
         text = str(error) if isinstance(error, CacheShareError) else f"{type(error).__name__}: {error}"
         for channel in self.channels.values():
             with contextlib.suppress(OSError):  # it is gone itself
                 channel.send("failed", text=text[:_MAX_TEXT])
 
     def say_busy(self, but: Collection[int] = ()) -> None:
-        """Tells the others that this peer gets on, once a second at most; ``but`` those."""
+        """Sends a sign of life to the others, except ``but``, once a second at most."""
         if time.monotonic() < self._said_busy_at + _LOOK_S:
             return
         self._said_busy_at = time.monotonic()
         for index, channel in self.channels.items():
-            # Who is busy itself reads none of these, and has room for so many only.
+            # A peer that is busy itself reads nothing, and a full socket would block this one.
             if index not in but and sockets.has_room(channel):
-                with contextlib.suppress(OSError):  # it is gone, which the next exchange will tell
+                with contextlib.suppress(OSError):  # it is gone: the next exchange raises
                     channel.send("busy")
 
     def detach(self) -> dict[int, PeerChannel]:
-        """Hands the channels over to the caller, who has to close them; :meth:`close` leaves them alone then."""
+        """Hands the channels over to the caller, who has to close them."""
         channels, self.channels = self.channels, {}
         return channels
 
     def close(self) -> None:
         """Ends the group; nobody waits for another from here on."""
-        # Closing with unread data would reset the connection, and the peer would lose our last words.
+        # Closing a socket with unread data resets it, and the peer would lose the reason of a failure.
         channels = self.detach()
         for channel in channels.values():
             channel.finish()
@@ -179,23 +159,24 @@ class PeerGroup:
             channel.drain(_LAST_WORDS_S)
             channel.close()
 
-    def _next_given(self, awaited: Sequence[int]) -> tuple[int, PeerValue]:
-        """Waits for the next of some peers to give, and returns which one did, and what."""
+    def _next_value(self, awaited: Sequence[int]) -> tuple[int, PeerValue]:
+        """Waits for the next value of some peers, and returns whose it is. Raises CacheShareError where one is silent
+        too long."""
         silent_s = dict.fromkeys(awaited, 0.0)
         with PULSE.waiting():
             while True:
                 began = time.monotonic()
                 ready = sockets.readable([self.channels[index] for index in awaited], _LOOK_S)
-                # No more than was asked for: while the whole job is stopped, nobody keeps silent.
+                # Capped: after a SIGSTOP of the whole job the clock has advanced, though nobody was silent.
                 looked_s = min(time.monotonic() - began, _LOOK_S)
-                # To wait is no fault: those who wait for this peer hear from it, and it blames whom it waits for.
+                # Waiting is not hanging: those who wait for this peer must not blame it for the one that it waits for.
                 self.say_busy(but=awaited)
                 for index in awaited:
                     silent_s[index] += looked_s
                     if self.channels[index] in ready:
                         silent_s[index] = 0.0
-                        if (given := self._receive(index)) is not None:
-                            return index, given
+                        if (value := self._receive(index)) is not None:
+                            return index, value
                     if silent_s[index] > self.membership.silence_s:
                         raise CacheShareError(
                             f"{self._sharer(index)} of {self.membership.name!r} has got nowhere for "
@@ -203,7 +184,7 @@ class PeerGroup:
                         )
 
     def _receive(self, index: int) -> PeerValue | None:
-        """Receives what a peer gives next; None where it only says that it gets on."""
+        """Receives a peer's next value; None for a sign of life."""
         try:
             message, fds = self.channels[index].receive()
         except EOFError:
@@ -224,24 +205,25 @@ class PeerGroup:
         return f"sharer {index} (rank {ranks[index]})" if ranks else f"sharer {index}"
 
     @property
-    def _meeting_place(self) -> str:
+    def _socket_name(self) -> str:
         return f"{self.membership.key}-sharers-{self.membership.name}"
 
 
 class _RootPeer(PeerGroup):
-    """The group in peer 0, which is connected to all others and passes on to all what each gives."""
+    """The group in peer 0, which is connected to all others and sends every value on to all."""
 
     def rendezvous(self) -> None:
         name, count = self.membership.name, self.membership.count
         deadline = time.monotonic() + self.membership.timeout_s
         try:
-            listener = sockets.listen(self._meeting_place)
+            listener = sockets.listen(self._socket_name)
         except OSError as error:
             raise CacheShareError(
                 f"sharer 0 cannot listen as {name!r}: {error}. Another cache of this name is being opened."
             ) from error
         with listener:
             while len(self.channels) < count - 1:
+                # Never 0, which would make the socket nonblocking instead of timing out.
                 listener.settimeout(max(deadline - time.monotonic(), 1e-3))
                 try:
                     self._join(listener)
@@ -253,30 +235,31 @@ class _RootPeer(PeerGroup):
                     ) from None
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
-        # A duplicate, as the caller closes what it receives, from whomever.
-        given = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
+        # A duplicate: callers close every descriptor that they receive, without asking whose it was.
+        received = {0: PeerValue(fields, os.dup(fd) if fd >= 0 else -1)}
         try:
-            while awaited := [index for index in self.channels if index not in given]:
-                index, value = self._next_given(awaited)
-                given[index] = value
-            ordered = [given[index] for index in sorted(given)]
+            while awaited := [index for index in self.channels if index not in received]:
+                index, value = self._next_value(awaited)
+                received[index] = value
+            ordered = [received[index] for index in sorted(received)]
             for channel in self.channels.values():
-                for number, each in enumerate(ordered):
-                    _send(channel, number, each)
+                for number, value in enumerate(ordered):
+                    _send(channel, number, value)
         except BaseException:
-            for each in given.values():
-                _close(each.fd)
+            for value in received.values():
+                _close(value.fd)
             raise
         return ordered
 
     def _join(self, listener: socket.socket) -> None:
-        """Admits a peer. Strangers are turned away, as they must not end the group. Raises TimeoutError: none comes."""
+        """Admits one peer and turns strangers away, who must not end the group. Raises TimeoutError where none
+        comes."""
         try:
             channel = PeerChannel.accept(listener)
         except CacheShareError:
-            return  # unlogged: how many come is the strangers' choice
+            return  # unlogged, or strangers could fill the log
         try:
-            # A stranger that stays silent must not hold up those who still come.
+            # A silent stranger must not hold up the peers that are still to come.
             message, fds = channel.receive() if sockets.readable([channel], _LAST_WORDS_S) else ({}, [])
         except (EOFError, CacheShareError):
             message, fds = {}, []
@@ -286,7 +269,7 @@ class _RootPeer(PeerGroup):
         if message.get("kind") != "join" or index in self.channels or not 0 < index < self.membership.count:
             channel.close()
             return
-        # Before the check, so that this peer hears of the failure, too.
+        # Before the check, so that abort() tells this peer as well.
         self.channels[index] = channel
         if message["count"] != self.membership.count:
             raise CacheShareError(
@@ -299,7 +282,8 @@ class _LeafPeer(PeerGroup):
 
     def rendezvous(self) -> None:
         deadline = time.monotonic() + self.membership.timeout_s
-        while (channel := PeerChannel.connect(self._meeting_place)) is None:
+        # Ranks start in any order: peer 0 may not listen yet.
+        while (channel := PeerChannel.connect(self._socket_name)) is None:
             if time.monotonic() > deadline:
                 raise CacheShareError(
                     f"{self._sharer(0)} of {self.membership.name!r} did not come within "
@@ -307,34 +291,31 @@ class _LeafPeer(PeerGroup):
                 )
             time.sleep(_RETRY_S)
         self.channels[0] = channel
-        with contextlib.suppress(OSError):  # it is gone again, which the first exchange will tell
+        with contextlib.suppress(OSError):  # it is gone again: the first exchange raises
             channel.send("join", index=self.membership.index, count=self.membership.count)
 
     def all_gather(self, fields: dict[str, Any], fd: int = -1) -> list[PeerValue]:
         _send(self.channels[0], self.membership.index, PeerValue(fields, fd))
-        given: list[PeerValue] = []
+        received: list[PeerValue] = []
         try:
-            given.extend(self._next_given([0])[1] for _ in range(self.membership.count))
+            received.extend(self._next_value([0])[1] for _ in range(self.membership.count))
         except BaseException:
-            for each in given:
-                _close(each.fd)
+            for value in received:
+                _close(value.fd)
             raise
-        return given
+        return received
 
 
 def numbers_file(values: np.ndarray) -> MemoryFile:
-    """Puts numbers, int64 ``[M]``, into memory that others may read, as a message holds far fewer."""
+    """Copies numbers, int64 ``[M]``, into a memory file, as a message has room for far fewer."""
     file = MemoryFile.create("numbers", values.nbytes)
     file.array.view(np.int64)[:] = values
     return file
 
 
 def numbers_in(fd: int) -> np.ndarray:
-    """Returns a copy of the numbers in a :func:`numbers_file`, and closes its descriptor.
-
-    Raises:
-        CacheShareError: it is none of ours, or not there.
-    """
+    """Returns a copy of the numbers in a :func:`numbers_file`, and closes its descriptor. Raises CacheShareError where
+    it is no such file."""
     if fd < 0:
         raise CacheShareError("sharer 0 gave no numbers where some were due.")
     # Rounded down, as a file for no numbers has one byte. The map outlives the descriptor.
@@ -343,10 +324,10 @@ def numbers_in(fd: int) -> np.ndarray:
     return file.array.view(np.int64).copy()
 
 
-def _send(channel: PeerChannel, giver: int, given: PeerValue) -> None:
-    # One that is gone is noticed by who reads from it next; a failure that it told of before is still to be read.
+def _send(channel: PeerChannel, index: int, value: PeerValue) -> None:
+    # A peer that is gone shows at the next receive(), which first returns the reason that it may have sent.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        channel.send("given", [given.fd] if given.fd >= 0 else [], index=giver, fields=given.fields)
+        channel.send("given", [value.fd] if value.fd >= 0 else [], index=index, fields=value.fields)
 
 
 def _close(fd: int) -> None:

@@ -1,4 +1,4 @@
-"""CachePolicy: which rows deserve a place; and rankings of some of the nodes alone."""
+"""CachePolicy: ranks the rows that a cache should hold; and policies for some of the nodes alone."""
 
 from __future__ import annotations
 
@@ -45,30 +45,25 @@ class CachePolicy(ABC):
         """
 
     def quietly(self) -> CachePolicy:
-        """Returns the same policy for a thread beside those that make mini-batches: on one core, without a bar."""
+        """Returns the same policy for a background thread: on one core, without a bar."""
         return self
 
 
 def hottest(hotness: np.ndarray, num_nodes: int, count: int, left_out: Sequence[np.ndarray] = ()) -> np.ndarray:
     """Returns the ``count`` hottest nodes, hottest first, int64; ties go to the lower id, so that all ranks agree.
 
-    Args:
-        hotness: a number a node.
-        num_nodes: N.
-        count: how many; there are fewer where others do not suffice.
-        left_out: lists of nodes that are not taken, int64.
-
-    Raises:
-        CacheConfigError: ``hotness`` is not one number a node, or some are negative or not finite.
+    ``left_out`` are lists of nodes to pass over; there are fewer than ``count`` where the others do not suffice. Raises
+    CacheConfigError where ``hotness`` is not one finite number a node, 0 or more.
     """
     hotness = checked_hotness(hotness, num_nodes)
     if left_out:
-        others = np.delete(np.arange(num_nodes), np.concatenate(left_out))
-        return others[hottest(hotness[others], len(others), count)]
+        # Ranked among themselves, so that the ids that break ties stay those of the table.
+        eligible = np.delete(np.arange(num_nodes), np.concatenate(left_out))
+        return eligible[hottest(hotness[eligible], len(eligible), count)]
     count = min(max(count, 0), num_nodes)
     if count == 0:
         return np.empty(0, np.int64)
-    # The coldest that has a place decides: all above it, then of its equals those of the lowest ids.
+    # A partition instead of a sort of all: the coldest row that fits decides; all above it, then its equals by id.
     coldest = np.partition(hotness, num_nodes - count)[num_nodes - count]
     above = np.flatnonzero(hotness > coldest)
     equal = np.flatnonzero(hotness == coldest)[: count - len(above)]
@@ -78,11 +73,8 @@ def hottest(hotness: np.ndarray, num_nodes: int, count: int, left_out: Sequence[
 
 
 def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Returns ``hotness`` as an array ``[N]``, once it is found sound.
-
-    Raises:
-        CacheConfigError: it is not one number a node, or some are negative or not finite.
-    """
+    """Returns ``hotness`` as an array ``[N]``. Raises CacheConfigError where it is not one finite number a node, 0 or
+    more."""
     hotness = np.asarray(hotness)
     if hotness.shape != (num_nodes,) or hotness.dtype.kind not in "iuf":
         raise CacheConfigError(
@@ -99,45 +91,36 @@ def checked_hotness(hotness: np.ndarray, num_nodes: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The rows that a cache is to hold, which caches behind it leave out: nobody asks them for these.
+class CachePlan:
+    """The rows that a cache is to hold. Caches behind it leave them out, since nobody asks there for them."""
 
-    Attributes:
-        policy: that ranks rows; None where the cache admits and evicts them.
-        num_rows: that it has room for.
-        num_bytes: that they take, as the rank knows that decides.
-        together: each row is there once on the machine, not once a rank.
-        hot: the rows that it begins with, hottest first, int64.
-        nearer: what the caches in front of it hold.
-    """
-
-    policy: CachePolicy | None
-    num_rows: int
-    num_bytes: int = 0
-    together: bool = False
-    hot: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    nearer: tuple[Chosen, ...] = ()
+    policy: CachePolicy | None  # that ranks the rows; None: the cache admits and evicts
+    num_rows: int  # that it has room for
+    num_bytes: int = 0  # that they take; 0 but in the rank that decides
+    together: bool = False  # each row is there once on the machine, not once a rank
+    hot: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # to begin with, hottest first, int64
+    nearer: tuple[CachePlan, ...] = ()  # of the caches in front
 
     def hottest(self, hotness: np.ndarray, num_nodes: int) -> np.ndarray:
-        """Returns the rows that it is to hold for a window of this hotness, as :func:`hottest` does."""
+        """Returns the rows to hold in a window of this hotness, as :func:`hottest` does."""
         return hottest(hotness, num_nodes, self.num_rows, self.left_out(hotness, num_nodes))
 
     def left_out(self, hotness: np.ndarray, num_nodes: int) -> list[np.ndarray]:
-        """Returns the rows that are always found nearer: those chosen for the whole run, and those that the same
-        ranking renews for the same window. Of others nobody knows how long they stay."""
-        held = []
-        for each in self.nearer:
-            if each.policy is None:
+        """Returns the rows that nearer caches are sure to hold: those chosen for the whole run, and those that the same
+        policy renews for the same window."""
+        rows = []
+        for plan in self.nearer:
+            if plan.policy is None:  # nobody knows what it will have evicted
                 continue
-            if each.policy.window is None:
-                held.append(each.hot)
-            elif each.policy == self.policy:
-                held.append(each.hottest(hotness, num_nodes))
-        return held
+            if plan.policy.window is None:
+                rows.append(plan.hot)
+            elif plan.policy == self.policy:
+                rows.append(plan.hottest(hotness, num_nodes))
+        return rows
 
 
 class SubsetPolicy(CachePolicy):
-    """Applies another policy to a subset of nodes: row ``i`` of the table is node ``nodes[i]``.
+    """Applies another policy to a range of nodes: row ``i`` of the table is node ``nodes[i]``.
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
@@ -168,15 +151,8 @@ class SubsetPolicy(CachePolicy):
 
 
 class PartPolicy(CachePolicy):
-    """Applies another policy to the nodes of one part, by its edges and its rank's mini-batches alone. Nodes that the
-    part does not hold count nothing: the rank gathers none of them.
-
-    Args:
-        policy: ranks nodes.
-        sampler: what is drawn.
-        partition: whose parts they are.
-        part: the rank's.
-        phase: that the cache is filled for.
+    """Applies another policy to one part of a graph, by its edges and its rank's mini-batches; nodes outside rank 0,
+    since the rank gathers none of them. ``phase`` is the one that the cache is filled for.
 
     Source: PaGraph (TPDS'21), section 3.2: each GPU caches features for its own partition.
     """

@@ -1,4 +1,5 @@
-"""The policies that ``FeatureCache(policy=...)`` knows by name: a row each in :data:`RULES`, and those that rank rows.
+"""The policies of ``FeatureCache(policy=...)`` by name, a row each in :data:`RULES`, and the classes of those that
+rank.
 
 To add a policy, add a row, and a class here if it ranks, or a rule in ``kernels/dynamic_cache`` if it evicts.
 """
@@ -24,8 +25,8 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH, PRESAMPLED_EPOCHS, Workload
 
+# Visits to a node on average, with which caches of a tenth of the rows came within 5 % of the optimum in 27 workloads.
 _ENOUGH_VISITS = 6
-"""To a node on average: with these, caches of a tenth of the rows came within 5 % of the optimum in 27 workloads."""
 _MOST_EPOCHS = 8
 
 
@@ -60,6 +61,7 @@ class PreSample(CachePolicy):
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         if not self.smooth:
             return self._counts(workload, PRESAMPLED_EPOCHS[: self.num_epochs or 1])
+        # The first epoch alone at first, since its visits tell how many more are worth sampling.
         counts = self._counts(workload, range(epoch, epoch + 1))
         num_epochs = self.num_epochs or self._enough(counts, workload, epoch)
         if num_epochs > 1:
@@ -68,10 +70,10 @@ class PreSample(CachePolicy):
         return smoothed(counts, out_degrees(workload.graph), num_batches)
 
     def _enough(self, counts: np.ndarray, workload: Workload, epoch: int) -> int:
-        """Computes from the visits of the first epoch how many to sample. Counts decide, never the time they take:
-        whoever ranks finds the same."""
+        """Computes from the first epoch's visits how many epochs to sample: by counts, never by time, so that all ranks
+        agree."""
         if workload.fixed_draws:
-            return 1  # all epochs are alike
+            return 1  # every epoch has the same draws
         missing = math.ceil(_ENOUGH_VISITS * len(counts) / max(int(counts.sum()), 1))
         ahead = _MOST_EPOCHS if workload.end_epoch is None else workload.end_epoch - epoch
         return max(min(missing, ahead, _MOST_EPOCHS), 1)
@@ -113,10 +115,7 @@ class Clairvoyant(CachePolicy):
 
 
 class Recorded(CachePolicy):
-    """Ranks nodes by visits that were counted elsewhere, which is optimal where they are the run's own.
-
-    Args:
-        counts: one number a node, ``[N]``, not negative.
+    """Ranks nodes by visits that were counted elsewhere, one number a node; optimal where they are the run's own.
 
     Example:
         >>> Recorded([3, 0, 7]).hotness(None, 0).tolist()
@@ -139,9 +138,8 @@ def _check_whole(name: str, value: Any, most: int = 2**31) -> None:
 
 @dataclass(frozen=True)
 class Degree(CachePolicy):
-    """Ranks nodes by out-degree, as a node is gathered through its edges to nodes that were drawn before it.
-
-    It knows neither which nodes are seeds nor how the sampler draws.
+    """Ranks nodes by out-degree, since a node is gathered through its edges to nodes drawn before it; it knows neither
+    the seeds nor how the sampler draws.
 
     Source: PaGraph (SoCC'20), section 3.1.
     """
@@ -152,9 +150,8 @@ class Degree(CachePolicy):
 
 @dataclass(frozen=True)
 class DegreeRatio(CachePolicy):
-    """Ranks nodes by in-degree over out-degree, AliGraph's policy as PaGraph describes it; 0 where no edge leads out.
-
-    Where each edge goes both ways, all nodes are equal and the lowest ids win.
+    """Ranks nodes by in-degree over out-degree, 0 without out-edges: AliGraph's policy as PaGraph describes it. In an
+    undirected graph all nodes are equal, and the lowest ids win.
 
     Source: PaGraph (SoCC'20), section 5.3; AliGraph (VLDB'19).
     """
@@ -173,48 +170,37 @@ class Random(CachePolicy):
 
 
 def out_degrees(graph: Graph, chunk: int = 1 << 24) -> np.ndarray:
-    """Counts the edges that lead out of each node, int64 ``[N]``."""
+    """Counts the edges that leave each node, int64 ``[N]``."""
     degrees = np.zeros(graph.num_nodes, np.int64)
-    for begin in range(0, graph.num_edges, chunk):  # bincount makes int64 of what it is given
+    for begin in range(0, graph.num_edges, chunk):  # in chunks: bincount copies its input to int64
         degrees += np.bincount(graph.indices[begin : begin + chunk], minlength=graph.num_nodes)
     return degrees
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One row of the table of policies: what decides which rows a cache holds, ``rank`` or ``admit``.
+    """One policy: how it decides which rows a cache holds, by ``rank`` or by ``admit``."""
 
-    Attributes:
-        name: in ``FeatureCache(policy=...)``.
-        color: of its curve in the figure of ``gnnload cache``.
-        rank: the policy that ranks rows before a window of epochs begins, of the window and whether it shows a bar.
-        admit: an empty cache that admits and evicts rows while batches are gathered, of the store behind, the rows
-            that there is room for, the mini-batches to come, the tier's name, and slots that ranks share, or None.
-        is_shareable: what ``admit`` makes can lie in slots that ranks share.
-        looks_ahead: it samples every mini-batch once more, before it is made.
-        is_advised: ``gnnload cache`` may recommend it.
-        slot_bytes: at most what a row that ``admit`` caches takes beside itself.
-        device_slot_bytes: likewise on a device; None: ``admit`` is the CPU's alone.
-    """
-
-    name: str
-    color: str
+    name: str  # in ``FeatureCache(policy=...)``
+    color: str  # of its curve in the figure of ``gnnload cache``
+    # (window, progress) -> the policy that ranks rows before each window of epochs
     rank: Callable[[int, bool], CachePolicy] | None = None
+    # (store behind, slots, workload, tier, slots that ranks share or None) -> an empty cache that admits and evicts
     admit: Callable[[FeatureStore, int, Workload, str, SharedSlots | None], FeatureStore] | None = None
-    is_shareable: bool = False
-    looks_ahead: bool = False
-    is_advised: bool = True
-    slot_bytes: int = 0
-    device_slot_bytes: int | None = None
+    is_shareable: bool = False  # ``admit`` takes slots that ranks share
+    looks_ahead: bool = False  # it samples every mini-batch once more, before it is made
+    is_advised: bool = True  # ``gnnload cache`` may recommend it
+    slot_bytes: int = 0  # at most, of an admitted row beside itself
+    device_slot_bytes: int | None = None  # likewise on a device; None: ``admit`` is the CPU's alone
 
     @property
     def judges_nodes(self) -> bool:
-        """Whether it needs a row for each node of the graph, as what ranks or looks ahead does."""
+        """Whether it needs one row for each node of the graph, as rules do that rank or look ahead."""
         return self.rank is not None or self.looks_ahead
 
 
 def _native(name: str, color: str, device_slot_bytes: int | None = None) -> Rule:
-    """Makes a rule of one in ``kernels/dynamic_cache``."""
+    """Makes the row of an eviction rule in ``kernels/dynamic_cache``."""
     return Rule(
         name,
         color,
@@ -259,30 +245,24 @@ EVICTION_RULES = tuple(name for name, rule in RULES.items() if rule.admit is not
 
 
 def rule_of(policy: object) -> Rule | None:
-    """Returns the rule of this name; None for a policy of one's own, and whatever else is no name."""
+    """Returns the row of this name; None for a user's policy, or whatever else is no name."""
     return RULES.get(policy) if isinstance(policy, str) else None
 
 
 def policy_named(policy: str | CachePolicy, *, window: int = 1, progress: bool = True) -> CachePolicy:
-    """Makes one of :data:`POLICIES`, or takes a user's own policy as it is.
-
-    Args:
-        policy: a name, or a policy.
-        window: epochs that ``"clairvoyant"`` looks ahead.
-        progress: whether policies that sample ahead show a bar on stderr.
-
-    Raises:
-        CacheConfigError: an unknown name, or a window below one epoch.
+    """Makes one of :data:`POLICIES`, or returns a user's policy as it is; ``window`` is for ``"clairvoyant"``. Raises
+    CacheConfigError for an unknown name, or a window below one epoch.
 
     Example:
         >>> policy_named("clairvoyant", window=2, progress=False)
         Clairvoyant(window=2, num_threads=None, progress=False)
     """
     if isinstance(policy, CachePolicy):
-        own = policy.window
-        if own is not None and not (isinstance(own, int) and own >= 1):
+        epochs = policy.window
+        if epochs is not None and not (isinstance(epochs, int) and epochs >= 1):
             raise CacheConfigError(
-                f"{type(policy).__name__}.window is {own!r}: epochs are needed, 1 or more, or None for the whole run."
+                f"{type(policy).__name__}.window is {epochs!r}: epochs are needed, 1 or more, or None for the whole "
+                f"run."
             )
         return policy
     rule = rule_of(policy)

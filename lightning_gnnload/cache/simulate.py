@@ -1,4 +1,4 @@
-"""How caches would do on a workload: every policy and rule, at several sizes, over recorded mini-batches."""
+"""How caches would do on a workload: every policy at several sizes, over recorded mini-batches."""
 
 from __future__ import annotations
 
@@ -22,34 +22,20 @@ Advance = Callable[[int], object]
 
 @dataclass(frozen=True)
 class HitRateCurve:
-    """The hit rates of one way to cache, by size.
+    """The hit rates of one policy in one order of seeds, by size of the cache."""
 
-    Attributes:
-        name: what ``FeatureCache(policy=...)`` calls it; ``"optimum"`` for the best that rows chosen once can do.
-        order: of the seeds.
-        hit_rates: of the measured epochs, a number in [0, 1] for each size.
-        missed_rows: of a measured epoch on average, for each size: another order gathers another number of rows.
-        prepare_s: seconds that ranking the rows took, before training or a window; 0 where nothing is ranked.
-    """
-
-    name: str
+    name: str  # of the policy; "optimum": the best that rows chosen once can do
     order: str
     hit_rates: list[float]
-    missed_rows: list[float]
-    prepare_s: float = 0.0
+    missed_rows: list[float]  # of a measured epoch on average, as another order gathers another number of rows
+    prepare_s: float = 0.0  # that ranking the rows took
 
 
 class AccessTrace:
-    """The input nodes of some epochs' mini-batches; the first epoch warms the caches up, the others are measured.
+    """The input nodes of some epochs' mini-batches; the first epoch warms the caches, the others are measured.
 
-    Args:
-        workload: whose mini-batches.
-        num_epochs: that are recorded, at least two.
-        max_bytes: for the record. Where it is not enough, each epoch is recorded up to the same step.
-        advance: called with 1 for each mini-batch.
-
-    Raises:
-        CacheConfigError: fewer than two epochs, or no room for a single step.
+    Where ``max_bytes`` are too few, every epoch is recorded up to the same step. ``advance`` is called with 1 for each
+    mini-batch. Raises CacheConfigError below two epochs, or without room for a single step.
     """
 
     def __init__(
@@ -79,7 +65,7 @@ class AccessTrace:
         return [np.bincount(np.concatenate(epoch), minlength=self.num_nodes) for epoch in self.epochs[1:]]
 
     def _record(self, epoch: int, max_bytes: int | None, advance: Advance) -> list[np.ndarray]:
-        """Records one epoch, of at most ``max_bytes`` if given; then later epochs record as many steps."""
+        """Records one epoch; if ``max_bytes`` cut it, later epochs record as many steps."""
         recorded: list[np.ndarray] = []
         num_bytes, num_ranks = 0, self.workload.num_ranks
         requests = (request for request in self.workload.requests(epoch) if request.step < self.num_steps)
@@ -100,10 +86,11 @@ class AccessTrace:
 def static_curves(
     trace: AccessTrace, ratios: Sequence[float], order: str, skipped: Callable[[str], object]
 ) -> Iterator[HitRateCurve]:
-    """Yields the curves of the optimum and of all :data:`.RULES` that rank; ``skipped`` is told of those that cannot.
+    """Yields the curves of the optimum and of all :data:`.RULES` that rank; ``skipped`` gets a line on each that
+    cannot.
 
-    The optimum are the rows visited most in the measured epochs together; ``"clairvoyant"`` chooses anew each epoch,
-    and so may exceed it.
+    The optimum has the rows visited most in all measured epochs together; ``"clairvoyant"`` chooses anew for each
+    epoch, and so may exceed it.
 
     Source: GNNLab (EuroSys'22), section 6.2, figures 10 and 11.
     """
@@ -114,12 +101,12 @@ def static_curves(
     for name, rule in RULES.items():
         if rule.rank is None:
             continue
-        if rule.looks_ahead:  # what it would count is recorded already
+        if rule.looks_ahead:  # the visits that it would count are recorded already
             yield _static(trace, name, order, slots, [(epoch, epoch) for epoch in counts], 0.0)
             continue
         began = time.perf_counter()
         try:
-            # Of epochs that are not measured: a run is longer, and nobody counts it all beforehand.
+            # By an epoch that is not measured: in a real run, too, later epochs are not the ones that were ranked.
             hotness = rule.rank(1, False).hotness(trace.workload, len(trace.epochs))
         except CacheConfigError as error:
             skipped(f"{name}: {error}")
@@ -140,9 +127,9 @@ def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> 
             continue
         if rule.looks_ahead:
             following = next_lists(lists, np.empty(trace.num_nodes, np.int32))
-            hits = [_belady_hits(trace.num_nodes, each, lists, following, num_warm) for each in slots]
+            hits = [_belady_hits(trace.num_nodes, num_slots, lists, following, num_warm) for num_slots in slots]
         else:
-            hits = [_evicting_hits(trace.num_nodes, each, name, lists, num_warm) for each in slots]
+            hits = [_evicting_hits(trace.num_nodes, num_slots, name, lists, num_warm) for num_slots in slots]
         yield _curve(trace, name, order, hits)
 
 
@@ -154,7 +141,7 @@ def _static(
     judged: Sequence[tuple[np.ndarray, np.ndarray]],
     prepare_s: float,
 ) -> HitRateCurve:
-    """Makes the curve of the hottest rows; ``judged`` has each hotness with the visits that it is held against."""
+    """Makes the curve of the hottest rows; ``judged`` pairs each hotness with the visits that it is judged by."""
     hits = np.zeros(len(slots), np.int64)
     for hotness, visits in judged:
         # One ranking serves all sizes: a smaller cache holds the beginning of a larger one.
@@ -170,10 +157,11 @@ def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepa
 
 
 def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
+    # The native cache needs a slot.
     if num_slots == 0:
         return 0
-    # Without rows: which ones stay does not depend on what they hold.
-    cache = ops.DynamicCache(num_nodes, num_slots, row_bytes=0, eviction=rule)
+    # Rows of no bytes: which of them stay does not depend on their values.
+    cache = ops.EvictingSlots(num_nodes, num_slots, row_bytes=0, eviction=rule)
     hits = [cache.visit(nodes) for nodes in lists]
     return sum(hits[num_warm:])
 
@@ -183,19 +171,19 @@ def _belady_hits(
 ) -> int:
     """Counts the hits of a cache that keeps the rows whose next use comes soonest."""
     never, hits = len(lists), 0
-    next_of = np.full(num_nodes, never, np.int32)  # of cached nodes, when they come next; of others, never
-    kept = np.empty(0, np.int64)
+    next_of = np.full(num_nodes, never, np.int32)  # of cached nodes, the next list that they are in
+    cached = np.empty(0, np.int64)
     for number, (nodes, after) in enumerate(zip(lists, following, strict=True)):
         # Cached nodes alone have a time, that of the next list they are in: for those of this list, this one.
-        held = next_of[nodes] == number
+        is_hit = next_of[nodes] == number
         if number >= num_warm:
-            hits += int(np.count_nonzero(held))
+            hits += int(np.count_nonzero(is_hit))
         next_of[nodes] = after
-        kept = np.concatenate([kept[next_of[kept] != never], nodes[~held & (after != never)]])
-        if len(kept) > num_slots:
-            soonest = np.argpartition(next_of[kept], num_slots)
-            next_of[kept[soonest[num_slots:]]] = never
-            kept = kept[soonest[:num_slots]]
+        cached = np.concatenate([cached[next_of[cached] != never], nodes[~is_hit & (after != never)]])
+        if len(cached) > num_slots:
+            soonest = np.argpartition(next_of[cached], num_slots)
+            next_of[cached[soonest[num_slots:]]] = never
+            cached = cached[soonest[:num_slots]]
     return hits
 
 

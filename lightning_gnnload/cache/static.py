@@ -1,4 +1,4 @@
-"""StaticCache: a cache of rows that are chosen beforehand, and the memory that they lie in."""
+"""StaticCache: a cache of rows that are chosen beforehand, and the memory that holds them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,17 @@ from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import CacheConfigError
 
 SharerOf = Callable[[np.ndarray], np.ndarray]
-"""Says which rank, of those that share a cache, is to hold each row of it: ``rows -> int64``, negative: any. Of its
-rows those come first that are hottest."""
-_CHUNK_BYTES = 16 << 20  # also the page-locked memory that filling a device's own cache takes
+"""Says which of the ranks that share a cache should hold each row: ``rows -> int64``, negative: any; hottest first."""
+_CHUNK_BYTES = 16 << 20  # read at once; filling a device's cache takes as much page-locked memory
 
 
 class StaticCache(StoreWrapper):
     """A cache whose rows are chosen once, in shards, with a table from each node to its shard and slot.
 
-    A row is the same, whether it comes from a shard or from ``store``. Shards lie in memory that this process can
-    read, and may have been filled by another. As nothing moves, ``gather`` takes no lock.
-
-    Args:
-        store: has all rows.
-        location: int32 ``[N]``: ``shard << ops.SLOT_BITS | slot``; negative: not cached.
-        shards: each uint8 ``[slots, row_bytes]``; at most ``ops.MAX_SHARDS``.
-        tier: what :class:`TierReads` calls it.
-        reading: entered while location and shards are read, where somebody changes them.
-
-    Raises:
-        CacheShareError: by ``gather``: the location table names a place that there is not.
+    ``location`` is int32 ``[N]``: ``shard << ops.SLOT_BITS | slot``, negative where a row is not cached; each shard is
+    uint8 ``[slots, row_bytes]``, in memory that another process may have filled. As nothing moves, ``gather`` takes no
+    lock; a subclass that moves rows passes ``reading``, which is entered meanwhile. ``gather`` raises CacheShareError
+    where the table names a slot that does not exist.
 
     Source: GNNLab (EuroSys'22), section 6.1; shards over trainers: DSP (PPoPP'23), section 3.1.
     """
@@ -59,7 +50,7 @@ class StaticCache(StoreWrapper):
         self.location = location
         self.shards = list(shards)
         self._reading = reading
-        # What lies in memory is read in the same pass. A subclass may gather otherwise, and is asked.
+        # Rows in memory are read in the same pass. Not those of a subclass, whose gather may do anything.
         self._backing = bytes_of(store.rows) if type(store) is MemoryFeatureStore else None
 
     @property
@@ -84,40 +75,37 @@ class StaticCache(StoreWrapper):
         own_reads = self._hits(sum(hits))
         if missed is None:
             return own_reads, TierReads("memory", num_missed, num_missed * self.row_bytes)
-        # After the lock: a store that takes its time keeps nobody from renewing rows.
+        # After the lock, as a slow store must not keep others from renewing rows.
         return own_reads, *self._ask_behind(missed[:, :num_missed], out)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.num_rows} of {self.shape[0]} rows, {self.store!r})"
 
 
-def deal(count: int, num_shards: int, sharers: np.ndarray | None = None) -> np.ndarray:
-    """Deals the hottest rows out to the shards, hottest first, to and fro: int32 ``[count]``.
+def deal_to_shards(count: int, num_shards: int, sharers: np.ndarray | None = None) -> np.ndarray:
+    """Deals the hottest rows out to the shards, hottest first, to and fro; returns locations, int32 ``[count]``.
 
-    So shards differ by one row at most, and in how often they are read by no more than the hottest row is.
-
-    Args:
-        count: of rows.
-        num_shards: which all have as much room.
-        sharers: of each row, the shard that it lies in while that has room, int64 ``[count]``, negative: in any; what
-            is left fills up the others. None: any shard does for all.
+    So shards differ by one row at most, and their load by no more than that of the hottest row. ``sharers``, int64
+    ``[count]``, names the shard of each row, as long as that has room; rows with a negative one, and those beyond, fill
+    up the others.
 
     Source: the partitioned cache of DSP (PPoPP'23), section 3.1, whose shards follow the graph's patches.
 
     Example:
-        >>> places = deal(6, num_shards=2)
+        >>> places = deal_to_shards(6, num_shards=2)
         >>> (places >> ops.SLOT_BITS).tolist(), (places & (1 << ops.SLOT_BITS) - 1).tolist()
         ([0, 1, 1, 0, 0, 1], [0, 0, 1, 1, 2, 2])
-        >>> (deal(6, 2, sharers=np.array([0, 0, 0, 0, 1, -1])) >> ops.SLOT_BITS).tolist()
+        >>> (deal_to_shards(6, 2, sharers=np.array([0, 0, 0, 0, 1, -1])) >> ops.SLOT_BITS).tolist()
         [0, 0, 0, 1, 1, 1]
     """
+    # To and fro: always in one direction, shard 0 would get the hotter row of every round.
     slot, turn = np.divmod(np.arange(count, dtype=np.int64), max(num_shards, 1))
     shard = np.where(slot % 2 == 0, turn, num_shards - 1 - turn)
     if sharers is not None:
         room = np.bincount(shard, minlength=num_shards)  # shards are as large as without sharers
         stays = (sharers >= 0) & (number_among_equals(sharers) < room[sharers])
-        taken = np.bincount(sharers[stays], minlength=num_shards)
-        free = shard[number_among_equals(shard) >= taken[shard]]
+        used = np.bincount(sharers[stays], minlength=num_shards)
+        free = shard[number_among_equals(shard) >= used[shard]]
         shard = np.where(stays, sharers, 0)
         shard[~stays] = free
         slot = number_among_equals(shard)
@@ -138,15 +126,8 @@ def number_among_equals(values: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def fill(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: bool = False) -> None:
-    """Copies row ``ids[slot]`` of the store to ``shard[slot]``, in pieces.
-
-    Args:
-        store: has the rows.
-        ids: int64 ``[slots]``.
-        shard: uint8 ``[slots, row_bytes]``, writable.
-        progress: show a bar on stderr.
-    """
+def fill_shard(store: FeatureStore, ids: np.ndarray, shard: np.ndarray, *, progress: bool = False) -> None:
+    """Copies row ``ids[slot]`` of the store to ``shard[slot]``, uint8 ``[slots, row_bytes]``, in pieces."""
     for _ in gather_in_pieces(store, ids, lambda begin, end: shard[begin:end], progress=progress):
         pass
 
@@ -156,11 +137,7 @@ def gather_in_pieces(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Gathers rows ``ids`` some megabytes at a time; yields the number of each piece's first id, and its rows in bytes.
 
-    Args:
-        store: has the rows.
-        ids: int64 ``[slots]``.
-        room: where rows ``[begin, end)`` go, uint8 ``[end - begin, row_bytes]``; may be the same for each piece.
-        progress: show a bar on stderr.
+    ``room(begin, end)`` is the memory of that piece, uint8 ``[end - begin, row_bytes]``; it may be the same for all.
     """
     step, num_bytes = rows_in_piece(store), len(ids) * store.row_bytes
     with progress_bar("Filling the cache", num_bytes, shown=progress) as advance:
@@ -185,41 +162,30 @@ def as_rows_of(store: FeatureStore, rows: np.ndarray) -> torch.Tensor:
 
 @dataclass
 class CacheMemory:
-    """The memory of a static cache: a location table over all nodes, and the shards with the rows.
-
-    What is shared travels as a descriptor, which is all that another kind of memory needs to do as well: CUDA's
-    virtual memory is exported so, and outlives its maker in the same way.
-
-    Attributes:
-        location: int32 ``[N]``, as :class:`StaticCache` reads it.
-        shards: each uint8 ``[slots, row_bytes]``.
-        own: the shard that this rank has filled, and alone may write to; -1: none.
-    """
+    """The memory of a static cache: a location table of all nodes, int32 ``[N]``, and shards, uint8 ``[slots,
+    row_bytes]``."""
 
     location: np.ndarray
     shards: list[np.ndarray] = field(default_factory=list)
-    own: int = 0
+    own_shard: int = 0  # that this rank filled, and alone may write to; -1: none
 
 
-def hold_alone(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) -> CacheMemory:
-    """Copies the rows of ``hot``, int64, to private memory of this rank, which may have 2 MB pages.
-
-    Raises:
-        CacheConfigError: more rows than a shard can have, or than there is memory for.
-    """
-    places = _places(hot, 1)
+def fill_private_memory(store: FeatureStore, hot: np.ndarray, *, progress: bool = False) -> CacheMemory:
+    """Copies the rows of ``hot``, int64, to private memory of this rank, which may have 2 MB pages. Raises
+    CacheConfigError for more rows than a shard can have, or than there is memory for."""
+    locations = _locations(hot, 1)
     try:
         location = private_bytes(store.shape[0] * 4).view(np.int32)
         shard = private_bytes(len(hot) * store.row_bytes).reshape(len(hot), store.row_bytes)
     except MemoryError as error:
         raise CacheConfigError(f"the cache needs {error} Make it smaller (ratio, capacity_bytes).") from error
     location.fill(-1)
-    location[hot] = places
-    fill(store, hot, shard, progress=progress)
+    location[hot] = locations
+    fill_shard(store, hot, shard, progress=progress)
     return CacheMemory(location, [shard])
 
 
-def hold_together(
+def fill_shared_memory(
     store: FeatureStore,
     hot: np.ndarray,
     peers: PeerGroup,
@@ -228,76 +194,69 @@ def hold_together(
     renewed: bool = False,
     progress: bool = False,
 ) -> CacheMemory:
-    """Caches each row of ``hot`` once on the machine, dealt out hottest first, so that shards carry equal load. Each
-    rank fills its own shard, which the others map and can only read.
+    """Caches each row of ``hot`` once on the machine, dealt out hottest first, so that shards carry equal load; each
+    rank fills its own shard, which the others map read-only.
 
-    Args:
-        store: has all rows.
-        hot: node ids, hottest first, the same in all ranks.
-        peers: the ranks.
-        sharer_of: which of them each row is to lie with, alike in all ranks; None: any.
-        renewed: ranks will change the location table.
-        progress: show a bar on stderr.
-
-    Raises:
-        CacheShareError: a rank failed, or the machine gives no such memory.
-        CacheConfigError: more rows than the shards can have.
+    ``hot`` and ``sharer_of`` are alike in all ranks. ``renewed`` lets ranks change the location table later. Raises
+    CacheShareError where a rank failed or the machine has no such memory, CacheConfigError for more rows than the
+    shards can have.
 
     Source: DSP (PPoPP'23), section 3.1: a cache that is partitioned over the trainers holds more rows.
     """
-    # Ranks beyond those that a location can name fill no shard; they read those of the others.
-    own, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
-    places = _places(hot, num_shards, sharer_of)
-    peers.agree({"checksum of places": zlib.crc32(places.data)})
-    shard_of = places >> ops.SLOT_BITS
-    mine = hot[shard_of == own]
+    # A location has bits for so many shards. Further ranks fill none, and read those of the others.
+    rank, num_shards = peers.membership.index, min(peers.membership.count, ops.MAX_SHARDS)
+    locations = _locations(hot, num_shards, sharer_of)
+    # Ranks that disagree would read each other's rows in wrong slots, and nothing else would notice.
+    peers.agree({"checksum of places": zlib.crc32(locations.data)})
+    shard_of = locations >> ops.SLOT_BITS
+    mine = hot[shard_of == rank]
     table = None
-    if own == 0:
-        # Sealed against writes by the others, but where renewals have to enter their rows.
+    if rank == 0:
+        # Sealed against writes by other ranks, unless renewals have to enter their rows.
         table = MemoryFile.create("location", store.shape[0] * 4, open_to_all=renewed)
         located = table.array.view(np.int32)
         located.fill(-1)
-        located[hot] = places
+        located[hot] = locations
     (table,) = exchange_files(peers, table, [store.shape[0] * 4], open_to_all=renewed)
     shard = None
-    if own < num_shards:
+    if rank < num_shards:
         shard = MemoryFile.create("cache", len(mine) * store.row_bytes)
-        fill(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
+        fill_shard(store, mine, shard.array.reshape(len(mine), store.row_bytes), progress=progress)
     sizes = np.bincount(shard_of, minlength=num_shards).tolist()
-    # Exchanged when it is filled: who has mapped a shard finds its rows there.
+    # Exchanged once it is filled, so that whoever maps a shard finds its rows there.
     shards = exchange_files(peers, shard, [size * store.row_bytes for size in sizes])
     rows = [file.array.reshape(size, store.row_bytes) for file, size in zip(shards, sizes, strict=True)]
-    return CacheMemory(table.array.view(np.int32), rows, own if own < num_shards else -1)
+    return CacheMemory(table.array.view(np.int32), rows, rank if rank < num_shards else -1)
 
 
 def exchange_files(
     peers: PeerGroup, file: MemoryFile | None, sizes: list[int], *, open_to_all: bool = False
 ) -> list[MemoryFile]:
-    """Returns the files that the first peers have made, of so many bytes each; this peer's own is the object given.
-    All descriptors are closed, as the mappings are enough."""
-    fds = [each.fd for each in peers.all_gather({}, -1 if file is None else file.fd)]
+    """Returns the files that the first peers have made, of these sizes; this peer's own is the object that it passed.
+    All descriptors are closed, as the mappings suffice."""
+    fds = [shared.fd for shared in peers.all_gather({}, -1 if file is None else file.fd)]
     try:
-        # adopt() owns what it is given, even where it fails: only what is left over is closed here.
+        # adopt() closes its descriptor even where it fails, so only those after it are closed here.
         files = [MemoryFile.adopt(fds.pop(0), size, open_to_all=open_to_all) for size in sizes]
     finally:
         for fd in fds:
             if fd >= 0:
                 os.close(fd)
-    for each in files:
-        each.close()
+    for shared in files:
+        shared.close()
     if file is not None:
         file.close()
-        files[peers.membership.index] = file  # the map that can be written to
+        files[peers.membership.index] = file  # its mapping is writable, that of the duplicate is not
     return files
 
 
-def _places(hot: np.ndarray, num_shards: int, sharer_of: SharerOf | None = None) -> np.ndarray:
+def _locations(hot: np.ndarray, num_shards: int, sharer_of: SharerOf | None = None) -> np.ndarray:
     if len(hot) > num_shards << ops.SLOT_BITS:
         raise CacheConfigError(
             f"{len(hot)} rows are to be cached, but {num_shards} ranks can hold {num_shards << ops.SLOT_BITS}. "
             f"Lower ratio or capacity_bytes."
         )
     if sharer_of is None:
-        return deal(len(hot), num_shards)
+        return deal_to_shards(len(hot), num_shards)
     sharers = sharer_of(hot)
-    return deal(len(hot), num_shards, np.where(sharers < num_shards, sharers, -1))
+    return deal_to_shards(len(hot), num_shards, np.where(sharers < num_shards, sharers, -1))

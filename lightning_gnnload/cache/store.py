@@ -1,4 +1,4 @@
-"""Stores in front of another: what every cache has in common, caches in a row, and one that is opened when needed."""
+"""Stores in front of another one: the base of all caches, a chain of caches, and a cache that is opened when needed."""
 
 from __future__ import annotations
 
@@ -16,17 +16,13 @@ from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
 
 
 class StoreWrapper(FeatureStore):
-    """A store that wraps another one and has the same rows. A subclass has :meth:`_gather`.
-
-    Args:
-        store: has all rows.
-        tier: what :class:`.TierReads` calls this one.
-    """
+    """A store that wraps another one and has the same rows; a subclass defines :meth:`_gather`. Reads count as
+    ``tier``."""
 
     def __init__(self, store: FeatureStore, tier: str) -> None:
         self.store = store
         self.tier = tier
-        self._scratch = threading.local()  # threads gather at once, each into memory of its own
+        self._scratch = threading.local()  # threads gather at the same time, each with its own buffer
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -50,28 +46,29 @@ class StoreWrapper(FeatureStore):
         """:meth:`gather`; with positions, :meth:`gather_at`."""
 
     def _missed(self, count: int) -> np.ndarray:
-        """Returns room for ids and positions of this thread, int64 ``[2, count]``, kept from one batch to the next."""
-        kept: np.ndarray | None = getattr(self._scratch, "missed", None)
-        if kept is None or kept.shape[1] < count:
+        """Returns a buffer of this thread for missed ids and their positions, int64 ``[2, count]``, reused by every
+        batch."""
+        buffer: np.ndarray | None = getattr(self._scratch, "missed", None)
+        if buffer is None or buffer.shape[1] < count:
             # A quarter more, as the next batches may be a little larger.
-            kept = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
-        return kept[:, :count]
+            buffer = self._scratch.missed = np.empty((2, count * 5 // 4), np.int64)
+        return buffer[:, :count]
 
     def _hits(self, count: int) -> TierReads:
         return TierReads(self.tier, count, count * self.row_bytes)
 
     def _ask_behind(self, missed: np.ndarray, out: torch.Tensor) -> Reads:
-        """Gathers the ids of ``missed[0]`` to the rows ``missed[1]`` of ``out``."""
+        """Gathers the ids ``missed[0]`` into the rows ``missed[1]`` of ``out`` from the store behind."""
         ids, positions = torch.from_numpy(missed)
         count = len(ids)
         if count == 0:
             return ()
-        # A user's own store may return None, as it need not count.
+        # A user's store need not count its reads, and may return None.
         return self.store.gather_at(ids, positions, out) or (TierReads("store", count, count * self.row_bytes),)
 
 
 def check_slots(num_slots: int, store: FeatureStore) -> None:
-    """Checks a number of slots. Raises CacheTooSmallError, CacheConfigError: none, or more than the store has rows."""
+    """Raises CacheTooSmallError for no slot, CacheConfigError for more slots than the store has rows."""
     if num_slots < 1:
         raise CacheTooSmallError(f"num_slots is {num_slots}, but a cache needs room for one row at least.")
     if num_slots > store.shape[0]:
@@ -79,12 +76,8 @@ def check_slots(num_slots: int, store: FeatureStore) -> None:
 
 
 class CacheLevels(FeatureStore):
-    """A chain of stores, nearest first, each a cache in front of the next; it closes those that are caches.
-
-    Args:
-        store: the last, which has all rows; it stays open.
-        caches: nearest first; none: ``store`` alone.
-    """
+    """A chain of stores, nearest first, each a cache in front of the next; ``store``, the last, stays open when it is
+    closed."""
 
     def __init__(self, store: FeatureStore, caches: Sequence[FeatureStore]) -> None:
         self.caches = tuple(caches)
@@ -108,7 +101,7 @@ class CacheLevels(FeatureStore):
         self.nearest.announce(request)
 
     def close(self) -> None:
-        # The nearest first: its threads may still read from those behind it.
+        # The nearest first, as its threads may still read from those behind.
         for cache in self.caches:
             cache.close()
 
@@ -117,16 +110,11 @@ class CacheLevels(FeatureStore):
 
 
 class DeferredStore(FeatureStore):
-    """A cache that is filled when the first mini-batch needs it, as some loaders are made and never read.
+    """A cache that is made when the first mini-batch needs it, as some loaders are made and never read.
 
-    After :meth:`close`, and where it was never opened until then, the store behind serves alone. Thread-safe: all who
-    gather wait for the one who opens, and closing waits for those who gather.
-
-    Args:
-        behind: the store that the cache will stand in front of; it stays open.
-        make: makes the cache; called at most once.
-        name: says what it makes, for people.
-        waits: the store behind serves until :meth:`fill`, which makes the cache.
+    ``make`` is called at most once. With ``waits`` the store behind serves until :meth:`fill`. After :meth:`close`, the
+    store behind serves alone. Thread-safe: all who gather wait for the one that opens, and closing waits for all who
+    gather.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -158,18 +146,18 @@ class DeferredStore(FeatureStore):
         return self.behind.dtype
 
     def open(self) -> None:
-        """Makes the cache, if there is none yet. Raises Exception: what making it raised, in each thread that asks."""
-        # Asked without the lock first: each gather comes by here, and only the first has to open.
+        """Makes the cache, if there is none yet; raises in every thread what making it raised."""
+        # Compared without the lock first: every gather comes by here, and only the first has to open.
         if self._front is None:
-            self._opened()
+            self._open_once()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody gathers from the store behind until the cache is filled."""
+        """Whether the store behind is in use until the cache is filled."""
         return self._waits and self._front is not None
 
     def fill(self) -> None:
-        """Makes the cache that is waited for, while others gather. Where none is, or not any more, it makes none."""
+        """Makes the cache that :attr:`is_waiting` announces, while others gather; otherwise does nothing."""
         if self.is_waiting:
             self._waits, self._front = False, self._make()
 
@@ -187,18 +175,19 @@ class DeferredStore(FeatureStore):
 
     def close(self) -> None:
         with self._opening:
-            # Who enters from here on gathers from the store behind, so that nobody new keeps the front open.
+            # Whoever enters from here on gathers from the store behind, so the wait below ends.
             front, self._front = self._front, self.behind
+            # A close after a failed opening ends the failure, too: later gathers come from the store behind.
             self._error, self._waits = None, False
         with self._leaving:
             self._leaving.wait_for(lambda: not self._num_inside)
         if front is not None and front is not self.behind:
             front.close()
 
-    def _opened(self) -> FeatureStore:
+    def _open_once(self) -> FeatureStore:
         with self._opening:
             if self._error is not None:
-                raise self._error  # to try again would take as long again, once for each thread
+                raise self._error  # a new try would take as long again, once in each thread
             if self._front is None:
                 try:
                     self._front = self.behind if self._waits else self._make()
@@ -212,7 +201,7 @@ class DeferredStore(FeatureStore):
         self.open()
         with self._leaving:
             self._num_inside += 1
-            # Read after it is counted: close() waits for whoever has this front.
+            # Read after the count: close() swaps the front first and then waits for the count.
             front = self._front
         assert front is not None
         try:

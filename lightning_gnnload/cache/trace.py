@@ -1,4 +1,4 @@
-"""Sampling a workload ahead: which nodes' rows will be gathered, and how often."""
+"""Samples a workload ahead: which nodes' rows will be gathered, and how often."""
 
 from __future__ import annotations
 
@@ -20,18 +20,10 @@ from lightning_gnnload.sample.workload import Workload
 def node_lists(
     workload: Workload, requests: Iterable[BatchRequest], *, num_threads: int | None = None
 ) -> Iterator[tuple[BatchRequest, np.ndarray]]:
-    """Samples what mini-batches will gather; yields each request with its nodes, int64, in the order given.
+    """Samples mini-batches of ``requests``, of any epochs; yields each request with its input nodes, int64, in order.
 
-    Threads sample up to ``2 * num_threads`` mini-batches ahead of the caller and then wait for it, so the requests
-    may be endless. Closing the iterator ends the threads.
-
-    Args:
-        workload: whose mini-batches.
-        requests: which of them, of any epochs.
-        num_threads: that sample; None for one a core.
-
-    Raises:
-        SeedError: a seed is not a node of the graph.
+    Threads, by default one a core, sample up to ``2 * num_threads`` mini-batches ahead of the caller, so requests may
+    be endless; closing the iterator ends them. Raises SeedError where a seed is not a node of the graph.
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
@@ -47,11 +39,11 @@ def node_lists(
     try:
         for request in requests:
             ahead.append((request, threads.submit(workload.nodes_of, request)))
-            # One that is sampled and one that waits for each thread: none idles while the caller counts.
+            # For each thread one in work and one in line, so that none idles while the caller counts.
             if len(ahead) > 2 * num_threads:
-                yield _taken(ahead, threads)
+                yield _next_result(ahead, threads)
         while ahead:
-            yield _taken(ahead, threads)
+            yield _next_result(ahead, threads)
     finally:
         threads.shutdown(cancel_futures=True)
 
@@ -60,19 +52,10 @@ def visit_counts(
     workload: Workload, epochs: Iterable[int], *, num_threads: int | None = None, progress: bool = True
 ) -> np.ndarray:
     """Counts how often the mini-batches of these epochs will gather each node's row, int32 ``[N]``: exact, not a guess.
-
-    Args:
-        workload: whose mini-batches.
-        epochs: that are sampled, with all their draws.
-        num_threads: that sample; None for one a core.
-        progress: show a bar on stderr.
-
-    Raises:
-        SeedError: a seed is not a node of the graph, or there are fewer seeds than ranks.
-    """
+    Raises SeedError as :func:`node_lists`, and for fewer seeds than ranks."""
     epochs = list(epochs)
     counts = np.zeros(workload.graph.num_nodes, np.int32)
-    one = np.int32(1)  # a number of the same dtype spares add.at a cast, and 40 ns a node
+    one = np.int32(1)  # of the counts' dtype: add.at would cast another one, at 40 ns a node
     total = len(epochs) * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
     with progress_bar("Sampling ahead", total, shown=progress) as advance:
         for _, nodes in node_lists(
@@ -84,15 +67,10 @@ def visit_counts(
 
 
 def similarity(before: np.ndarray, after: np.ndarray, share: float = 0.1) -> float:
-    """Computes how much of the visits to epoch ``after``'s hottest nodes epoch ``before`` foretells, in [0, 1].
+    """Computes which share of the visits to epoch ``after``'s hottest nodes epoch ``before`` predicts, in [0, 1].
 
-    ``sum over T_i and T_j of min(f_i(v), f_j(v)) / sum over T_j of f_j(v)``, where f counts visits and T is the
-    ``share`` of all nodes with most.
-
-    Args:
-        before: visits of an epoch, ``[N]``.
-        after: of another.
-        share: of the nodes that count as hot.
+    ``sum over T_i and T_j of min(f_i(v), f_j(v)) / sum over T_j of f_j(v)``, where f counts visits, ``[N]``, and T is
+    the ``share`` of all nodes with most.
 
     Source: GNNLab (EuroSys'22), section 6.2, Table 2.
 
@@ -107,7 +85,9 @@ def similarity(before: np.ndarray, after: np.ndarray, share: float = 0.1) -> flo
     return float(np.minimum(before[both], after[both]).sum() / visits) if visits else 1.0
 
 
-def _taken(ahead: deque[tuple[BatchRequest, Future[np.ndarray]]], threads: Threads) -> tuple[BatchRequest, np.ndarray]:
+def _next_result(
+    ahead: deque[tuple[BatchRequest, Future[np.ndarray]]], threads: Threads
+) -> tuple[BatchRequest, np.ndarray]:
     request, nodes = ahead.popleft()
     return request, threads.result(nodes)
 
@@ -118,18 +98,10 @@ _CLASSES_AN_OCTAVE = 4  # coarse enough that a class has many nodes, fine enough
 def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.ndarray:
     """Moves each count towards the mean of its degree class, the further the more of the class's spread is chance.
 
-    Of a node's count, part is the node's and part is luck. In a class whose counts spread no more than luck alone
-    would spread them, all nodes get the mean; where nodes truly differ, because the seeds are near some of them or
-    weights favour some, counts stay nearly as they are.
-
-    Args:
-        counts: visits to each node, ``[N]``: mini-batches that have it, or how often they have it, where seeds share no
-            nodes.
-        degrees: out-degree of each node, ``[N]``.
-        num_batches: that were sampled.
-
-    Returns:
-        float64 ``[N]``; the sum is that of the counts.
+    Of a node's count, part is the node's and part is luck. In a class whose counts spread no more than luck would, all
+    nodes get the mean; where nodes truly differ, because seeds are near or weights favour some, counts stay nearly as
+    they are. ``counts`` are visits ``[N]``, ``degrees`` out-degrees ``[N]``; ``num_batches`` is how many mini-batches
+    were sampled. Returns float64 ``[N]`` with the same sum.
 
     Source: empirical Bayes, as in Efron and Morris, "Stein's estimation rule and its competitors" (JASA 68, 1973).
 
@@ -146,7 +118,7 @@ def smoothed(counts: np.ndarray, degrees: np.ndarray, num_batches: int) -> np.nd
     mean = np.bincount(classes, counts) / size
     square = np.bincount(classes, counts**2) / size
     spread = square - mean**2
-    # Of a count of rare events among so many chances; where counts exceed these, none is taken for luck.
+    # Binomial variance of a count among so many chances; where counts exceed the chances, nothing counts as luck.
     luck = np.maximum(mean - square / num_batches, 0)
-    own = np.divide(spread - luck, spread, out=np.zeros(len(size)), where=spread > luck)[classes]
-    return own * counts + (1 - own) * mean[classes]
+    own_share = np.divide(spread - luck, spread, out=np.zeros(len(size)), where=spread > luck)[classes]
+    return own_share * counts + (1 - own_share) * mean[classes]

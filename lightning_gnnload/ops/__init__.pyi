@@ -2,7 +2,6 @@
 
 from .alias import AliasTable as AliasTable
 from .alias import build_alias as build_alias
-from .apart import LineItems as LineItems
 from .apart import LineUnits as LineUnits
 from .apart import draw_layer as draw_layer
 from .apart import draw_places as draw_places
@@ -14,7 +13,6 @@ from .blocks import deal_nodes as deal_nodes
 from .blocks import grow_blocks as grow_blocks
 from .blocks import join_blocks as join_blocks
 from .blocks import link_blocks as link_blocks
-from .by_type import SplitEdges as SplitEdges
 from .by_type import SplitNodes as SplitNodes
 from .by_type import split_edges as split_edges
 from .by_type import split_nodes as split_nodes
@@ -37,14 +35,12 @@ from .dispatch import random_keys as random_keys
 from .dispatch import use_instruction_set as use_instruction_set
 from .dynamic_cache import EVICTIONS as EVICTIONS
 from .dynamic_cache import SLOT_BYTES as SLOT_BYTES
-from .dynamic_cache import DynamicCache as DynamicCache
-from .edge_lists import SplitEdgeList as SplitEdgeList
+from .dynamic_cache import EvictingSlots as EvictingSlots
 from .edge_lists import list_edges as list_edges
 from .edge_lists import split_edge_list as split_edge_list
 from .edge_types import MAX_EDGE_TYPES as MAX_EDGE_TYPES
 from .edge_types import EdgeTypeIndex as EdgeTypeIndex
 from .edge_types import index_edge_types as index_edge_types
-from .files import MOST_IN_FLIGHT as MOST_IN_FLIGHT
 from .files import RowFile as RowFile
 from .files import RowReader as RowReader
 from .files import gather_mapped as gather_mapped
@@ -94,7 +90,6 @@ from .spill import EdgeSpill as EdgeSpill
 from .spill import Records as Records
 from .spill import SpillLists as SpillLists
 from .steps import ENDS as ENDS
-from .steps import GOES_ON as GOES_ON
 from .steps import RESTARTS as RESTARTS
 from .steps import STUCK as STUCK
 from .steps import rank_visits as rank_visits

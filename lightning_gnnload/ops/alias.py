@@ -1,4 +1,4 @@
-"""Alias tables: from which in-neighbours are drawn by weight in constant time.
+"""Alias tables, by which in-neighbours are drawn by weight in constant time.
 
 Shapes: N graph nodes, E edges.
 """
@@ -22,15 +22,13 @@ NO_NEIGHBOR = np.uint64(kernels.NO_NEIGHBOR)
 class AliasTable:
     """The alias tables by which nodes draw neighbours in proportion to weight, in integers alone.
 
-    A node of in-degree ``d`` hands out ``d * 2**32`` shares, ``2**32`` by each of ``d`` slots. Entry ``e`` gives its
-    first ``threshold`` shares, the low 32 bits, to edge ``e`` and the rest to the edge ``alias``, the high 32 bits,
-    counted from the node's first edge. A uniform slot and a uniform 32-bit number so draw each edge exactly in
-    proportion to its shares.
+    A node of in-degree ``d`` deals out ``d * 2**32`` shares, ``2**32`` in each of ``d`` slots. Entry ``e`` of
+    ``entries``, uint64 ``[E]``, gives its first ``threshold`` shares, the low 32 bits, to edge ``e``, and the rest to
+    the edge ``alias``, the high 32 bits, counted from the node's first edge. So a uniform slot and a uniform 32-bit
+    number draw each edge exactly in proportion to its shares.
 
-    Attributes:
-        indptr: int64 ``[N + 1]``, the graph's; or a graph's ``run_ptr``, int64 or uint32, where each of N runs is a
-            list of its own.
-        entries: uint64 ``[E]``.
+    ``indptr`` is the graph's, int64 ``[N + 1]``; or its ``run_ptr``, int64 or uint32, where each run is a list by
+    itself.
     """
 
     indptr: np.ndarray
@@ -39,23 +37,18 @@ class AliasTable:
     @cached_property
     def zero_nodes(self) -> np.ndarray:
         """int64: the nodes that have in-neighbours, but none of positive weight."""
-        # The first entry of an empty list would be the next node's.
+        # Without empty lists, whose first entry would be the next node's.
         nodes = np.flatnonzero(np.diff(self.indptr))
         return nodes[self.entries[self.indptr[nodes]] == NO_NEIGHBOR]
 
 
 def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
-    """Builds the alias table of a graph that passed :func:`.check_csc`.
+    """Builds the alias table of a graph that passed :func:`.check_csc`, of ``weights`` float32 or float64 ``[E]``.
 
-    The weights of a node become whole shares by exact integer arithmetic: at least one share for a positive weight
-    and none for zero, as many for all if all are equal. An edge's probability is within ``2**-32 + d * 2**-62`` of
-    its weight's part of the sum.
-
-    Args:
-        weights: float32 or float64 ``[E]``, in the order of the graph's edges.
-
-    Raises:
-        GraphFormatError: a weight that is negative, infinite or not a number; another dtype or number of weights.
+    Weights become whole shares by exact integer arithmetic: at least one for a positive weight, none for zero, equal
+    ones for equal weights. A probability is within ``2**-32 + d * 2**-62`` of the weight's part of the sum. Raises
+    GraphFormatError for a weight that is negative, infinite or not a number, and for another dtype or number of
+    weights.
 
     Source: Walker, "An efficient method for generating discrete random variables with general distributions",
     TOMS 3(3), 1977; the sweep of Hübschle-Schneider and Sanders, "Parallel weighted random sampling" (ESA'19),
@@ -74,15 +67,16 @@ def build_alias(indptr: np.ndarray, weights: np.ndarray) -> AliasTable:
     num_edges = indptr[-1] if len(indptr) else 0
     if len(indptr) == 0 or len(weights) != num_edges:
         raise GraphFormatError(f"edge_weight has {len(weights)} entries, but the graph has {num_edges} edges.")
+    # Not zeroed: the kernel writes every entry, or raises.
     entries = np.empty(len(weights), np.uint64)
     kernels.build_alias(indptr, weights, entries)
     return AliasTable(indptr, entries)
 
 
 def check_table(table: AliasTable, indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Raises SamplerConfigError if this is no table, or visibly one of another graph (lengths are compared)."""
+    """Raises SamplerConfigError if this is no table, or visibly one of another graph."""
     check_kind("table", table, AliasTable)
-    # Lengths alone: every batch is checked, and to compare contents would read the whole graph.
+    # Lengths alone: this runs for every batch, and comparing contents would read the whole graph.
     if len(table.entries) != len(indices) or len(table.indptr) != len(indptr):
         raise SamplerConfigError(
             f"the alias table is of {len(table.indptr) - 1} nodes and {len(table.entries)} edges, but the graph has "

@@ -1,4 +1,4 @@
-"""Laying a mini-batch into an arena, where its neighbours were chosen elsewhere.
+"""Writes a mini-batch into an arena whose neighbours were chosen elsewhere.
 
 Shapes: N graph nodes, D nodes known before a hop, E edges of the hop.
 """
@@ -27,28 +27,15 @@ def add_hop(
     edge_weights: np.ndarray | None = None,
     edge_types: np.ndarray | None = None,
 ) -> SampleLayout:
-    """Puts one hop into ``arena``, which holds the nodes known so far at its start and the hops before at its end.
+    """Puts one hop into ``arena``, which begins with the ``num_known`` nodes known so far, int64 ``[D]``, and ends with
+    the hops before, from ``hops_begin`` on. New nodes follow the known ones, in order of first occurrence.
 
-    New nodes follow the known ones, in order of first occurrence.
+    ``counts`` int64 ``[D]`` are the edges of each destination; ``neighbors`` int64 ``[E]``, and ``edge_ids`` int64,
+    ``edge_weights`` float32, ``edge_types`` int32 where given, have those of the first destination first. Returns the
+    layout of this one hop, whose ``free_end`` is the next one's ``hops_begin``.
 
-    Args:
-        workspace: scratch memory, of this thread alone.
-        num_nodes: N, below which ids lie.
-        num_known: D: the arena's first ``8 * D`` bytes are distinct node ids, int64.
-        counts: int64 ``[D]``, edges of each destination.
-        neighbors: int64 ``[E]``, node ids, those of the first destination first.
-        arena: uint8, writable; offsets in it are multiples of 64 bytes.
-        hops_begin: where the hops before begin in it, its end where there are none.
-        edge_ids: int64 ``[E]``, and ``edge_weights`` float32 ``[E]``, ``edge_types`` int32 ``[E]``; None for a hop
-            without them.
-
-    Returns:
-        The layout of the arena with this one hop; ``free_end`` is the next one's ``hops_begin``.
-
-    Raises:
-        SeedError: a known node out of range or repeated.
-        SamplerConfigError: a neighbour out of range, counts that do not fit, or a batch beyond int32 local ids.
-        ArenaTooSmall: begin again with at least ``needed_bytes``.
+    Raises SeedError for a known node out of range or repeated; SamplerConfigError for a neighbour out of range, counts
+    that do not fit, or a batch beyond int32 local ids; ArenaTooSmall, after which to begin again with ``needed_bytes``.
 
     Example:
         >>> arena = np.empty(1024, np.uint8)
@@ -67,25 +54,21 @@ def add_hop(
     end = arena.nbytes if hops_begin is None else as_integer("hops_begin", hops_begin)
     if not 0 <= end <= arena.nbytes:
         raise SamplerConfigError(f"hops_begin is {end}, but the arena has {arena.nbytes} bytes.")
+    # An arena may end anywhere, but the hops at its end are laid out in whole cache lines.
     end = end // ARENA_ALIGNMENT * ARENA_ALIGNMENT
     if not 0 <= 8 * num_known <= end:
         raise SamplerConfigError(f"num_known is {num_known}, but {end} bytes are before the hops, 8 for each node.")
-    edges: tuple[tuple[str, Any, type], ...] = (
-        ("counts", counts, np.int64),
-        ("neighbors", neighbors, np.int64),
-        ("edge_ids", edge_ids, np.int64),
-        ("edge_weights", edge_weights, np.float32),
-        ("edge_types", edge_types, np.int32),
-    )
-    for name, array, dtype in edges:
-        # Edge columns alone may be left out; None for another array is refused by check_array().
-        if array is None and name.startswith("edge"):
-            continue
-        check_array(name, array, (dtype,), 1, SamplerConfigError)
-        check_apart("arena", arena, (name, array))
-        length = num_known if name == "counts" else len(neighbors)
-        if len(array) != length:
-            raise SamplerConfigError(f"{name} has {len(array)} entries, but needs {length}.")
+    _check_column("counts", counts, np.int64, arena, num_known)
+    check_array("neighbors", neighbors, (np.int64,), 1, SamplerConfigError)
+    check_apart("arena", arena, ("neighbors", neighbors))
+    columns: dict[str, tuple[Any, type]] = {
+        "edge_ids": (edge_ids, np.int64),
+        "edge_weights": (edge_weights, np.float32),
+        "edge_types": (edge_types, np.int32),
+    }
+    for name, (column, dtype) in columns.items():
+        if column is not None:
+            _check_column(name, column, dtype, arena, len(neighbors))
     try:
         written = kernels.add_hop(
             workspace.native,
@@ -99,7 +82,14 @@ def add_hop(
             arena[:end],
         )
     except ArenaTooSmall as small:
-        # The kernel was given the arena up to the earlier hops, but the larger one has to hold these, too.
+        # The kernel saw the arena without the earlier hops, but a larger one has to hold these as well.
         used = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT - end
         raise ArenaTooSmall(small.needed_bytes + used) from None
     return SampleLayout.of(written)
+
+
+def _check_column(name: str, column: Any, dtype: type, arena: np.ndarray, count: int) -> None:
+    check_array(name, column, (dtype,), 1, SamplerConfigError)
+    check_apart("arena", arena, (name, column))
+    if len(column) != count:
+        raise SamplerConfigError(f"{name} has {len(column)} entries, but needs {count}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import PartitionError, SeedError
-from .checks import as_integer, check_apart, check_array, check_graph
+from .checks import as_integer, as_integer_within, check_apart, check_array, check_csc_form
 from .dispatch import kernels
 
 MAX_LINKED_BLOCKS = 2**14  # the matrix of their links then takes 2 GiB
@@ -19,21 +19,13 @@ _MOST_NODES = 2**31 - 1
 def grow_blocks(
     indptr: np.ndarray, indices: np.ndarray, sources: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Grows connected blocks along in-neighbours, by breadth-first searches that take turns.
+    """Grows connected blocks of up to ``most`` nodes along in-neighbours, by breadth-first searches that take turns.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
-        indices: likewise.
-        sources: int64 ``[S]``, node ids, where searches start at once. Whenever a block ends, the lowest node of no
-            block starts another.
-        most: nodes, at which a block ends; so it does where its search has nowhere left to go.
+    Searches start at all ``sources``, int64 ``[S]``, at once; whenever a block ends, full or with nowhere left to go,
+    the lowest node of no block starts another. Returns ``block_of`` int32 ``[N]``, and ``sizes`` int32 ``[B]``.
 
-    Returns:
-        ``block_of`` int32 ``[N]``, and ``sizes`` int32 ``[B]``, the nodes of each block.
-
-    Raises:
-        GraphFormatError, SeedError, PartitionError: arrays of other forms, a source that is no node, a ``most`` below
-            1, or more than 2**31 - 1 nodes.
+    Raises GraphFormatError, SeedError or PartitionError for arrays of other forms, a source that is no node, a ``most``
+    below 1, or more than 2**31 - 1 nodes.
 
     Source: BGL (NSDI'23), section 3.3.1.
 
@@ -42,7 +34,7 @@ def grow_blocks(
         >>> grow_blocks(*path, sources=np.array([3]), most=3)
         (array([1, 0, 0, 0], dtype=int32), array([3, 1], dtype=int32))
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("sources", sources, (np.int64,), 1, SeedError)
     num_nodes, most = len(indptr) - 1, as_integer("most", most, PartitionError)
     if most < 1:
@@ -51,7 +43,7 @@ def grow_blocks(
         raise PartitionError(f"the graph has {num_nodes} nodes, but blocks are of at most {_MOST_NODES}.")
     block_of, sizes = np.empty(num_nodes, np.int32), np.empty(num_nodes, np.int32)
     num_blocks = kernels.grow_blocks(indptr, indices, sources, min(most, _MOST_NODES), block_of, sizes)
-    # A view would keep room for N blocks alive.
+    # Copied, as a view would keep room for N blocks alive.
     return block_of, sizes[:num_blocks].copy()
 
 
@@ -63,24 +55,13 @@ def join_blocks(
     is_large: np.ndarray,
     most: int,
 ) -> np.ndarray:
-    """Finds for each small block a large one that it borders on and that has room for it.
+    """Finds for each small block a large one that it borders on and that has room for it, int32 ``[B]``; -1 for none,
+    and for large blocks.
 
     It is the one with more than half of the edges between the small block and large ones, if there is such, and else
-    some that it borders on.
-
-    Args:
-        indptr: as in :func:`grow_blocks`.
-        indices: likewise.
-        block_of: int32 ``[N]``, in ``[0, B)``.
-        sizes: int32 ``[B]``.
-        is_large: uint8 ``[B]``, 1 for those to be joined and 0 for those to join.
-        most: nodes that a block may have with those that join it.
-
-    Returns:
-        int32 ``[B]``: the large block; -1 for a block that is large itself or finds none.
-
-    Raises:
-        GraphFormatError, PartitionError: arrays that do not fit each other, or a block out of range.
+    some that it borders on. ``block_of`` is int32 ``[N]`` in ``[0, B)``, ``sizes`` int32 ``[B]``, ``is_large`` uint8
+    ``[B]``; ``most`` is the number of nodes that a block may have with those that join it. Raises GraphFormatError or
+    PartitionError for arrays that do not fit each other, or a block out of range.
 
     Source: BGL (NSDI'23), section 3.3.1.
     """
@@ -98,24 +79,11 @@ def join_blocks(
 
 
 def link_blocks(indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, num_blocks: int) -> np.ndarray:
-    """Counts the edges that lead from each block to each other: the graph of blocks.
-
-    Args:
-        indptr: as in :func:`grow_blocks`.
-        indices: likewise.
-        block_of: int32 ``[N]``, in ``[0, B)``: blocks, or parts.
-        num_blocks: B, at most 2**14: the result takes 8 B**2 bytes.
-
-    Returns:
-        int64 ``[B, B]``; entry ``a, b``: edges that make a node of ``b`` an in-neighbour of a node of ``a``.
-
-    Raises:
-        GraphFormatError, PartitionError: arrays that do not fit each other, a block out of range, or too many.
-    """
+    """Counts the edges between blocks, or parts, int64 ``[B, B]``: entry ``a, b`` those that make a node of ``b`` an
+    in-neighbour of a node of ``a``. Raises GraphFormatError or PartitionError for arrays that do not fit each other, a
+    block out of range, or more than 2**14."""
     _check_blocks(indptr, indices, block_of)
-    num_blocks = as_integer("num_blocks", num_blocks, PartitionError)
-    if not 0 <= num_blocks <= MAX_LINKED_BLOCKS:
-        raise PartitionError(f"num_blocks is {num_blocks}, but must lie in [0, {MAX_LINKED_BLOCKS}].")
+    num_blocks = as_integer_within("num_blocks", num_blocks, 0, MAX_LINKED_BLOCKS, PartitionError)
     counts = np.empty(num_blocks * num_blocks, np.int64)
     kernels.link_blocks(indptr, indices, block_of, num_blocks, counts)
     return counts.reshape(num_blocks, num_blocks)
@@ -130,27 +98,16 @@ def deal_nodes(
     node_capacity: int,
     seed_capacity: int,
 ) -> int:
-    """Deals nodes out to parts in one stream, in place: each to where its in-neighbours are and room is.
+    """Deals nodes out to parts in one stream, in place: each to where its in-neighbours are and room is. Returns how
+    many nodes changed their part.
 
-    A node goes to the part with the largest ``neighbours there * (1 - nodes / node_capacity)``, for a seed also
-    ``* (1 - seeds / seed_capacity)``, of what this stream has dealt to the part. Parts that are full get no more, while
-    others are not; seeds keep to their capacity as long as those of all parts are enough.
+    A node goes to the part with the largest ``neighbours there * (1 - nodes / node_capacity)``, for a seed also ``* (1
+    - seeds / seed_capacity)``, of what this stream has dealt to the part. Full parts get no more while others have
+    room; seeds keep to their capacity as long as those of all parts suffice.
 
-    Args:
-        indptr: as in :func:`grow_blocks`.
-        indices: likewise.
-        is_seed: uint8 ``[N]``, 1 for seeds and 0 for others.
-        part_of: int32 ``[N]``, written to. Where an earlier stream has left a part, an in-neighbour that is still to
-            come counts for it; -1 where there is none.
-        num_parts: at most 2**14.
-        node_capacity: nodes of a part.
-        seed_capacity: seeds of a part.
-
-    Returns:
-        How many nodes are of another part than before.
-
-    Raises:
-        GraphFormatError, PartitionError: arrays that do not fit each other, or a number or part out of range.
+    ``is_seed`` is uint8 ``[N]``; ``part_of`` int32 ``[N]`` is written to: where an earlier stream left a part, an
+    in-neighbour that is still to come counts for it, -1 where there is none. Raises GraphFormatError or PartitionError
+    for arrays that do not fit each other, or a number or part out of range.
 
     Source: Stanton & Kliot (KDD'12), linear deterministic greedy; Nishimura & Ugander (KDD'13), restreaming.
 
@@ -166,23 +123,18 @@ def deal_nodes(
     check_array("is_seed", is_seed, (np.uint8,), 1, PartitionError)
     if len(is_seed) != len(part_of):
         raise PartitionError(f"is_seed has {len(is_seed)} entries, but the graph has {len(part_of)} nodes.")
-    numbers = {"num_parts": num_parts, "node_capacity": node_capacity, "seed_capacity": seed_capacity}
-    for name, number in numbers.items():
-        most = MAX_LINKED_BLOCKS if name == "num_parts" else _MOST_NODES
-        numbers[name] = as_integer(name, number, PartitionError)
-        # A graph without seeds needs no room for any.
-        if not (name == "seed_capacity" and numbers[name] == 0) and not 1 <= numbers[name] <= most:
-            raise PartitionError(f"{name} is {number}, but must lie in [1, {most}].")
+    num_parts = as_integer_within("num_parts", num_parts, 1, MAX_LINKED_BLOCKS, PartitionError)
+    node_capacity = as_integer_within("node_capacity", node_capacity, 1, _MOST_NODES, PartitionError)
+    if seed_capacity != 0:  # a graph without seeds needs no room for any
+        seed_capacity = as_integer_within("seed_capacity", seed_capacity, 1, _MOST_NODES, PartitionError)
     check_apart("part_of", part_of, ("indptr", indptr), ("indices", indices), ("is_seed", is_seed))
-    return kernels.deal_nodes(
-        indptr, indices, is_seed, numbers["num_parts"], numbers["node_capacity"], numbers["seed_capacity"], part_of
-    )
+    return kernels.deal_nodes(indptr, indices, is_seed, num_parts, node_capacity, int(seed_capacity), part_of)
 
 
 def _check_blocks(
     indptr: np.ndarray, indices: np.ndarray, block_of: np.ndarray, name: str = "block_of", writable: bool = False
 ) -> None:
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array(name, block_of, (np.int32,), 1, PartitionError, writable=writable)
     if len(block_of) != len(indptr) - 1:
         raise PartitionError(

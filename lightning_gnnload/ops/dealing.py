@@ -1,4 +1,4 @@
-"""Dealing nodes out to parts: seeds by what their neighbourhoods share (PaGraph), then what is left open.
+"""Deals nodes out to parts: seeds by what their neighbourhoods share (PaGraph), then the nodes that are still open.
 
 Shapes: N graph nodes, E edges, S seeds, K parts, W = ceil(N / 64) words of bits.
 """
@@ -10,45 +10,33 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import PartitionError, SeedError
-from .checks import as_integer, check_apart, check_array, check_choice, check_graph, check_kind
+from .checks import as_integer_within, check_apart, check_array, check_csc_form, check_kind, check_one_of
 from .dispatch import kernels
 
-MOST_PARTS = 64
-"""The parts that can hold a node are bits of one word."""
+MOST_PARTS = 64  # the parts that hold a node are bits of one word
 OVERLAPS = ("seeds", "nodes")
 MOST_WEIGHT = 2**16 - 1
 _MOST_NODES = 2**36  # scores are products of four such numbers, in 128 bits
-# The largest int64: a limit that no count reaches.
+# The largest int64, for limits that no count reaches.
 _NEVER = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class DealtSeeds:
-    """The state of assigning seeds to parts one after the other. Made by :meth:`none_of`.
+    """The state of dealing seeds out to parts one after the other, which begins with :meth:`none_of`."""
 
-    Attributes:
-        part: int8 ``[N]``, of each seed that has one; -1 for all other nodes.
-        num_seeds: int64 ``[K]``, of the phase that is dealt out.
-        num_nodes: int64 ``[K]``: PaGraph's PV, the nodes that a part holds.
-        held: uint64 ``[K, W]``: which they are, a bit a node.
-        seen: uint64 ``[W]``, zeros: room to work in.
-    """
-
-    part: np.ndarray
-    num_seeds: np.ndarray
-    num_nodes: np.ndarray
-    held: np.ndarray
-    seen: np.ndarray
+    part: np.ndarray  # int8 [N], of each seed that has one; -1 for all other nodes
+    num_seeds: np.ndarray  # int64 [K], of the phase that is being dealt
+    num_nodes: np.ndarray  # int64 [K], that each part holds: PaGraph's PV
+    node_bits: np.ndarray  # uint64 [K, W], which nodes these are
+    scratch: np.ndarray  # uint64 [W], zeros between two calls
 
     @classmethod
     def none_of(cls, num_nodes: int, num_parts: int) -> DealtSeeds:
-        """Makes the state before the first seed; it takes N + (K + 1) N / 8 bytes.
-
-        Raises:
-            PartitionError: K is not in [1, 64].
-        """
-        num_nodes = _within("num_nodes", num_nodes, 0, _MOST_NODES)
-        num_parts = _within("num_parts", num_parts, 1, MOST_PARTS)
+        """Makes the state before the first seed, in N + (K + 1) N / 8 bytes. Raises PartitionError for K outside [1,
+        64]."""
+        num_nodes = as_integer_within("num_nodes", num_nodes, 0, _MOST_NODES, PartitionError)
+        num_parts = as_integer_within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
         num_words = -(-num_nodes // 64)
         return cls(
             np.full(num_nodes, -1, np.int8),
@@ -75,28 +63,17 @@ def deal_seeds(
     """Deals seeds out in their order, each to the part with room where it scores highest. Not thread-safe.
 
     The score of seed v at part i is ``(overlap_weight * |TV_i & IN(v)| + smoothing) * (S / K - |TV_i|) / |PV_i|``, with
-    IN(v) its ``hops``-hop in-neighbours, TV_i the part's seeds by now, and PV_i its nodes (1 if there are none). Of
-    equal scores, the part with fewest nodes, then the one of lowest index. The part then holds v and IN(v). Scores are
-    fractions of integers, compared exactly.
+    IN(v) its ``hops``-hop in-neighbours, TV_i the part's seeds by now, and PV_i its nodes (1 if there are none);
+    ``overlap="nodes"`` counts all nodes that the part has of v and IN(v) in place of its seeds there. Scores are
+    fractions of integers, compared exactly; of equal scores, the part with fewest nodes, then the lowest index. The
+    part then holds v and IN(v).
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
-        indices: likewise.
-        seeds: int64 ``[n]``, distinct nodes without a part.
-        quotas: int64 ``[K]``: how many seeds each part shall have of this phase; S in all.
-        dealt: what came before; it is added to. Another phase begins with ``dealt.num_seeds`` at 0.
-        hops: at least 1.
-        overlap: ``"seeds"``, or ``"nodes"`` for all that a part holds of v and IN(v), in place of its seeds there.
-        overlap_weight: of a node in common; 0 to 65535.
-        smoothing: is added to it, so that no score is 0 for lack of nodes in common; 0 to 65535.
-        max_edges: to stop after, so that a long stream can be dealt in slices.
+    ``seeds`` are int64 ``[n]``, distinct and without a part; ``quotas`` int64 ``[K]`` says how many each part gets, S
+    in all. ``dealt`` is updated; another phase begins with ``dealt.num_seeds`` at 0. It stops after ``max_edges``, so
+    that a long stream can be dealt in slices, and returns how many seeds it dealt, at least 1 if there are any.
 
-    Returns:
-        How many were dealt out, at least 1 if there are any; go on with the rest.
-
-    Raises:
-        GraphFormatError, SeedError, PartitionError: arrays that do not fit each other, settings out of range, a seed
-            that is no node, has a part, or finds no room. Seeds before it have been dealt out.
+    Raises GraphFormatError, SeedError or PartitionError for arrays that do not fit each other, settings out of range,
+    and a seed that is no node, has a part, or finds no room; seeds before it have been dealt.
 
     Source: PaGraph (TPDS'21), section 3.2, Eq. 1, and section 4, Algorithm 1.
 
@@ -108,7 +85,7 @@ def deal_seeds(
         >>> dealt.part.tolist()
         [0, 0, 1, 1]
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("seeds", seeds, (np.int64,), 1, SeedError)
     check_array("quotas", quotas, (np.int64,), 1, PartitionError)
     check_kind("dealt", dealt, DealtSeeds)
@@ -121,14 +98,14 @@ def deal_seeds(
         raise PartitionError(f"quotas has {len(quotas)} entries for {num_parts} parts; give one each.")
     if not (quotas.min() >= 0 and quotas.max() <= num_nodes):
         raise PartitionError(f"quotas span [{quotas.min()}, {quotas.max()}], but the graph has {num_nodes} nodes.")
-    check_choice("overlap", overlap, OVERLAPS)
+    check_one_of("overlap", overlap, OVERLAPS)
     settings = [
-        _within("hops", hops, 1, _NEVER),
-        _within("overlap_weight", overlap_weight, 0, MOST_WEIGHT),
-        _within("smoothing", smoothing, 0, MOST_WEIGHT),
-        _within("max_edges", max_edges, 1, _NEVER),
+        as_integer_within("hops", hops, 1, _NEVER, PartitionError),
+        as_integer_within("overlap_weight", overlap_weight, 0, MOST_WEIGHT, PartitionError),
+        as_integer_within("smoothing", smoothing, 0, MOST_WEIGHT, PartitionError),
+        as_integer_within("max_edges", max_edges, 1, _NEVER, PartitionError),
     ]
-    state = (dealt.part, dealt.num_seeds, dealt.num_nodes, dealt.held.reshape(-1), dealt.seen)
+    state = (dealt.part, dealt.num_seeds, dealt.num_nodes, dealt.node_bits.reshape(-1), dealt.scratch)
     return kernels.deal_seeds(indptr, indices, seeds, quotas, *state, overlap == "nodes", *settings)
 
 
@@ -137,31 +114,20 @@ def vote_nodes(
     indices: np.ndarray,
     part: np.ndarray,
     is_open: np.ndarray,
-    held: np.ndarray | None,
+    masks: np.ndarray | None,
     num_parts: int,
     *,
     capacity: int,
     begin: int = 0,
     end: int | None = None,
 ) -> None:
-    """Moves open nodes, by ascending id, to the part that owns most of their in-neighbours by then; in place.
+    """Moves open nodes, by ascending id, to the part that owns most of their in-neighbours by then, in place.
 
-    A node goes to none but the parts that hold it, or to any where none does; to none that owns ``capacity`` nodes
-    without it; and stays where it is if it has no vote for another. Equal votes: fewest nodes, then lowest index.
-
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
-        indices: likewise.
-        part: int32 ``[N]`` in ``[0, K)``, or -1: none yet. Is written to.
-        is_open: bool ``[N]``: which nodes may be moved.
-        held: uint64 ``[N]``, bit ``p`` where part ``p`` holds the node; None: any may own it.
-        num_parts: K, 1 to 64.
-        capacity: nodes that a part may own.
-        begin: the first node whose turn it is.
-        end: the one after the last; None: N.
-
-    Raises:
-        GraphFormatError, PartitionError: arrays that do not fit each other, or a part or nodes that are none.
+    A node goes only to parts that hold it, by ``masks``, uint64 ``[N]`` with bit ``p`` for part ``p``, or to any where
+    none does; never to one that owns ``capacity`` nodes without it; and stays without votes for another. Of equal
+    votes, fewest nodes, then lowest index. ``part`` is int32 ``[N]`` in ``[0, K)``, -1 for none yet; ``is_open`` bool
+    ``[N]``; nodes ``[begin, end)`` have their turn. Raises GraphFormatError or PartitionError for arrays that do not
+    fit each other, or a part or nodes that do not exist.
 
     Source: Ugander & Backstrom (WSDM'13): label propagation under constraints on size.
 
@@ -172,8 +138,8 @@ def vote_nodes(
         >>> part.tolist()
         [1, 1, 1, -1]
     """
-    check_graph(indptr, indices)
-    _check_parts(part, held, num_parts, writable=True)
+    check_csc_form(indptr, indices)
+    _check_parts(part, masks, num_parts, writable=True)
     check_array("is_open", is_open, (np.bool_,), 1, PartitionError)
     num_nodes = len(indptr) - 1
     if len(part) != num_nodes or len(is_open) != num_nodes:
@@ -181,54 +147,37 @@ def vote_nodes(
             f"part has {len(part)} entries and is_open {len(is_open)}, but the graph has {num_nodes} nodes: give "
             "one each."
         )
-    arrays = {"indptr": indptr, "indices": indices, "is_open": is_open} | ({} if held is None else {"held": held})
+    arrays = {"indptr": indptr, "indices": indices, "is_open": is_open} | ({} if masks is None else {"masks": masks})
     check_apart("part", part, *arrays.items())
-    capacity = _within("capacity", capacity, 0, _NEVER)
-    end = _within("end", num_nodes if end is None else end, 0, num_nodes)
-    begin = _within("begin", begin, 0, end)
+    capacity = as_integer_within("capacity", capacity, 0, _NEVER, PartitionError)
+    end = as_integer_within("end", num_nodes if end is None else end, 0, num_nodes, PartitionError)
+    begin = as_integer_within("begin", begin, 0, end, PartitionError)
     num_own = _count_own(part, num_parts)
-    kernels.vote_nodes(indptr, indices, is_open.view(np.uint8), held, part, num_own, capacity, begin, end)
+    kernels.vote_nodes(indptr, indices, is_open.view(np.uint8), masks, part, num_own, capacity, begin, end)
 
 
-def settle_nodes(part: np.ndarray, held: np.ndarray | None, num_parts: int) -> np.ndarray:
-    """Gives nodes without a part, by ascending id, to the part of fewest nodes so far, of those that hold them.
-
-    Args:
-        part: int32 ``[N]`` in ``[0, K)``, or -1: open.
-        held: uint64 ``[N]``, bit ``p`` where part ``p`` holds the node. Where none does, or without this, all parts
-            are to choose from.
-        num_parts: K, 1 to 64.
-
-    Returns:
-        int32 ``[N]``, in ``[0, K)``. Of parts with equally many nodes, the one of lowest index was taken.
-
-    Raises:
-        PartitionError: arrays that do not fit each other, or a part that is none.
+def settle_nodes(part: np.ndarray, masks: np.ndarray | None, num_parts: int) -> np.ndarray:
+    """Gives nodes without a part, by ascending id, to the part of fewest nodes so far, of those that hold them by
+    ``masks`` as in :func:`vote_nodes`, or of all. Returns int32 ``[N]`` in ``[0, K)``. Raises PartitionError for arrays
+    that do not fit each other, or a part that does not exist.
 
     Example:
         >>> settle_nodes(np.array([0, 0, -1, -1], np.int32), np.array([1, 1, 1, 0], np.uint64), 2).tolist()
         [0, 0, 0, 1]
     """
-    _check_parts(part, held, num_parts)
+    _check_parts(part, masks, num_parts)
     settled = part.copy()
-    kernels.settle_nodes(held, settled, _count_own(part, num_parts))
+    kernels.settle_nodes(masks, settled, _count_own(part, num_parts))
     return settled
 
 
-def _within(name: str, value: int, least: int, most: int) -> int:
-    value = as_integer(name, value, PartitionError)
-    if not least <= value <= most:
-        raise PartitionError(f"{name} is {value}, but must lie in [{least}, {most}].")
-    return value
-
-
-def _check_parts(part: np.ndarray, held: np.ndarray | None, num_parts: int, writable: bool = False) -> None:
+def _check_parts(part: np.ndarray, masks: np.ndarray | None, num_parts: int, writable: bool = False) -> None:
     check_array("part", part, (np.int32,), 1, PartitionError, writable)
-    if held is not None:
-        check_array("held", held, (np.uint64,), 1, PartitionError)
-        if len(held) != len(part):
-            raise PartitionError(f"held has {len(held)} entries, but part has {len(part)}: give one a node, to each.")
-    num_parts = _within("num_parts", num_parts, 1, MOST_PARTS)
+    if masks is not None:
+        check_array("masks", masks, (np.uint64,), 1, PartitionError)
+        if len(masks) != len(part):
+            raise PartitionError(f"masks has {len(masks)} entries, but part has {len(part)}: give one a node, to each.")
+    num_parts = as_integer_within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
     if len(part) and not (part.min() >= -1 and part.max() < num_parts):
         raise PartitionError(
             f"part spans [{part.min()}, {part.max()}], but must lie in [0, {num_parts}), or be -1 where it is open."

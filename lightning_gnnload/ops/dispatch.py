@@ -1,8 +1,8 @@
-"""The only importer of native code: the compiled CPU kernels, and what all checked entry points to them share.
+"""The only importer of native code: the compiled CPU kernels, and what all checked functions above them share.
 
-Arrays are C-contiguous NumPy arrays (memory maps included); no function here copies an input. Every kernel is
-a single-threaded pure function that releases the GIL: parallelism is one thread, one batch. What each must
-equal, element by element, is in the folder tests/oracle.
+Arrays are C-contiguous NumPy arrays, memory maps included; no function here copies an input. Every kernel is a
+single-threaded pure function that releases the GIL: one thread makes one batch. The folder tests/oracle has what each
+must equal, element by element.
 
 Shapes: N graph nodes, E edges, S seeds, L hops, B requested ids, F feature width.
 """
@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GnnLoadError, SamplerConfigError, SeedError
-from .checks import as_integer, check_apart, check_array, check_choice, check_graph
+from .checks import as_integer, check_apart, check_array, check_csc_form, check_one_of
 from .installed import installed_kernels
 
 try:
@@ -29,8 +29,8 @@ ALL_NEIGHBORS = -1
 MAX_FANOUT: int = kernels.MAX_FANOUT
 MAX_HOPS: int = kernels.MAX_HOPS
 MAX_HOP_DRAWS: int = kernels.MAX_HOP_DRAWS
-# A draw names its node in 48 bits (kernels/common/draw.h).
-MAX_NODES = 1 << 48  # offsets in bytes stay within int64
+# A draw's counter has 48 bits for its node (kernels/common/draw.h); offsets in bytes stay within int64 as well.
+MAX_NODES = 1 << 48
 INSTRUCTION_SETS = ("baseline", "avx2", "avx512")  # in the order of kernels/common/isa.h
 
 # Up to 1 GiB of stamps a thread; beyond it a table as large as the batch costs no more time.
@@ -40,14 +40,7 @@ MAX_STAMP_NODES = 1 << 28
 @dataclass(frozen=True)
 class DrawKey:
     """The key of a batch's random draws: seed, epoch and step, of 64, 32 and 32 unsigned bits, and the number of its
-    first hop.
-
-    Hops are counted from ``hop`` on, so that one can be sampled by itself: hop 2 of a batch is the only hop of a key
-    with ``hop=2``.
-
-    Raises:
-        SamplerConfigError: one of them does not fit.
-    """
+    first hop, so that one hop can be sampled by itself. Raises SamplerConfigError where one does not fit."""
 
     seed: int
     epoch: int
@@ -57,9 +50,10 @@ class DrawKey:
     def __post_init__(self) -> None:
         for name, bits in (("seed", 64), ("epoch", 32), ("step", 32), ("hop", 16)):
             value = getattr(self, name)
+            # Compared first, as nearly every key is made of plain integers already, one for each batch.
             if type(value) is not int:
                 value = as_integer(f"DrawKey: {name}", value)
-                # The class is frozen, but native code takes plain integers only.
+                # Through the frozen class: native code takes plain integers alone.
                 object.__setattr__(self, name, value)
             if not 0 <= value < 1 << bits:
                 raise SamplerConfigError(f"DrawKey: {name} is {value}, but must lie in [0, 2**{bits}).")
@@ -67,11 +61,11 @@ class DrawKey:
 
 @dataclass(frozen=True)
 class HopLayout:
-    """The byte offsets at which the arrays of one hop lie in an arena.
+    """The byte offsets of one hop's arrays in an arena, -1 where there is none.
 
-    They are those of ``indptr`` int32 ``[num_dst + 1]`` and ``indices`` int32 ``[num_edges]`` (local ids); and, -1
-    where there are none, of ``edge_ids`` int64, ``edge_weights`` float32 and ``edge_types`` int32 ``[num_edges]``.
-    ``num_dst`` and ``num_src`` count the nodes known before and after the hop.
+    ``indptr`` is int32 ``[num_dst + 1]``, ``indices`` int32 ``[num_edges]`` (local ids), ``edge_ids`` int64,
+    ``edge_weights`` float32 and ``edge_types`` int32 ``[num_edges]``. ``num_dst`` and ``num_src`` count the nodes known
+    before and after the hop.
     """
 
     num_dst: int
@@ -88,8 +82,8 @@ class HopLayout:
 class SampleLayout:
     """The layout of a mini-batch in an arena: ``nodes`` int64 ``[num_nodes]`` at 0, the hops at its end.
 
-    Bytes ``[free_begin, free_end)`` between them are unused (both multiples of 64). Where nodes belong to queries,
-    ``queries_offset`` is where the number of each node's lies, int32 ``[num_nodes]``; it is -1 otherwise.
+    Bytes ``[free_begin, free_end)`` between them are unused, both multiples of 64. Where nodes belong to queries, the
+    query of each is int32 ``[num_nodes]`` at ``queries_offset``, otherwise -1.
     """
 
     num_nodes: int
@@ -108,6 +102,7 @@ class SampleLayout:
         """Returns the layout of the same arrays without the free bytes between them."""
         gap = self.free_end - self.free_begin
 
+        # Offsets of -1 stay, as there is no such array.
         def moved(hop: HopLayout) -> HopLayout:
             offsets = {name: value for name, value in vars(hop).items() if name.endswith("_offset")}
             return replace(hop, **{name: offset - gap for name, offset in offsets.items() if offset >= 0})
@@ -116,10 +111,9 @@ class SampleLayout:
 
 
 class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot pool, not an error
-    """Raised by a sampling op whose arena is too small. It now holds nothing of use; sampling again into a larger one
-    gives the batch.
+    """Raised by a sampling op whose arena is too small; sampling again into a larger one gives the same batch.
 
-    ``needed_bytes`` is what the part that failed needs, more than the arena has; later parts may need more.
+    ``needed_bytes`` is what the part that failed needs; later parts may need more.
     """
 
     def __init__(self, needed_bytes: int) -> None:
@@ -128,22 +122,18 @@ class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot 
 
 
 class Workspace:
-    """The scratch memory of one sampling thread: a table to deduplicate up to ``num_nodes`` node ids.
+    """The scratch memory of one sampling thread: a table that deduplicates up to ``num_nodes`` node ids.
 
-    One call at a time may use it; a second one, from another thread, is refused. It is clean after each call,
-    failed ones included.
-
-    Args:
-        num_nodes: N of the largest graph it is used with.
-        table: ``"stamp"``: 4 bytes for each node of the graph; ``"hash"``: 32 to 64 bytes for each node of
-            the largest batch so far; ``"auto"``: stamps up to 2**28 nodes.
+    One call at a time may use it; a second one from another thread is refused. It is clean after each call, failed ones
+    included. The table ``"stamp"`` takes 4 bytes for each node of the graph, ``"hash"`` 32 to 64 bytes for each node of
+    the largest batch so far; ``"auto"`` takes stamps up to 2**28 nodes.
     """
 
     def __init__(self, num_nodes: int, table: Literal["auto", "stamp", "hash"] = "auto") -> None:
         num_nodes = as_integer("Workspace: num_nodes", num_nodes)
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"Workspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-        check_choice("Workspace: table", table, ("auto", "stamp", "hash"))
+        check_one_of("Workspace: table", table, ("auto", "stamp", "hash"))
         if table == "auto":
             table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
         self.num_nodes, self.table = num_nodes, table
@@ -158,24 +148,17 @@ def check_hops(name: str, num_hops: int, key: DrawKey, most: int = MAX_HOPS) -> 
 
 
 def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-    """Copies ``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into memory of the caller.
+    """Copies ``out[i] = table[ids[i]]``, or ``out[positions[i]] = table[ids[i]]``, into the caller's memory.
 
-    Args:
-        table: ``[N, F]`` or ``[N]``, any dtype.
-        ids: int64 ``[B]``.
-        out: ``[B, F]`` or ``[B]``, with ``positions`` of any length R; dtype of ``table``, writable, not
-            overlapping it.
-        positions: int64 ``[B]``, in ``[0, R)``; other rows of ``out`` are left as they are.
-
-    Raises:
-        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; ``out`` is then unchanged.
-        GnnLoadError: shapes or dtypes that do not fit each other.
+    ``table`` is ``[N, F]`` or ``[N]``, ``ids`` int64 ``[B]``, ``out`` of the table's dtype, ``[B, F]`` or with
+    ``positions``, int64 ``[B]``, of any length R; its other rows stay. Raises SeedError for an id or position out of
+    range, with ``out`` unchanged, and GnnLoadError for shapes or dtypes that do not fit each other.
     """
-    # Rows are copied as bytes, so they may begin anywhere.
+    # aligned=False: rows are copied as bytes, so they may begin anywhere.
     check_array("table", table, None, None, GnnLoadError, aligned=False)
     check_array("ids", ids, (np.int64,), 1, SeedError)
     check_array("out", out, (table.dtype,), table.ndim, GnnLoadError, writable=True, aligned=False)
-    # A copy of the bytes of Python objects would not count their references.
+    # Copying the bytes of Python objects would not count their references.
     if table.ndim not in (1, 2) or table.dtype.hasobject:
         raise GnnLoadError(
             f"table has dtype {table.dtype} and shape {table.shape}, but must hold plain numbers, as [N] or [N, F]."
@@ -194,11 +177,8 @@ def gather_rows(table: np.ndarray, ids: np.ndarray, out: np.ndarray, positions: 
 
 
 def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarray) -> None:
-    """Checks that ``out`` has one row for each id; the kernels check the ids.
-
-    Raises:
-        SeedError, SamplerConfigError: wrong dtype or length, or memory of ``out``.
-    """
+    """Checks that ``out`` has one row for each id; the kernels check the ids. Raises SeedError or SamplerConfigError
+    for positions of another dtype or length, or in the memory of ``out``."""
     if positions is None:
         if len(out) != len(ids):
             raise GnnLoadError(f"out has {len(out)} rows, but ids has {len(ids)}: one each is needed.")
@@ -210,27 +190,18 @@ def check_positions(positions: np.ndarray | None, ids: np.ndarray, out: np.ndarr
 
 
 def check_csc(indptr: np.ndarray, indices: np.ndarray) -> None:
-    """Checks that two arrays are a graph: every other kernel trusts what passed here.
-
-    Args:
-        indptr: int64 ``[N + 1]``.
-        indices: int32 or int64 ``[E]``.
-
-    Raises:
-        GraphFormatError: ``indptr`` does not start at 0, falls, or does not end at E; an index outside
-            ``[0, N)``; an in-degree of 2**32 or more. Names the first bad position and its value.
-    """
-    # The kernel checks the end of indptr itself, and names the first bad position.
-    check_graph(indptr, indices, ends=False)
+    """Raises GraphFormatError unless two arrays are a graph, which every other kernel trusts: ``indptr`` int64 ``[N +
+    1]`` ascends from 0 to E, ``indices`` int32 or int64 ``[E]`` are in ``[0, N)``, and in-degrees are below 2**32. The
+    message names the first bad position and its value."""
+    # Without the end of indptr: the kernel checks it, and names the first bad position.
+    check_csc_form(indptr, indices, check_end=False)
     kernels.check_csc(indptr, indices)
 
 
 def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
-    """Returns ordering keys uint64 ``[B]`` of ``ids`` int64 ``[B]``: ``ids[np.argsort(keys)]`` is a shuffle.
-
-    An id's key does not depend on the other ids.
-    """
-    # For its checks; the order of an epoch depends on no step.
+    """Returns ordering keys, uint64 ``[B]``, of ``ids`` int64 ``[B]``: ``ids[np.argsort(keys)]`` is a shuffle. An id's
+    key does not depend on the other ids."""
+    # Step 0 always: the order of an epoch is decided before any step.
     key = DrawKey(seed, epoch, step=0)
     check_array("ids", ids, (np.int64,), 1, SeedError)
     keys = np.empty(ids.shape[0], np.uint64)
@@ -239,24 +210,19 @@ def random_keys(seed: int, epoch: int, ids: np.ndarray) -> np.ndarray:
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Lists the instruction sets of this machine that the kernels have code for; they use the last one.
-
-    ``"baseline"`` is portable; ``"avx2"`` and ``"avx512"`` are x86-64's.
-    """
+    """Lists this machine's instruction sets that the kernels have code for; they use the last. ``"baseline"`` is
+    portable."""
     return INSTRUCTION_SETS[: kernels.best_isa() + 1]
 
 
 def use_instruction_set(name: str) -> None:
     """Makes all kernels of this process use one instruction set: for tests and benchmarks, since results are equal.
-
-    Raises:
-        SamplerConfigError: this machine lacks it.
-    """
+    Raises SamplerConfigError where this machine lacks it."""
     if name not in instruction_sets():
         raise SamplerConfigError(f"instruction set {name!r} is not one that this machine has: {instruction_sets()}.")
     kernels.set_isa(INSTRUCTION_SETS.index(name))
 
 
-def as_bytes(array: np.ndarray) -> np.ndarray:
-    """Views an array of any dtype as bytes: kernels that only copy rows need no more."""
+def bytes_view(array: np.ndarray) -> np.ndarray:
+    """Views an array of any dtype as bytes."""
     return array.reshape(-1).view(np.uint8)

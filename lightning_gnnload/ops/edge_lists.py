@@ -1,4 +1,4 @@
-"""The edges of a hop as pairs of 64-bit ends with the numbers that they have for their user, as PyG has them.
+"""The edges of a hop as pairs of 64-bit endpoints with the user's edge ids, as PyG has them.
 
 Shapes: D destinations, E edges of the hop, H hops that they belong to, K edge types, N edges of the graph.
 """
@@ -10,29 +10,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import GraphFormatError
-from .by_type import SplitNodes
+from .by_type import SplitNodes, check_hop
 from .checks import as_integer, check_apart, check_array
 from .dispatch import kernels
 
 
 @dataclass(frozen=True)
 class SplitEdgeList:
-    """The edges of a hop by type: those of type ``k`` are entries ``ptr[k]`` to ``ptr[k + 1]``, in the hop's order.
+    """The edges of a hop by type: those of type ``k`` are entries ``ptr[k]`` to ``ptr[k + 1]``, in the hop's order."""
 
-    Attributes:
-        ptr: int64 ``[K + 1]``.
-        counts: int64 ``[H, K]``, how many edges of each type each hop adds.
-        edge_index: int64 ``[2 * E]``: of each type the sources, then the targets, as places within their types.
-        edge_ids: int64 ``[E]``, their numbers.
-    """
-
-    ptr: np.ndarray
-    counts: np.ndarray
-    edge_index: np.ndarray
-    edge_ids: np.ndarray
+    ptr: np.ndarray  # int64 [K + 1]
+    counts: np.ndarray  # int64 [H, K], edges of each type that each hop adds
+    edge_index: np.ndarray  # int64 [2 * E], of each type the sources, then the targets, as positions in their types
+    edge_ids: np.ndarray  # int64 [E]
 
     def of_type(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ends of the edges of type ``k``, int64 ``[2, E_k]``, and their numbers, int64 ``[E_k]``."""
+        """Returns the endpoints of the edges of type ``k``, int64 ``[2, E_k]``, and their ids, int64 ``[E_k]``."""
         begin, end = self.ptr[k], self.ptr[k + 1]
         return self.edge_index[2 * begin : 2 * end].reshape(2, end - begin), self.edge_ids[begin:end]
 
@@ -45,23 +38,14 @@ def list_edges(
     num_edges: int,
     out: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lists the edges of a hop.
+    """Lists the edges of a hop: sources and targets, int64 ``[2, E]``, and edge ids, int64 ``[E]``.
 
-    Args:
-        indptr: int32 ``[D + 1]``.
-        indices: int32 ``[E]``, sources as places in the mini-batch.
-        edge_ids: int64 ``[E]``, positions in the graph.
-        order: int32 or int64 ``[N]``, the number of the edge at each position; None: the position.
-        num_edges: N.
-        out: int64 ``[3 * E]``, writable, where the result goes; None: new memory.
+    ``indptr`` int32 ``[D + 1]`` and ``indices`` int32 ``[E]`` are the hop's; ``edge_ids`` int64 ``[E]`` are positions
+    in the graph, and ``order``, int32 or int64 ``[N]``, has the user's id at each; None: the position itself. The
+    result goes to ``out``, int64 ``[3 * E]``, or to new memory.
 
-    Returns:
-        Sources and targets, int64 ``[2, E]``, and numbers, int64 ``[E]``.
-
-    Raises:
-        GraphFormatError: a position that is not in the graph, an ``indptr`` that does not ascend to E, or ``out`` of
-            another size.
-        SamplerConfigError: ``out`` is memory of another argument.
+    Raises GraphFormatError for a position that is not in the graph, an ``indptr`` that does not ascend to E, or ``out``
+    of another size; SamplerConfigError where ``out`` is memory of another argument.
 
     Example:
         >>> hop = np.array([0, 2, 3], np.int32), np.array([1, 2, 2], np.int32), np.array([0, 1, 2])
@@ -89,17 +73,10 @@ def split_edge_list(
 ) -> SplitEdgeList:
     """Lists the edges of a hop by type.
 
-    Args:
-        indptr: as :func:`list_edges`, as are ``indices``, ``edge_ids``, ``order``, ``num_edges`` and ``out``.
-        edge_type: int32 ``[E]``.
-        nodes: of the mini-batch, by type.
-        src_type: int32 ``[K]``, the node type that edges of a type come from.
-        dst_type: int32 ``[K]``, the one that they end in.
-        num_dst: int64 ``[H]``, how many destinations the hops up to each have, the last one all D.
-
-    Raises:
-        GraphFormatError: as :func:`list_edges` and :func:`split_edges`; ``num_dst`` that does not ascend to D.
-        SamplerConfigError: as :func:`list_edges`.
+    ``edge_type`` is int32 ``[E]``; edges of a type lead from nodes of ``src_type`` to ``dst_type``, int32 ``[K]`` each;
+    ``num_dst``, int64 ``[H]``, counts the destinations up to each hop, D at the last. Other arguments and errors as in
+    :func:`list_edges`; GraphFormatError also for a type that does not exist, or a ``num_dst`` that does not ascend to
+    D.
 
     Example:
         >>> nodes = SplitNodes(np.array([0, 1, 3]), np.array([1, 0, 2], np.int32), np.array([1, 0, 2]), None)
@@ -113,22 +90,13 @@ def split_edge_list(
     for name, array in (("edge_type", edge_type), ("src_type", src_type), ("dst_type", dst_type)):
         check_array(name, array, (np.int32,), 1, GraphFormatError)
     check_array("num_dst", num_dst, (np.int64,), 1, GraphFormatError)
-    num_types, most_dst = len(nodes.ptr) - 1, len(indptr) - 1
-    if most_dst > len(nodes.rank):
-        raise GraphFormatError(f"the hop has {most_dst} destinations, but the mini-batch {len(nodes.rank)} nodes.")
-    if len(edge_type) != len(indices) or len(dst_type) != len(src_type):
-        raise GraphFormatError(
-            f"there are {len(indices)} edges with {len(edge_type)} types, and edge types with {len(src_type)} sources "
-            f"and {len(dst_type)} targets: give one of each."
-        )
-    for name, types in (("src_type", src_type), ("dst_type", dst_type)):
-        if types.size and not (types.min() >= 0 and types.max() < num_types):
-            raise GraphFormatError(f"{name} is {types.tolist()}, but the node types lie in [0, {num_types}).")
+    most_dst = len(indptr) - 1
+    check_hop(most_dst, indices, edge_type, nodes, src_type, dst_type)
     if not len(num_dst) or num_dst[0] < 0 or (num_dst[1:] < num_dst[:-1]).any() or num_dst[-1] != most_dst:
         raise GraphFormatError(
             f"num_dst is {num_dst.tolist()}, but must ascend to the number of destinations, {most_dst}."
         )
-    made = SplitEdgeList(
+    result = SplitEdgeList(
         np.empty(len(src_type) + 1, np.int64),
         np.empty((len(num_dst), len(src_type)), np.int64),
         *_lists(
@@ -154,16 +122,16 @@ def split_edge_list(
         src_type,
         dst_type,
         num_dst,
-        made.counts.reshape(-1),
-        made.ptr,
-        made.edge_index,
-        made.edge_ids,
+        result.counts.reshape(-1),
+        result.ptr,
+        result.edge_index,
+        result.edge_ids,
     )
-    return made
+    return result
 
 
 def _lists(count: int, out: np.ndarray | None, **inputs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns memory for the ends of so many edges, int64 ``[2 * E]``, and for their numbers, int64 ``[E]``."""
+    """Returns memory for the endpoints of so many edges, int64 ``[2 * E]``, and for their ids, int64 ``[E]``."""
     if out is None:
         out = np.empty(3 * count, np.int64)
     check_array("out", out, (np.int64,), 1, GraphFormatError, writable=True)

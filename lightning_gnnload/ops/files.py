@@ -1,4 +1,4 @@
-"""Rows of a file: by direct reads, of which many are in flight at once, or from a map of it.
+"""Reads rows of a file: directly, with many reads in flight at once, or from a mapping.
 
 Shapes: N rows of the file, B requested ids, R rows of the output, F feature width.
 """
@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import GnnLoadError, SamplerConfigError, SeedError
-from .checks import as_flag, as_integer, check_apart, check_array, check_kind
-from .dispatch import as_bytes, check_positions, kernels
+from .checks import as_flag, as_integer_within, check_apart, check_array, check_kind
+from .dispatch import bytes_view, check_positions, kernels
 
 MOST_IN_FLIGHT: int = kernels.MOST_IN_FLIGHT
 _MAX_ROW_BYTES = 1 << 24
@@ -22,26 +22,15 @@ _MAX_FILE_BYTES = 1 << 62
 
 @dataclass(frozen=True)
 class RowFile:
-    """An open file of rows of equal size.
+    """An open file of rows of equal size. Raises SamplerConfigError for numbers that no file has."""
 
-    Args:
-        fd: open for reading; whoever opened it closes it.
-        name: of the file, for messages.
-        offset: byte of the file at which row 0 starts.
-        num_rows: N.
-        row_bytes: size of a row, up to 16 MiB.
-        unit: reads start and end at multiples of so many bytes: a power of two up to 64 KiB, which for a file that
-            is open for direct reads its file system sets (512 or 4096 as a rule); 1 for any other.
-
-    Raises:
-        SamplerConfigError: numbers that no file has.
-    """
-
-    fd: int
-    name: str
-    offset: int
+    fd: int  # open for reading; whoever opened it closes it
+    name: str  # for messages
+    offset: int  # of row 0, in bytes
     num_rows: int
-    row_bytes: int
+    row_bytes: int  # up to 16 MiB
+    # Reads start and end at multiples of it, a power of two up to 64 KiB: what the file system wants of direct reads,
+    # mostly 512 or 4096; 1 otherwise.
     unit: int = 1
 
     def __post_init__(self) -> None:
@@ -53,36 +42,27 @@ class RowFile:
             "unit": _MAX_UNIT,
         }
         for name, limit in limits.items():
-            value = as_integer(f"RowFile: {name}", getattr(self, name))
-            object.__setattr__(self, name, value)
-            if not 0 <= value <= limit:
-                raise SamplerConfigError(f"RowFile: {name} is {value}, but must lie in [0, {limit}].")
+            object.__setattr__(self, name, as_integer_within(f"RowFile: {name}", getattr(self, name), 0, limit))
         if self.unit.bit_count() != 1:
             raise SamplerConfigError(f"RowFile: unit is {self.unit}, but must be a power of two.")
+        # In Python's integers, so that no product in the kernel can overflow int64 afterwards.
         if self.offset + self.num_rows * self.row_bytes > _MAX_FILE_BYTES:
             raise SamplerConfigError(f"RowFile: {self.num_rows} rows of {self.row_bytes} bytes are too many.")
 
 
 class RowReader:
-    """The buffers by which one thread reads rows from a file; each buffer takes one read at a time.
+    """The buffers by which one thread reads rows from files of this ``row_bytes`` and ``unit``.
 
-    One call at a time may use it; a second one, from another thread, is refused. After a FeatureFileError it may be
-    used again; where io_uring itself failed, each call says that another is to be made.
-
-    Args:
-        row_bytes: of the files it is used with.
-        unit: likewise.
-        in_flight: reads at once, 1 to MOST_IN_FLIGHT; each has a buffer of 32 KiB, or of one row where that is more.
-        use_ring: read by io_uring, where the system lets this process have it; otherwise, up to eight threads read,
-            each for itself. What is read is the same.
+    ``in_flight`` reads run at once, each with a buffer of 32 KiB, or of one row where that is more. They go through
+    io_uring where the system lets this process have it; otherwise up to eight threads read, with the same result. One
+    call at a time may use it; a second one from another thread is refused. It may be used again after a
+    FeatureFileError, unless io_uring itself failed, which each call then says.
     """
 
     def __init__(self, row_bytes: int, unit: int, in_flight: int = 128, *, use_ring: bool = True) -> None:
-        # For its checks alone: there is no file yet.
+        # There is no file yet: this one is made for its checks.
         checked = RowFile(0, "", 0, 0, row_bytes, unit)
-        in_flight = as_integer("RowReader: in_flight", in_flight)
-        if not 1 <= in_flight <= MOST_IN_FLIGHT:
-            raise SamplerConfigError(f"RowReader: in_flight is {in_flight}, but must lie in [1, {MOST_IN_FLIGHT}].")
+        in_flight = as_integer_within("RowReader: in_flight", in_flight, 1, MOST_IN_FLIGHT)
         use_ring = as_flag("RowReader: use_ring", use_ring)
         self.native = kernels.RowReader(checked.row_bytes, checked.unit, in_flight, use_ring)
 
@@ -93,8 +73,7 @@ class RowReader:
 
 
 class Tally(NamedTuple):
-    """Counts what one call read from a file: ``num_reads`` reads, of ``num_bytes`` together, in whole units of the
-    file."""
+    """What one call read from a file, in whole units of it."""
 
     num_reads: int
     num_bytes: int
@@ -105,19 +84,10 @@ def read_rows(
 ) -> Tally:
     """Reads row ``ids[b]`` of a file into ``out[b]``, or into ``out[positions[b]]``.
 
-    Reads go through the file in order, and one read serves all wanted rows in units that touch.
-
-    Args:
-        reader: this thread's.
-        file: which must have the row size and unit that ``reader`` was made for.
-        ids: int64 ``[B]``, in any order, repeated or not.
-        positions: int64 ``[B]``, distinct, in ``[0, R)``; other rows of ``out`` are left as they are.
-        out: ``[B, F]``, with ``positions`` ``[R, F]``; rows of ``row_bytes``, any dtype.
-
-    Raises:
-        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; nothing is then read.
-        FeatureFileError: the file was cut off, or cannot be read; ``out`` is then written in part.
-        GnnLoadError: shapes or dtypes that do not fit each other.
+    Reads go through the file in order, and one serves all rows in units that touch. ``ids`` are int64 ``[B]``, in any
+    order, repeated or not; ``positions`` int64 ``[B]``, distinct; rows of ``out`` have ``row_bytes`` of any dtype.
+    Raises SeedError for an id or position out of range, before anything is read; FeatureFileError where the file was
+    cut off or cannot be read, with ``out`` written in part; GnnLoadError for shapes or dtypes that do not fit.
     """
     check_kind("reader", reader, RowReader)
     check_kind("file", file, RowFile)
@@ -132,56 +102,36 @@ def read_rows(
             file.unit,
             ids,
             positions,
-            as_bytes(out),
+            bytes_view(out),
             len(out),
         )
     )
 
 
 def gather_mapped(table: np.ndarray, ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray) -> bool:
-    """Gathers rows as :func:`.gather_rows` does, of a map whose file may be cut off, or become unreadable, meanwhile.
+    """Gathers rows as :func:`.gather_rows` does, from a mapping whose file may be cut off or become unreadable
+    meanwhile. Returns whether all rows were there; otherwise ``out`` is written in part.
 
-    Without this, a read of a page that its file no longer has (SIGBUS) ends the process. From the first call on
-    this process has a handler for that signal, which leaves all others to whoever handled them before.
-
-    Args:
-        table: ``[N, F]``, a memory map.
-        ids: int64 ``[B]``.
-        positions: int64 ``[B]``, distinct, in ``[0, R)``.
-        out: ``[B, F]``, with ``positions`` ``[R, F]``, dtype of ``table``.
-
-    Returns:
-        Whether all rows were there; ``out`` is otherwise written in part.
-
-    Raises:
-        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``.
-        GnnLoadError: shapes or dtypes that do not fit each other.
+    A read of a page that its file no longer has (SIGBUS) would end the process. From the first call on this process
+    handles that signal, and leaves others' to whoever handled them before.
     """
+    # Its dtype is compared below, once it is known that both are arrays.
     check_array("table", table, None, 2, GnnLoadError, aligned=False)
     _check_rows(ids, positions, out, table.shape[1] * table.itemsize)
     check_array("table", table, (out.dtype,), 2, GnnLoadError, aligned=False)
     check_apart("out", out, ("table", table))
-    return kernels.gather_mapped(as_bytes(table), len(table), ids, positions, as_bytes(out), len(out))
+    return kernels.gather_mapped(bytes_view(table), len(table), ids, positions, bytes_view(out), len(out))
 
 
 def watch_map(mapped: np.ndarray, name: str) -> int:
-    """Makes a read of a page of this map that its file no longer has (SIGBUS) name the file on stderr.
-
-    The process then ends as it would have. :func:`gather_mapped` alone goes on.
-
-    Args:
-        mapped: uint8 ``[bytes]``, a memory map.
-        name: of the file.
-
-    Returns:
-        What :func:`unwatch_map` is to be given before the map goes.
-    """
+    """Makes SIGBUS on a page of this mapping, uint8 ``[bytes]``, name the file on stderr before the process ends as it
+    would have. Returns a number for :func:`unwatch_map`, to be called before the mapping goes."""
     check_array("mapped", mapped, (np.uint8,), 1, GnnLoadError)
     return kernels.watch_map(mapped, name)
 
 
 def unwatch_map(number: int) -> None:
-    """Forgets a map that is about to go: other memory may get its place."""
+    """Forgets a mapping that is about to go, as other memory may get its addresses."""
     kernels.unwatch_map(number)
 
 

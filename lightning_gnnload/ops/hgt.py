@@ -15,8 +15,7 @@ from .neighbors import MAX_TYPED_HOPS
 from .queries import TypedLists, check_lists
 from .shadow import check_num_layers
 
-MAX_NEIGHBORS = 50
-"""Of so many in-neighbours by edges of one type, at most, a node adds to the budgets, as in torch-sparse."""
+MAX_NEIGHBORS = 50  # of one edge type whose budgets a node adds to, at most: torch-sparse's number
 
 
 def sample_hgt(
@@ -28,34 +27,26 @@ def sample_hgt(
     max_neighbors: int = MAX_NEIGHBORS,
     edge_ids: bool = False,
 ) -> SampleLayout:
-    """Samples nodes by budgets, and all edges among them, into the arena.
+    """Samples nodes by budgets, and all edges among them, into the arena: a pure function of everything but the
+    workspace.
 
-    A pure function of everything but the workspace. A node of the batch gives each of its in-neighbours outside, for
-    each edge type, a share of one; what a node was given is its budget. A hop takes ``num_samples`` nodes of each type
-    of those that have a budget, without replacement, in proportion to its square, and these then give shares of their
-    own. ``nodes`` are the seeds, then hop by hop, in ascending order, those that it took. Every node keeps all its
-    in-neighbours among them, in adjacency order. All hops share one ``indptr`` and one ``indices``: the nearest has
-    the seeds as destinations, the others all nodes; they carry edge types.
+    A node of the batch gives each of its in-neighbours outside, for each edge type, a share of one; the sum of a node's
+    shares is its budget. A hop takes ``num_samples``, int64 ``[L, T]``, nodes of each type that have a budget, without
+    replacement, in proportion to its square, and these then give shares. Where more than ``max_neighbors`` edges of a
+    type lead into a node, so many are drawn uniformly, and these alone get shares; -1: no bound. ``nodes`` are the
+    seeds, then hop by hop, ascending, the nodes taken. Each keeps all its in-neighbours among them, in adjacency order.
+    All ``num_layers`` hops, whatever L is, share one ``indptr`` and one ``indices`` with edge types: the nearest has
+    the seeds as destinations, the others all nodes.
 
-    Args:
-        inputs: the graph and seeds, the key that decides every draw, and the arena.
-        lists: the graph's, by type.
-        num_samples: int64 ``[L, T]``, 0 or more, of each hop and node type.
-        num_layers: hops to lay out, at least 1, whatever L is.
-        max_neighbors: where more edges of a type lead into a node, so many are drawn, uniformly, and these alone get
-            shares; -1: there is no bound.
-        edge_ids: also write each edge's position in ``indices``.
-
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: numbers of samples that are negative or not one a node type, a bound of 0 or below -1, more
-            than 16 hops, no layers, lists of another graph, or a batch beyond int32 local ids.
-        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, lists of
+    another graph, more than 16 hops, or a batch beyond int32 local ids; ArenaTooSmall, after which to sample again with
+    ``needed_bytes``.
 
     Source: Hu et al., "Heterogeneous graph transformer" (WWW'20), section 4.2, algorithms 1 and 2.
     """
     check_kind("inputs", inputs, SamplerInput)
     check_kind("lists", lists, TypedLists)
+    # Before the numbers of samples, which are counted by the lists' node types.
     check_lists(lists, inputs)
     check_array("num_samples", num_samples, (np.int64,), 2, SamplerConfigError)
     num_types = len(lists.first_node) - 1

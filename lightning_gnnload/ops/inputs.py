@@ -1,4 +1,4 @@
-"""What every sampling kernel is given: a graph, seeds, the key of their draws, and memory to sample into.
+"""The input of all sampling kernels: a graph, seeds, the key of their draws, and memory to sample into.
 
 Shapes: N graph nodes, E edges, S seeds.
 """
@@ -8,26 +8,23 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
-from .checks import ARENA_ALIGNMENT, check_apart, check_array, check_graph, check_kind, check_names
+from .checks import ARENA_ALIGNMENT, check_apart, check_array, check_csc_form, check_global_ids, check_kind
 from .dispatch import DrawKey, Workspace, kernels
 
 
 class Adjacency:
     """A graph's arrays, checked once for all mini-batches that are sampled from it.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed :func:`check_csc`.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
-
-    Raises:
-        GraphFormatError: wrong dtypes or shapes.
+    ``indptr`` int64 ``[N + 1]`` and ``indices`` int32 or int64 ``[E]`` are a graph that passed :func:`check_csc`.
+    ``names``, int64 ``[N]``, are the global ids of a part's nodes, by which they draw; None: the nodes' ids. Raises
+    GraphFormatError.
     """
 
     __slots__ = ("arrays", "indices", "indptr", "names")
 
     def __init__(self, indptr: np.ndarray, indices: np.ndarray, names: np.ndarray | None = None) -> None:
-        check_graph(indptr, indices)
-        check_names(names, indptr)
+        check_csc_form(indptr, indices)
+        check_global_ids(names, indptr)
         self.indptr, self.indices, self.names = indptr, indices, names
         self.arrays = ("indptr", indptr), ("indices", indices), ("names", names)
 
@@ -35,19 +32,10 @@ class Adjacency:
 class SamplerInput:
     """The checked input of every native sampler: graph, seeds, key of draws, and memory.
 
-    The arrays are not copied: they must not change while a kernel samples.
-
-    Args:
-        workspace: scratch memory, of this thread alone.
-        indptr: of the graph, and ``indices``, as :class:`Adjacency` has them.
-        seeds: int64 ``[S]``, distinct.
-        key: decides every draw.
-        arena: uint8, writable, starting at a multiple of 64 bytes: the batch is laid into it.
-        names: as :class:`Adjacency` has them.
-
-    Raises:
-        GraphFormatError, SeedError, SamplerConfigError: wrong dtypes or shapes, or an arena that is read-only,
-            misaligned, or memory of another argument. Whether seeds are distinct nodes, a kernel checks.
+    ``seeds`` are int64 ``[S]``, distinct; ``arena`` is uint8, writable, at a multiple of 64 bytes: the batch is written
+    there. Arrays are not copied, and must not change while a kernel samples. Raises GraphFormatError, SeedError or
+    SamplerConfigError for other dtypes or shapes, or an arena that is memory of another argument; whether seeds are
+    distinct nodes, a kernel checks.
     """
 
     __slots__ = ("adjacency", "arena", "key", "native", "seeds")

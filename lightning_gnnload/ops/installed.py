@@ -1,6 +1,7 @@
-"""The compiled kernels of the installed package, for a checkout whose own folder comes first and holds none.
+"""Finds the installed package's compiled kernels for a checkout that comes first on the path and has none itself.
 
-They serve where they were compiled from the checkout's sources: both name these by one digest (kernels/CMakeLists.txt).
+They serve only if they were compiled from the checkout's sources, which both record by one digest
+(kernels/CMakeLists.txt).
 """
 
 from __future__ import annotations
@@ -20,14 +21,8 @@ _ROOT = _HERE.parents[1]
 
 
 def installed_kernels(error: ImportError) -> ModuleType:
-    """Loads the kernels of an installed package, in the place of those that are not beside this file.
-
-    Args:
-        error: why these cannot be imported.
-
-    Raises:
-        KernelsMissingError: there are none for this Python, or they were compiled from other sources.
-    """
+    """Loads the kernels of an installed package, where importing those beside this file gave ``error``. Raises
+    KernelsMissingError where there are none for this Python, or only of other sources."""
     for file in _compiled():
         stamp = file.parent / "_kernels.sources"
         if not (_ROOT / "kernels").is_dir() or not stamp.is_file() or stamp.read_text() != sources_digest(_ROOT):
@@ -42,7 +37,7 @@ def installed_kernels(error: ImportError) -> ModuleType:
         assert spec.loader is not None
         kernels = module_from_spec(spec)
         spec.loader.exec_module(kernels)
-        # As the import system does: whoever imports it by name gets this one.
+        # As the import system does, so that importing it by name gives this one.
         sys.modules[spec.name] = kernels
         sys.modules[str(__package__)].__dict__["_kernels"] = kernels
         return kernels
@@ -55,19 +50,19 @@ def installed_kernels(error: ImportError) -> ModuleType:
 
 
 def sources_digest(root: Path) -> str:
-    """Returns what kernels/CMakeLists.txt writes beside the kernels that it compiles: hexadecimal digits of their
-    sources, by name and content."""
+    """Computes the digest of all kernel sources, by name and content, that kernels/CMakeLists.txt writes beside its
+    result."""
     kernels = root / "kernels"
-    names = [file.relative_to(kernels).as_posix() for kind in ("*.cpp", "*.h") for file in kernels.rglob(kind)]
-    kept = sorted(name for name in names if not name.startswith("fuzz/"))
-    lines = [f"{name} {hashlib.sha256((kernels / name).read_bytes()).hexdigest()}\n" for name in kept]
+    names = [file.relative_to(kernels).as_posix() for pattern in ("*.cpp", "*.h") for file in kernels.rglob(pattern)]
+    compiled = sorted(name for name in names if not name.startswith("fuzz/"))
+    lines = [f"{name} {hashlib.sha256((kernels / name).read_bytes()).hexdigest()}\n" for name in compiled]
     return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _compiled() -> Iterator[Path]:
-    """Finds compiled kernels for this Python in other places where it looks for packages."""
+    """Finds compiled kernels for this Python on the import path."""
     for folder in sys.path:
-        other = Path(folder).resolve() / "lightning_gnnload" / "ops"
+        folder_there = Path(folder).resolve() / "lightning_gnnload" / "ops"
         for suffix in EXTENSION_SUFFIXES:
-            if other != _HERE and (file := other / f"_kernels{suffix}").is_file():
+            if folder_there != _HERE and (file := folder_there / f"_kernels{suffix}").is_file():
                 yield file

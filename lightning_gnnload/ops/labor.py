@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, check_choice, check_kind
+from .checks import as_flag, as_integer, check_kind, check_one_of
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
@@ -34,28 +34,18 @@ def sample_labor(
 ) -> SampleLayout:
     """Samples about ``fanout`` in-neighbours of each node into the arena, the same for nodes that share neighbours.
 
-    A pure function of everything but the workspace, laid out as :func:`.sample_neighbors` does it. Picks are
-    in adjacency order. Edge weights are written where they differ: with importance, and for sums.
+    A pure function of everything but the workspace, laid out as by :func:`.sample_neighbors`, with picks in adjacency
+    order. Edge weights are written where they differ: with importance, and for sums. ``fanouts`` are expected numbers,
+    nearest hop first, -1 for all; with ``lists``, int64 ``[L, K]``, 0 for none: each run is drawn from by itself, a
+    source has a draw for each edge type, and hops carry edge types.
 
-    Args:
-        inputs: the graph and seeds, the key that decides every draw, and the arena.
-        fanouts: expected neighbours a node at each hop, nearest hop first; -1 takes all. With ``lists``, one for each
-            hop and edge type, int64 ``[L, K]``, where 0 takes none.
-        lists: of this graph: each run is drawn from as if there were no others, a source has a draw for each edge type,
-            and the hops carry edge types. Needs ``importance=0``.
-        importance: iterations that prefer shared neighbours; -1: until they converge.
-        layer_dependency: a source has one draw for all hops.
-        fixed_count: keep the ``fanout`` neighbours of the smallest draws; needs ``importance=0``.
-        estimate: what weights of inverse probability are for: ``"mean"``, so that they average to 1 over a
-            destination's edges, or ``"sum"``.
-        expand: as in :func:`.sample_neighbors`.
-        edge_ids: also write each edge's position in ``indices``.
+    ``importance`` counts iterations that prefer shared neighbours, -1 until they converge; ``fixed_count`` keeps the
+    ``fanout`` neighbours of the smallest draws. Both, and importance with ``lists``, exclude each other.
+    ``layer_dependency`` gives a source one draw for all hops. Weights of inverse probability average to 1 over a
+    destination's edges for ``estimate="mean"``.
 
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: a fanout of 0 or below -1, settings that exclude each other, or a batch beyond int32
-            local ids.
-        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or a batch
+    beyond int32 local ids; ArenaTooSmall, after which to sample again with ``needed_bytes``.
 
     Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3 and appendix A.3.
     """
@@ -68,8 +58,8 @@ def sample_labor(
         check_kind("lists", lists, TypedLists)
         flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
         check_no_importance(importance)
-    check_choice("estimate", estimate, ("mean", "sum"))
-    check_choice("expand", expand, ("all", "new"))
+    check_one_of("estimate", estimate, ("mean", "sum"))
+    check_one_of("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_labor(
             inputs.native,
@@ -87,7 +77,7 @@ def sample_labor(
 
 
 def check_no_importance(importance: int) -> None:
-    """Raises SamplerConfigError where probabilities are to be raised and lowered, in a graph with types."""
+    """Raises SamplerConfigError where importance is to be used in a graph with types."""
     if importance:
         raise SamplerConfigError(
             f"importance={importance} is solved for whole lists, but in a graph with types each edge type is drawn "

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError
-from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_graph, check_kind
+from .checks import as_flag, as_integer, as_list, check_array, check_csc_form, check_kind, check_one_of
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 
@@ -37,37 +37,26 @@ def sample_layers(
 ) -> SampleLayout:
     """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
-    ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
-    A destination's edges are in adjacency order and carry weights: see :class:`.LayerSampler` for what they
-    estimate, and kernels/sample_layers/sample_layers.h for how items are drawn.
+    ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``. A
+    destination's edges are in adjacency order and carry weights: :class:`.LayerSampler` says what they estimate,
+    kernels/sample_layers/sample_layers.h how items are drawn.
 
-    Args:
-        inputs: the graph and seeds, the key that decides every draw, with the first seed, and the arena.
-        budgets: nodes (``"dsp"``: edges) drawn at each hop, nearest hop first; -1 takes all.
-        method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
-        importance_tree: what :func:`importance_tree` makes of the graph and weights; ``"fastgcn"`` alone needs it.
-        replace: draw with replacement; what is drawn twice counts twice in the weights.
-        normalize: make the weights of each destination add up to 1.
-        keep_known: keep all edges from nodes that the batch has anyway. Not for ``"dsp"``.
-        expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those
-            that the last hop found.
-        edge_ids: also write each edge's position in ``indices``.
-        num_drawn: so many of the first seeds are known already, and no destinations of the first hop: a hop of a
-            longer batch, by itself.
-        weights: float32 or float64 ``[E]``, of the edges, by which they count and are drawn. None: alike.
+    ``budgets`` are nodes, with ``"dsp"`` edges, drawn at each hop, nearest first; -1 takes all. ``"fastgcn"`` needs
+    :func:`importance_tree`. What is drawn twice counts twice in the weights; ``normalize`` makes those of a destination
+    add up to 1; ``keep_known``, not with ``"dsp"``, keeps all edges from nodes that the batch has anyway. The first
+    ``num_drawn`` seeds are known already, and no destinations of the first hop, so that one hop of a longer batch can
+    be drawn by itself. ``weights``, float32 or float64 ``[E]``, are those by which edges count and are drawn.
 
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: settings that are none or exclude each other, or a batch beyond int32 local ids.
-        GraphFormatError: weights of another dtype or number, or one met that is negative, infinite or not a number.
-        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or a batch
+    beyond int32 local ids; GraphFormatError for weights that do not fit, or one met that is negative, infinite or not a
+    number; ArenaTooSmall, after which to sample again with ``needed_bytes``.
     """
     check_kind("inputs", inputs, SamplerInput)
     check_weights(weights, inputs.indices)
     budgets = check_budgets(budgets)
     check_hops("budgets", len(budgets), inputs.key)
-    check_choice("method", method, LAYER_METHODS)
-    check_choice("expand", expand, ("all", "new"))
+    check_one_of("method", method, LAYER_METHODS)
+    check_one_of("expand", expand, ("all", "new"))
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
@@ -99,23 +88,14 @@ def sample_layers(
 
 
 def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Builds what FastGCN draws nodes by: each node's importance to the whole graph, as a Fenwick tree.
+    """Builds FastGCN's distribution of nodes, their importance to the whole graph, as a Fenwick tree, int64 ``[N +
+    1]``, read-only: entry 0 counts the nodes of positive importance; entry ``i`` is the sum over nodes ``i - (i & -i)``
+    to ``i - 1``.
 
-    A node's importance is the squared norm of its column in the row-normalised adjacency, in integer units of
-    at most 2**-14: each edge into a node of in-degree ``d`` adds ``1 / d**2``, and at least one unit. With weights an
-    edge of weight ``w``, of ``W`` together, adds ``(w / W)**2``; one of weight zero adds nothing.
-
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
-        weights: float32 or float64 ``[E]``, or None.
-
-    Returns:
-        int64 ``[N + 1]``, read-only: entry 0 counts the nodes of positive importance; entry ``i`` is the sum
-        over nodes ``i - (i & -i)`` to ``i - 1``.
-
-    Raises:
-        GraphFormatError: weights of another dtype or number, or one that is negative, infinite or not a number.
+    A node's importance is the squared norm of its column in the row-normalised adjacency, in integer units of at most
+    2**-14: each edge into a node of in-degree ``d`` adds ``1 / d**2``, and at least one unit; with ``weights``, float32
+    or float64 ``[E]``, an edge of weight ``w``, of ``W`` together, adds ``(w / W)**2``, or nothing for a weight of
+    zero. Raises GraphFormatError for weights that do not fit, or one that is negative, infinite or not a number.
 
     Source: FastGCN (ICLR'18), equation 6.
 
@@ -124,10 +104,11 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray
         >>> tree[0].item(), (tree[1:] / tree[2]).tolist()  # the importances are 0, 1/4 and 5/4
         (2, [0.0, 1.0, 5.0])
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_weights(weights, indices)
     entries = np.empty(len(indptr), np.int64)
     kernels.importance_tree(indptr, indices, weights, entries)
+    # Shared by all threads and batches of a sampler: one that wrote to it would skew all later draws.
     entries.flags.writeable = False
     return entries
 

@@ -1,4 +1,4 @@
-"""Random words of counters: Philox, and the keys of an epoch. See kernels/common/draw.h."""
+"""Philox in NumPy, and the keys of an epoch: see kernels/common/draw.h."""
 
 from __future__ import annotations
 
@@ -9,14 +9,8 @@ _SHIFT = np.uint64(32)
 
 
 def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
-    """Computes Philox4x32-10 of many counters at once.
-
-    Args:
-        counter: uint32 ``[..., 4]``.
-        key: uint32 ``[..., 2]``, broadcast against ``counter``.
-
-    Returns:
-        uint32 ``[..., 4]``.
+    """Computes Philox4x32-10 of many counters, uint32 ``[..., 4]``, with keys, uint32 ``[..., 2]``, broadcast: uint32
+    ``[..., 4]``.
 
     Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11), section 3.3.
 
@@ -41,7 +35,7 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).astype(np.uint32)
 
 
-# In ASCII, as in kernels/common/draw.h: what a batch draws, and what is drawn in the names of seed rows.
+# ASCII of "keys" and "rows", as in kernels/common/draw.h: tags keep both streams of an epoch apart.
 KEYS_TAG, ROWS_TAG = 0x6B657973, 0x726F7773
 
 
@@ -52,7 +46,7 @@ def stream_keys(seed: int, epoch: int, tag: int = KEYS_TAG) -> tuple[np.ndarray,
 
 
 def hash32(values: np.ndarray) -> np.ndarray:
-    """Makes names of numbers that count from 0, such as time codes: uint32 of uint32, one to one.
+    """Mixes numbers that count from 0, such as time codes, into draw names: uint32 of uint32, one to one.
 
     Source: the finalizer of MurmurHash3, by Austin Appleby.
 

@@ -1,4 +1,4 @@
-"""Rows of one byte a number, made floats on their way.
+"""Rows of one byte a number, converted to floats as they are gathered.
 
 Shapes: N rows of the table, B requested ids, R rows of the output, F feature width.
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GnnLoadError, SeedError
 from .checks import check_apart, check_array
-from .dispatch import as_bytes, check_positions, kernels
+from .dispatch import bytes_view, check_positions, kernels
 
 # FloatFormat of kernels/gather_quantized/gather_quantized.h. NumPy has no bfloat16: uint16 holds its bits.
 _FORMATS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 0, np.dtype(np.float16): 1, np.dtype(np.uint16): 2}
@@ -27,19 +27,10 @@ def gather_quantized(
 ) -> None:
     """Computes ``out[b] = codes[ids[b]] * scale + offset``, or likewise ``out[positions[b]]``.
 
-    The product is rounded to float32, then the sum, then what is written, on every machine alike.
-
-    Args:
-        codes: int8 ``[N, F]``.
-        scale: float32 ``[F]``, finite; and ``offset`` likewise.
-        ids: int64 ``[B]``.
-        out: ``[B, F]``, with ``positions`` ``[R, F]``: float32, float16, or uint16 for the bits of bfloat16;
-            writable, overlapping nothing else.
-        positions: int64 ``[B]``, in ``[0, R)``; other rows of ``out`` are left as they are.
-
-    Raises:
-        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; ``out`` is then unchanged.
-        GnnLoadError: shapes or dtypes that do not fit each other.
+    The product is rounded to float32, then the sum, then the output, on every machine alike. ``codes`` are int8 ``[N,
+    F]``, ``scale`` and ``offset`` float32 ``[F]``, ``ids`` int64 ``[B]``; ``out`` is float32, float16, or uint16 for
+    the bits of bfloat16. Raises SeedError for an id or position out of range, with ``out`` unchanged, and GnnLoadError
+    for shapes or dtypes that do not fit each other.
 
     Example:
         >>> out = np.empty((1, 2), np.float32)
@@ -59,5 +50,5 @@ def gather_quantized(
     check_positions(positions, ids, out)
     check_apart("out", out, ("codes", codes), ("scale", scale), ("offset", offset), ("ids", ids))
     kernels.gather_quantized(
-        codes.reshape(-1), len(codes), scale, offset, ids, positions, as_bytes(out), len(out), _FORMATS[out.dtype]
+        codes.reshape(-1), len(codes), scale, offset, ids, positions, bytes_view(out), len(out), _FORMATS[out.dtype]
     )

@@ -1,69 +1,56 @@
-"""Edge lists grouped into runs: the in-neighbours of one node by edges of one type, in the order of their times.
+"""Groups edge lists into runs: the in-neighbours of one node by edges of one type, in the order of their times.
 
 Shapes: E edges, R runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import GraphFormatError
-from .checks import INDEX_DTYPES, as_flag, as_integer, check_array, check_graph
+from .checks import INDEX_DTYPES, as_flag, as_integer, check_array, check_csc_form
 from .dispatch import MAX_NODES, kernels
 
-_MOST_CELLS = 1 << 16  # whose counts and parts stay in a cache
-_MOST_PARTS = 1 << 12  # for each of which a line of memory is kept open
-_PART_EDGES = 1 << 15  # whose keys a cache of 1 MB holds
-_PIECE_EDGES = 1 << 20
-_MOST_SORTED = 2**32 - 1  # edges: a place in a part is kept in 32 bits beside a code
+_MOST_CELLS = 1 << 16  # so that their counts and parts stay in a cache
+_MOST_PARTS = 1 << 12  # as dividing edges writes to one memory line of each part
+_PART_EDGES = 1 << 15  # whose sort keys fit a cache of 1 MB
+_PIECE_EDGES = 1 << 20  # divided at once, so that columns made for it stay small
+_MOST_SORTED = 2**32 - 1  # edges of a part: a sort key has 32 bits for a position beside a time code
 
 
 @dataclass(frozen=True)
 class EdgeList:
-    """The edges of one type as they were given, and which of a graph's runs are theirs.
+    """The edges of one type as the user gave them, and the runs of a graph that they belong to."""
 
-    Attributes:
-        name: begins the message of an error.
-        src: int32 or int64 ``[E_k]``, in ``[0, num_src)``; ``dst`` likewise, in ``[0, num_dst)`` and of the same dtype.
-        num_src: how many nodes of the sources' type there are.
-        num_dst: of the targets' type.
-        first_src: the id in the graph of source 0.
-        first_run: the run of target 0; that of target ``v`` is number ``first_run + v * step``.
-        step: how many runs a target has.
-        code: uint32 ``[E_k]``, the times, or an object whose ``codes_of`` makes those of a slice of the edges; None
-            where edges have none.
-        columns: other arrays ``[E_k]``, such as weights.
-    """
-
-    name: str
-    src: np.ndarray
-    dst: np.ndarray
-    num_src: int
-    num_dst: int
-    first_src: int = 0
-    first_run: int = 0
+    name: str  # begins the message of an error
+    src: np.ndarray  # int32 or int64 [E_k], in [0, num_src)
+    dst: np.ndarray  # of the same dtype [E_k], in [0, num_dst)
+    num_src: int  # nodes of the sources' type
+    num_dst: int  # nodes of the targets' type
+    first_src: int = 0  # id in the graph of source 0
+    first_run: int = 0  # of target 0; that of target v is first_run + v * step
     step: int = 1
-    code: Any = None
-    columns: Sequence[np.ndarray] = ()
+    code: Any = None  # times, uint32 [E_k], or an object whose codes_of makes those of a slice; None: no times
+    columns: Sequence[np.ndarray] = ()  # other arrays [E_k], such as weights
 
     def check(self) -> None:
-        """Raises GraphFormatError: arrays that kernels do not take."""
+        """Raises GraphFormatError for arrays that kernels do not take."""
         check_array(f"{self.name}: src", self.src, INDEX_DTYPES, 1, GraphFormatError)
         check_array(f"{self.name}: dst", self.dst, (self.src.dtype,), 1, GraphFormatError)
         for values in self.columns:
             check_array(f"{self.name}: a column", values, None, 1, GraphFormatError)
             if values.dtype.kind not in "fiub" or not values.dtype.isnative:
                 raise GraphFormatError(f"{self.name}: a column has the dtype {values.dtype}; numbers are needed.")
-        for what, values in (("targets", self.dst), *(("values of a column", values) for values in self.columns)):
+        for count_name, values in (("targets", self.dst), *(("values of a column", values) for values in self.columns)):
             if len(values) != len(self.src):
-                raise GraphFormatError(f"{self.name}: {len(self.src)} sources, but {len(values)} {what}.")
+                raise GraphFormatError(f"{self.name}: {len(self.src)} sources, but {len(values)} {count_name}.")
 
     def codes(self, piece: slice) -> np.ndarray | None:
-        """Returns the codes of some edges. Raises GraphFormatError: none that kernels take, or not one each."""
+        """Returns the time codes of some edges. Raises GraphFormatError where they are not one uint32 each."""
         if self.code is None:
             return None
         codes = self.code.codes_of(piece) if hasattr(self.code, "codes_of") else self.code
@@ -79,21 +66,13 @@ class EdgeList:
 
 @dataclass(frozen=True)
 class Runs:
-    """A graph's edges, run by run: its arrays, as :class:`.Graph` has them.
+    """A graph's edges, run by run: its arrays, as :class:`.Graph` has them."""
 
-    Attributes:
-        run_ptr: int64 or uint32 ``[R + 1]``; run ``r`` is ``indices[run_ptr[r]:run_ptr[r + 1]]``.
-        indices: sources ``[E]``; in each run in the order of (time, place in the list).
-        edge_time: uint32 ``[E]``, zero for lists without times; None where none has any.
-        order: ``[E]``, each edge's place in its list; None unless wanted.
-        columns: the lists' other arrays, each ``[E]``.
-    """
-
-    run_ptr: np.ndarray
-    indices: np.ndarray
-    edge_time: np.ndarray | None
-    order: np.ndarray | None
-    columns: list[np.ndarray]
+    run_ptr: np.ndarray  # int64 or uint32 [R + 1]; run r is indices[run_ptr[r]:run_ptr[r + 1]]
+    indices: np.ndarray  # sources [E]; in each run by (time, position in the list)
+    edge_time: np.ndarray | None  # uint32 [E], zero for lists without times; None where none has any
+    order: np.ndarray | None  # [E], each edge's position in its list; None without order_dtype
+    columns: list[np.ndarray]  # the lists' other arrays, [E] each
 
 
 def build_runs(
@@ -104,20 +83,13 @@ def build_runs(
     ptr_dtype: type = np.int64,
     order_dtype: type | None = None,
 ) -> Runs:
-    """Groups edge lists into runs, which none of the lists shares with another.
+    """Groups edge lists into ``num_runs`` runs, none of which two lists share; all have as many columns, of the same
+    dtypes.
 
-    Args:
-        lists: all with as many columns, of the same dtypes.
-        num_runs: R, of all lists.
-        index_dtype: int32 or int64, of the indices.
-        ptr_dtype: int64, or uint32 for less than 2**32 edges.
-        order_dtype: an integer dtype, to also return each edge's place in its list.
-
-    Memory: 4 bytes an edge beside the result. Edges are divided among parts of consecutive runs, and each part is
-    sorted by itself: where a few runs have most of the edges, another 28 for each of these.
-
-    Raises:
-        GraphFormatError: an id out of range; the message names the list, the edge and the id.
+    ``ptr_dtype`` is int64, or uint32 for less than 2**32 edges; ``order_dtype`` asks for each edge's position in its
+    list. It takes 4 bytes an edge beside the result: edges are divided among parts of consecutive runs, and each part
+    is sorted by itself; where a few runs have most of the edges, another 28 for each of these. Raises GraphFormatError
+    for an id out of range, naming the list, the edge and the id.
 
     Example:
         >>> codes = np.array([9, 8, 7], np.uint32)
@@ -126,86 +98,95 @@ def build_runs(
         >>> runs.run_ptr.tolist(), runs.indices.tolist(), runs.edge_time.tolist()
         ([0, 1, 3, 3], [2, 1, 0], [7, 8, 9])
     """
+    run_ptr = _empty_runs(num_runs, ptr_dtype)
+    shift = (num_runs // _MOST_CELLS).bit_length()
+    num_in_cell = _count_cells(lists, num_runs, shift)
+    has_times = any(edges.code is not None for edges in lists)
+    parts = _Parts.of(num_in_cell, shift, num_runs, has_times)
+    num_edges = int(parts.begin[-1])
+    indices = np.empty(num_edges, index_dtype)
+    edge_time = np.empty(num_edges, np.uint32) if has_times else None
+    # The order is one column more, so that it is divided and sorted with the others.
+    orders = [] if order_dtype is None else [np.dtype(order_dtype)]
+    columns = [np.empty(num_edges, dtype) for dtype in (*orders, *_column_dtypes(lists))]
+    bits = [_bits(values) for values in columns]
+    run = np.empty(num_edges, np.uint32)
+    following = parts.begin[:-1].copy()
+    for edges, piece in _pieces(lists):
+        order = [np.arange(piece.start, piece.stop, dtype=dtype) for dtype in orders]
+        kernels.divide_edges(  # type: ignore[call-overload]
+            *_endpoints(edges, piece),
+            edges.first_src,
+            edges.codes(piece),
+            order + [_bits(values[piece]) for values in edges.columns],
+            shift,
+            parts.part_of_cell,
+            following,
+            run,
+            indices,
+            edge_time,
+            bits,
+        )
+    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *bits], run_ptr)
+    return Runs(run_ptr, indices, edge_time, columns.pop(0) if orders else None, columns)
+
+
+def _count_cells(lists: Sequence[EdgeList], num_runs: int, shift: int) -> np.ndarray:
+    num_in_cell = np.zeros((num_runs >> shift) + 1, np.int64)
+    for edges in lists:
+        edges.check()
+        kernels.count_cells(  # type: ignore[call-overload]
+            edges.name, *_endpoints(edges, slice(None)), edges.num_src, edges.num_dst, shift, num_in_cell
+        )
+    return num_in_cell
+
+
+def _column_dtypes(lists: Sequence[EdgeList]) -> list[np.dtype[Any]]:
+    return [values.dtype for values in lists[0].columns] if lists else []
+
+
+def _pieces(lists: Sequence[EdgeList]) -> Iterator[tuple[EdgeList, slice]]:
+    for edges in lists:
+        for begin in range(0, len(edges.src), _PIECE_EDGES):
+            yield edges, slice(begin, min(begin + _PIECE_EDGES, len(edges.src)))
+
+
+def _empty_runs(num_runs: int, ptr_dtype: type) -> np.ndarray:
     try:
-        run_ptr: np.ndarray = np.zeros(num_runs + 1, ptr_dtype)
+        return np.zeros(num_runs + 1, ptr_dtype)
     except MemoryError as error:
         raise GraphFormatError(
             f"{num_runs} runs, one for each node and edge type that ends in its type, take "
             f"{num_runs * np.dtype(ptr_dtype).itemsize / 2**30:.1f} GiB, more than this machine gives. Is an id too "
             "large?"
         ) from error
-    shift = (num_runs // _MOST_CELLS).bit_length()
-    num_in_cell = np.zeros((num_runs >> shift) + 1, np.int64)
-    for each in lists:
-        each.check()
-        kernels.count_cells(  # type: ignore[call-overload]
-            each.name, *_ends(each, slice(None)), each.num_src, each.num_dst, shift, num_in_cell
-        )
-    has_times = any(each.code is not None for each in lists)
-    parts = _Parts.of(num_in_cell, shift, num_runs, has_times)
-    num_edges = int(parts.begin[-1])
-    indices = np.empty(num_edges, index_dtype)
-    edge_time = np.empty(num_edges, np.uint32) if has_times else None
-    dtypes = [values.dtype for values in lists[0].columns] if lists else []
-    columns = [np.empty(num_edges, dtype) for dtype in ([] if order_dtype is None else [order_dtype]) + dtypes]
-    bits = [_bits(values) for values in columns]
-    run = np.empty(num_edges, np.uint32)
-    following = parts.begin[:-1].copy()
-    for each in lists:
-        for begin in range(0, len(each.src), _PIECE_EDGES):
-            piece = slice(begin, min(begin + _PIECE_EDGES, len(each.src)))
-            given = [_bits(values[piece]) for values in each.columns]
-            if order_dtype is not None:
-                given.insert(0, np.arange(piece.start, piece.stop, dtype=order_dtype))
-            kernels.divide_edges(  # type: ignore[call-overload]
-                *_ends(each, piece),
-                each.first_src,
-                each.codes(piece),
-                given,
-                shift,
-                parts.of_cell,
-                following,
-                run,
-                indices,
-                edge_time,
-                bits,
-            )
-    kernels.sort_parts(parts.first_run, parts.begin, run, edge_time, [indices, *bits], run_ptr)
-    order = None if order_dtype is None else columns.pop(0)
-    return Runs(run_ptr, indices, edge_time, order, columns)
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
-    """Returns the values as numbers of their width that kernels know; of long doubles they do not."""
+    """Returns the values as unsigned integers of their width, which kernels copy; not of long doubles."""
     return values.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64, 16: np.complex128}[values.itemsize])
 
 
-def _ends(edges: EdgeList, piece: slice) -> Any:
+def _endpoints(edges: EdgeList, piece: slice) -> Any:
     return edges.src[piece], edges.dst[piece], edges.first_run, edges.step
 
 
 class _Parts(NamedTuple):
-    """Consecutive runs by parts, which are sorted one after the other.
+    """Consecutive runs by parts, which are sorted one after the other."""
 
-    Attributes:
-        of_cell: uint16 ``[C]``: to which part the runs of each cell belong; a cell is ``2**shift`` runs.
-        first_run: int64 ``[P + 1]``, of each part, and how many runs there are.
-        begin: int64 ``[P + 1]``: how many edges lie in the parts before.
-    """
-
-    of_cell: np.ndarray
-    first_run: np.ndarray
-    begin: np.ndarray
+    part_of_cell: np.ndarray  # uint16 [C]; a cell is 2**shift runs
+    first_run: np.ndarray  # int64 [P + 1], of each part, and the number of runs
+    begin: np.ndarray  # int64 [P + 1], edges in the parts before
 
     @classmethod
     def of(cls, num_in_cell: np.ndarray, shift: int, num_runs: int, has_times: bool) -> _Parts:
         begin = np.concatenate([[0], np.cumsum(num_in_cell)])
-        # Cells belong together that begin within as many edges, and not so many runs that 32 bits cannot tell them.
+        # A part has cells that begin within ``size`` edges, and less than 2**31 runs, whose numbers a sort key holds.
         cells = np.arange(len(num_in_cell))
         size = max(_PART_EDGES, int(begin[-1]) // _MOST_PARTS)
-        of_cell = begin[:-1] // size + (cells << shift >> 31)
-        first_cell = np.searchsorted(of_cell, np.arange(int(of_cell[-1]) + 2))
-        parts = cls(of_cell.astype(np.uint16), np.minimum(first_cell << shift, num_runs), begin[first_cell])
+        part_of_cell = begin[:-1] // size + (cells << shift >> 31)
+        first_cell = np.searchsorted(part_of_cell, np.arange(int(part_of_cell[-1]) + 2))
+        parts = cls(part_of_cell.astype(np.uint16), np.minimum(first_cell << shift, num_runs), begin[first_cell])
         largest = int(np.diff(parts.begin).argmax())
         num_edges = int(parts.begin[largest + 1] - parts.begin[largest])
         if has_times and num_edges > _MOST_SORTED:
@@ -221,17 +202,9 @@ def coo_to_csc(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Groups edges by destination; an edge src -> dst makes src an in-neighbour of dst.
 
-    Args:
-        src: int32 or int64 ``[E]``, and ``dst`` likewise.
-        num_nodes: N.
-        keep_order: also return each edge's position in the input.
-
-    Returns:
-        ``indptr`` int64 ``[N + 1]``, ``indices`` ``[E]`` in the dtype of ``src``, and ``order`` int64 ``[E]``
-        or None. The sort is stable: edges into one node keep their order.
-
-    Raises:
-        GraphFormatError: an id outside ``[0, N)``, or arrays that do not fit each other.
+    Returns ``indptr`` int64 ``[N + 1]``, ``indices`` ``[E]`` in the dtype of ``src``, and with ``keep_order`` each
+    edge's position in the input, int64 ``[E]``. The sort is stable: edges into one node keep their order. Raises
+    GraphFormatError for an id outside ``[0, N)``, or arrays that do not fit each other.
 
     Example:
         >>> indptr, indices, _ = coo_to_csc(np.array([2, 0, 1]), np.array([1, 1, 0]), 3)
@@ -253,19 +226,12 @@ def coo_to_csc(
 
 @dataclass(frozen=True)
 class NodesOfType:
-    """The nodes of one type, and where the sources of their runs lie.
+    """The nodes of one type, and the source types of their runs."""
 
-    Attributes:
-        first_node: the lowest id.
-        num_nodes: how many there are.
-        first_run: the first run of the first node.
-        sources: for each run that a node has, the ids of the nodes that may be in it.
-    """
-
-    first_node: int
+    first_node: int  # lowest id
     num_nodes: int
-    first_run: int
-    sources: Sequence[range]
+    first_run: int  # of the first node
+    sources: Sequence[range]  # for each run of a node, the ids of the nodes that may be in it
 
 
 def check_runs(
@@ -275,22 +241,16 @@ def check_runs(
     edge_time: np.ndarray | None,
     node_types: Sequence[NodesOfType],
 ) -> None:
-    """Checks that runs cut a graph's lists, so that every other kernel can trust them.
+    """Checks that runs cut a graph's lists, so that every other kernel can trust them. ``node_types`` have all nodes in
+    turn, and all runs.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``, of a graph that passed :func:`.check_csc`.
-        run_ptr: uint32 or int64 ``[R + 1]``.
-        edge_time: uint32 ``[E]``, or None.
-        node_types: the types, which have all nodes in turn, and all runs.
-
-    Raises:
-        GraphFormatError: a node's runs that do not follow each other from the begin of its list to the end; an index
-            that is no node of the run's source type; times that fall in a run. Names the first bad position and value.
+    Raises GraphFormatError where a node's runs do not follow each other through its list, an index is no node of the
+    run's source type, or times fall within a run; it names the first bad position and value.
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_array("run_ptr", run_ptr, (np.uint32, np.int64), 1, GraphFormatError)
-    num_nodes = sum(each.num_nodes for each in node_types)
-    num_runs = sum(each.num_nodes * len(each.sources) for each in node_types)
+    num_nodes = sum(nodes.num_nodes for nodes in node_types)
+    num_runs = sum(nodes.num_nodes * len(nodes.sources) for nodes in node_types)
     if len(indptr) != num_nodes + 1:
         raise GraphFormatError(f"the types have {num_nodes} nodes, but the graph {len(indptr) - 1}.")
     if len(run_ptr) != num_runs + 1:
@@ -303,11 +263,10 @@ def check_runs(
             f"run_ptr goes from {run_ptr[0]} to {run_ptr[-1]}, but must from 0 to {len(indices)}, the number of edges."
         )
     if edge_time is not None:
-        check_array("edge_time", edge_time, (np.uint32,), 1, GraphFormatError)
-        if len(edge_time) != len(indices):
-            raise GraphFormatError(f"edge_time has {len(edge_time)} entries for {len(indices)} edges; one each.")
-    for each in node_types:
-        least, bound = (np.array([getattr(ids, end) for ids in each.sources], np.int64) for end in ("start", "stop"))
+        check_array("edge_time", edge_time, (np.uint32,), 1, GraphFormatError, count=len(indices))
+    for nodes in node_types:
+        least = np.array([ids.start for ids in nodes.sources], np.int64)
+        bound = np.array([ids.stop for ids in nodes.sources], np.int64)
         kernels.check_runs(
-            indptr, indices, run_ptr, edge_time, each.first_node, each.num_nodes, each.first_run, least, bound
+            indptr, indices, run_ptr, edge_time, nodes.first_node, nodes.num_nodes, nodes.first_run, least, bound
         )

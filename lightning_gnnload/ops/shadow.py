@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, check_kind
+from .checks import as_flag, as_integer_within, check_kind
 from .dispatch import MAX_HOPS, SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanouts
@@ -17,22 +16,15 @@ from .neighbors import check_fanouts
 def sample_shadow(
     inputs: SamplerInput, fanouts: Sequence[int], *, num_layers: int, edge_ids: bool = False
 ) -> SampleLayout:
-    """Samples the scope of the seeds and all edges within it into the arena.
+    """Samples the scope of the seeds and all edges within it into the arena: a pure function of everything but the
+    workspace.
 
-    A pure function of everything but the workspace. ``nodes`` are those of :func:`.sample_neighbors` with
-    ``expand="new"``. Every node keeps its in-neighbours in the scope, in adjacency order. All hops share one
-    ``indptr`` and one ``indices``: the nearest has the seeds as destinations, the others all nodes.
+    ``nodes`` are those of :func:`.sample_neighbors` with ``expand="new"`` and these fanouts. Every node keeps its
+    in-neighbours in the scope, in adjacency order. All ``num_layers`` hops share one ``indptr`` and one ``indices``:
+    the nearest has the seeds as destinations, the others all nodes.
 
-    Args:
-        inputs: the graph and seeds, the key that decides every draw, and the arena.
-        fanouts: neighbours a node at each hop of the scope, nearest hop first; -1 takes all.
-        num_layers: hops to lay out, at least 1.
-        edge_ids: also write each edge's position in ``indices``.
-
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: a fanout of 0 or below -1, no layers, or a batch beyond int32 local ids.
-        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    Raises SeedError for a seed out of range or repeated; SamplerConfigError for a fanout of 0 or below -1, no layers,
+    or a batch beyond int32 local ids; ArenaTooSmall, after which to sample again with ``needed_bytes``.
 
     Source: Zeng et al., "Decoupling the depth and scope of graph neural networks" (NeurIPS'21), section 3.
     """
@@ -45,7 +37,4 @@ def sample_shadow(
 
 def check_num_layers(num_layers: int) -> int:
     """Returns ``num_layers`` as a plain integer; raises SamplerConfigError where it counts no layers."""
-    num_layers = as_integer("num_layers", num_layers)
-    if not 1 <= num_layers <= MAX_HOPS:
-        raise SamplerConfigError(f"num_layers is {num_layers}, but must lie in [1, {MAX_HOPS}].")
-    return num_layers
+    return as_integer_within("num_layers", num_layers, 1, MAX_HOPS)

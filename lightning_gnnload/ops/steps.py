@@ -1,4 +1,4 @@
-"""Random walks that pass from one holder of lists to another: a step, and what the visits come to.
+"""Random walks whose lists lie on several ranks: one step of many walks, and the ranking of their visits.
 
 Shapes: N graph nodes, E edges, M walks, D destinations, V visits of a destination.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
 from .alias import AliasTable
-from .checks import as_flag, as_integer, check_array, check_graph, check_kind
+from .checks import as_flag, as_integer, check_array, check_csc_form, check_kind
 from .dispatch import DrawKey, kernels
 from .walks import MAX_VISITS, Walks, walk_entries
 
@@ -19,7 +19,7 @@ GOES_ON, RESTARTS, ENDS, STUCK = range(4)  # in the order of kernels/collective/
 def step_walks(
     indptr: np.ndarray,
     indices: np.ndarray,
-    places: np.ndarray,
+    current: np.ndarray,
     starts: np.ndarray,
     numbers: np.ndarray,
     walks: Walks,
@@ -28,44 +28,33 @@ def step_walks(
     *,
     table: AliasTable | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Takes one step of many walks, as :func:`.random_walk` does, on the rank that holds each list.
+    """Takes one step of many walks, as :func:`.random_walk` does, on the rank that has each list.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
-        places: int64 ``[M]``, the nodes where the walks stand.
-        starts: int64 ``[M]``, the names of the nodes where they began: their ids in the whole graph.
-        numbers: int64 ``[M]``, which of its start's walks each is.
-        walks: how they go.
-        key: decides every draw; its ``hop`` is the one that is walked for.
-        t: the step, from 0.
-        table: of this graph, by :func:`.build_alias`: the step goes by weight.
+    ``current`` are the nodes where the walks are, ``starts`` the global ids of the nodes where they began, and
+    ``numbers`` which of their start's walks they are, int64 ``[M]`` each. ``t`` counts steps from 0; with a ``table``
+    the step goes by weight. Returns the nodes reached, int64 ``[M]``, and how each walk goes on, uint8 ``[M]``:
+    ``GOES_ON`` from there, ``RESTARTS`` from its start, ``ENDS`` there, or ``STUCK`` without in-neighbours (of positive
+    weight), where the node is -1.
 
-    Returns:
-        int64 ``[M]``, the nodes reached, and uint8 ``[M]``, how each walk goes on: ``GOES_ON`` from there, ``RESTARTS``
-        from its start, ``ENDS`` there; ``STUCK`` where it stood, for want of in-neighbours (of positive weight): the
-        node is then -1.
-
-    Raises:
-        SeedError: a place out of range.
-        SamplerConfigError: a number or a step that these walks do not have; a table as :func:`.random_walk` refuses it.
+    Raises SeedError for a node out of range; SamplerConfigError for a number or a step that these walks do not have, or
+    a table as :func:`.random_walk` refuses it.
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_kind("walks", walks, Walks)
     check_kind("key", key, DrawKey)
     t = as_integer("t", t)
     if not 0 <= t < walks.length:
         raise SamplerConfigError(f"t is {t}, but the walks have {walks.length} steps, counted from 0.")
-    for name, array in (("places", places), ("starts", starts), ("numbers", numbers)):
+    for name, array in (("current", current), ("starts", starts), ("numbers", numbers)):
         check_array(name, array, (np.int64,), 1, SeedError)
-        if len(array) != len(places):
-            raise SeedError(f"{name} has {len(array)} entries, but there are {len(places)} places: one each is needed.")
-    nodes, fates = np.empty(len(places), np.int64), np.empty(len(places), np.uint8)
+        if len(array) != len(current):
+            raise SeedError(f"{name} has {len(array)} entries, but there are {len(current)} walks: one each is needed.")
+    nodes, fates = np.empty(len(current), np.int64), np.empty(len(current), np.uint8)
     kernels.step_walks(
         indptr,
         indices,
         walk_entries(table, indptr, indices, walks),
-        places,
+        current,
         starts,
         numbers,
         walks.length,
@@ -93,19 +82,12 @@ def rank_visits(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Chooses the neighbours of each destination by what its walks visited, as :func:`.sample_walks` does.
 
-    Args:
-        starts: int64 ``[D]``, the destinations, by their ids in the whole graph.
-        visits: int64 ``[D, V]``, what the walks of each visited, likewise; -1 for no visit.
-        num_neighbors: at most so many a destination.
-        include_self: whether a visit of the destination itself counts.
-        normalize: divide the visits by their sum over the neighbours taken.
-
-    Returns:
-        ``counts`` int64 ``[D]``; ``neighbors`` int64 and ``weights`` float32 ``[E]``, those of the first destination
-        first, each by falling visits, equal ones by rising id.
-
-    Raises:
-        SamplerConfigError: more visits than are counted, ids not in [-1, 2**48), or arrays that do not fit.
+    ``starts``, int64 ``[D]``, are the destinations and ``visits``, int64 ``[D, V]``, what the walks of each visited, as
+    global ids, -1 for no visit. ``include_self`` counts visits of the destination itself; ``normalize`` divides the
+    visits by their sum over the neighbours taken. Returns ``counts`` int64 ``[D]``, and ``neighbors`` int64 and
+    ``weights`` float32 ``[E]``, those of the first destination first, each by descending visits, equal ones by
+    ascending id. Raises SamplerConfigError for more visits than are counted, ids outside [-1, 2**48), or arrays that do
+    not fit.
     """
     check_array("starts", starts, (np.int64,), 1, SamplerConfigError)
     check_array("visits", visits, (np.int64,), 2, SamplerConfigError)

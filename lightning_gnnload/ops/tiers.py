@@ -1,4 +1,4 @@
-"""Rows of a table of which a part is cached: one look-up a node decides hit or miss.
+"""Rows of a table of which a part is cached: one look-up a node decides between hit and miss.
 
 Shapes: N graph nodes, B requested ids, R rows of the output, F feature width.
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import GnnLoadError, SeedError
 from .checks import check_apart, check_array
-from .dispatch import as_bytes, check_positions, kernels
+from .dispatch import bytes_view, check_positions, kernels
 
 SLOT_BITS: int = kernels.SLOT_BITS
 MAX_SHARDS: int = kernels.MAX_SHARDS
@@ -29,26 +29,16 @@ def gather_tiered(
     missed_positions: np.ndarray | None = None,
     positions: np.ndarray | None = None,
 ) -> tuple[tuple[int, ...], int]:
-    """Copies row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``, from the shard that holds it.
+    """Copies row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``, from the shard that has it. Returns
+    the rows taken from each shard, and how many ids no shard had.
 
-    Args:
-        location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.
-        shards: up to MAX_SHARDS tables ``[slots, F]``, each with the dtype of ``out``.
-        backing: all rows, ``[N, F]``: what no shard holds is taken here. None: it is missed.
-        ids: int64 ``[B]``.
-        out: ``[B, F]``, with ``positions`` ``[R, F]``; any dtype; writable, overlapping nothing else.
-            The places of missed rows, and rows that are no one's position, are left as they are.
-        missed_ids: int64 ``[B]``; its first entries become the missed ids, in the order of ``ids``.
-        missed_positions: int64 ``[B]``; likewise the rows of ``out`` that they should have gone to.
-        positions: int64 ``[B]``, distinct, in ``[0, R)``.
+    ``location`` is int32 ``[N]``: ``shard << SLOT_BITS | slot``, negative where no shard has the node's row. Shards are
+    tables ``[slots, F]`` of the dtype of ``out``. Other rows come from ``backing``, ``[N, F]``; without it they are
+    missed: their ids, in order, and their rows of ``out``, which stay, become the first entries of ``missed_ids`` and
+    ``missed_positions``, int64 ``[B]``.
 
-    Returns:
-        Rows taken from each shard, and how many ids no shard held.
-
-    Raises:
-        SeedError: an id outside ``[0, N)`` or a position outside ``[0, R)``; nothing is then written.
-        CacheShareError: a location that names no row of a shard; ``out`` is then written in part.
-        GnnLoadError: shapes or dtypes that do not fit each other.
+    Raises SeedError for an id or position out of range, before anything is written; CacheShareError for a location that
+    names no row of a shard, with ``out`` written in part; GnnLoadError for shapes or dtypes that do not fit each other.
 
     Source: GNNLab (EuroSys'22), section 6.1.
 
@@ -75,17 +65,22 @@ def gather_tiered(
     check_positions(positions, ids, out)
     read = {"location": location, "ids": ids, "positions": positions} | tables
     written = {"out": out} | missed
+    # Written arrays against each other as well, since the kernel writes all of them while it reads.
     for name, array in written.items():
-        check_apart(name, array, *((other, values) for other, values in (read | written).items() if other != name))
+        check_apart(
+            name,
+            array,
+            *((other_name, values) for other_name, values in (read | written).items() if other_name != name),
+        )
     return kernels.gather_tiered(
         location,
-        [as_bytes(shard) for shard in shards],
+        [bytes_view(shard) for shard in shards],
         [len(shard) for shard in shards],
-        None if backing is None else as_bytes(backing),
+        None if backing is None else bytes_view(backing),
         out.shape[1] * out.itemsize,
         ids,
         positions,
-        as_bytes(out),
+        bytes_view(out),
         len(out),
         *(missed.values() or (None, None)),
     )
@@ -94,7 +89,8 @@ def gather_tiered(
 def _checked_tables(
     shards: Sequence[np.ndarray], backing: np.ndarray | None, num_nodes: int, out: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Returns the tables by the names that errors give them. Raises GnnLoadError: rows that are not as those of out."""
+    """Returns the tables by their names in errors. Raises GnnLoadError where their rows are not like those of
+    ``out``."""
     if not isinstance(shards, list | tuple):
         raise GnnLoadError(f"shards is a {type(shards).__name__}, but must be a list of NumPy arrays.")
     if len(shards) > MAX_SHARDS:
@@ -111,6 +107,6 @@ def _checked_tables(
     return tables
 
 
-def _check_length(name: str, array: np.ndarray, length: int, what: str) -> None:
+def _check_length(name: str, array: np.ndarray, length: int, unit: str) -> None:
     if len(array) != length:
-        raise GnnLoadError(f"{name} has {len(array)} entries, but there are {length} {what}s: one each is needed.")
+        raise GnnLoadError(f"{name} has {len(array)} entries, but there are {length} {unit}s: one each is needed.")

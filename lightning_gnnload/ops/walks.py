@@ -1,6 +1,6 @@
 """Random walks, and neighbourhoods of the nodes that walks visit most often.
 
-Walks go along in-edges, from a node to one of its in-neighbours: that way messages come.
+Walks go along in-edges, from a node to one of its in-neighbours, against the direction of messages.
 
 Shapes: N graph nodes, E edges, S seeds, W walks a node, T steps a walk, L hops.
 """
@@ -16,7 +16,16 @@ import numpy as np
 
 from ..errors import SamplerConfigError, SeedError
 from .alias import AliasTable, check_table
-from .checks import as_flag, as_integer, check_array, check_choice, check_graph, check_kind, check_names
+from .checks import (
+    as_flag,
+    as_integer,
+    as_integer_within,
+    check_array,
+    check_csc_form,
+    check_global_ids,
+    check_kind,
+    check_one_of,
+)
 from .dispatch import MAX_HOPS, DrawKey, SampleLayout, kernels
 from .inputs import SamplerInput
 
@@ -30,11 +39,9 @@ class Walks:
     """The settings of random walks: ``num_walks`` from each node, of up to ``length`` steps.
 
     A walk ends at a node without in-neighbours, or with none of positive weight, and after any step with probability
-    ``termination_prob``. A walk that goes on leaves, with probability ``restart_prob``, from its start instead of the
-    node it has reached. Both probabilities are rounded to multiples of 2**-32, so that integers decide.
-
-    Raises:
-        SamplerConfigError: a number below 1, a probability outside [0, 1], or more steps than there are draws.
+    ``termination_prob``. A walk that goes on does so, with probability ``restart_prob``, from its start instead of the
+    node it has reached. Both probabilities are rounded to multiples of 2**-32, so that integers decide. Raises
+    SamplerConfigError for a number below 1, a probability outside [0, 1], or more steps than there are draws.
     """
 
     length: int
@@ -50,7 +57,7 @@ class Walks:
                 raise SamplerConfigError(f"{name} is {value}, but must be at least 1.")
         for field in ("termination_prob", "restart_prob"):
             object.__setattr__(self, field, _as_probability(field, getattr(self, field)))
-        # Two steps share a block of four words: one word chooses the neighbour, one decides what follows.
+        # Two steps share a Philox block of four words: one word chooses the neighbour, one decides what follows.
         if self.num_walks * ((self.length + 1) // 2) > MAX_WALK_BLOCKS:
             raise SamplerConfigError(
                 f"{self.num_walks} walks of {self.length} steps a node are more than there are draws for: "
@@ -71,30 +78,24 @@ class Walks:
 
 @dataclass(frozen=True)
 class WalkRuns:
-    """The runs that walks between types leave nodes by: at each step of a round those of one edge type.
+    """The runs by which walks between types leave nodes: at each step of a round those of one edge type.
 
     A walk goes round after round. The nodes of a type have consecutive ids, and a run each for every edge type that
-    ends there, so that two numbers a step say which run of a node that is.
-
-    Attributes:
-        run_ptr: uint32 or int64 ``[R + 1]``: run ``r`` is ``indices[run_ptr[r]:run_ptr[r + 1]]``.
-        first: one a step; at that step a walk leaves node ``v`` by run ``first + v * stride``.
-        stride: one a step.
-        starts: the nodes that have such runs at the first step. Where a walk has several rounds, each of them must
-            end at one of these.
+    ends there, so that two numbers a step name the run of a node.
     """
 
-    run_ptr: np.ndarray
-    first: tuple[int, ...]
-    stride: tuple[int, ...]
-    starts: range
+    run_ptr: np.ndarray  # uint32 or int64 [R + 1]: run r is indices[run_ptr[r]:run_ptr[r + 1]]
+    first: tuple[int, ...]  # one a step: there a walk leaves node v by run first + v * stride
+    stride: tuple[int, ...]  # one a step
+    starts: range  # nodes that have such runs at the first step; each round but the last must end at one of them
 
     def native(self) -> Any:
-        """Returns what kernels read of them."""
+        """Returns the object that kernels read."""
         return kernels.WalkRuns(self.run_ptr, list(self.first), list(self.stride))
 
-    def check(self, walks: Walks, starts: np.ndarray, what: str) -> None:
-        """Raises SeedError where a walk would start elsewhere, SamplerConfigError where one would end amid a round."""
+    def check(self, walks: Walks, starts: np.ndarray, name: str) -> None:
+        """Raises SeedError where a walk would start elsewhere, SamplerConfigError where one would end within a
+        round."""
         if walks.length % len(self.first):
             raise SamplerConfigError(
                 f"walks of {walks.length} steps end amid a round, which has {len(self.first)}: give a multiple of it."
@@ -102,8 +103,8 @@ class WalkRuns:
         outside = np.flatnonzero((starts < self.starts.start) | (starts >= self.starts.stop))
         if len(outside):
             raise SeedError(
-                f"{what}[{outside[0]}] is {starts[outside[0]]}, but the first edge type of the metapath ends in nodes "
-                f"{self.starts.start} to {self.starts.stop - 1} alone: give {what} of that node type."
+                f"{name}[{outside[0]}] is {starts[outside[0]]}, but the first edge type of the metapath ends in nodes "
+                f"{self.starts.start} to {self.starts.stop - 1} alone: give {name} of that node type."
             )
 
 
@@ -118,34 +119,23 @@ def random_walk(
     table: AliasTable | None = None,
     names: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Walks from each start; a walk is a pure function of the graph, its start, its number and the key.
+    """Walks from each start, int64 ``[S]``, distinct; a walk is a pure function of the graph, its start, its number and
+    the key. Returns int64 ``[S * W, T + 1]``: row ``s * W + w`` is walk ``w`` of ``starts[s]``, the start first and -1
+    after the end.
 
-    Args:
-        indptr: int64 ``[N + 1]``, and ``indices`` int32 or int64 ``[E]``: a graph that passed
-            :func:`check_csc`.
-        starts: int64 ``[S]``, distinct.
-        walks: how they go.
-        key: decides every draw; at ``key.hop``, as :func:`sample_walks` walks at each of its hops.
-        runs: by which walks leave nodes; after a whole round alone one may end, or go on from its start. None: by all
-            in-neighbours, and a round is one step.
-        table: of this graph, or of its runs, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is
-            equally likely.
-        names: int64 ``[N]``, by which nodes draw: their ids in the graph that this one is a part of. None: their own.
+    At ``key.hop`` it walks as :func:`sample_walks` does in that hop. With ``runs``, a walk may end or restart only
+    after a whole round; without, a round is one step along any in-edge. ``table``, by :func:`.build_alias` of this
+    graph or of its runs, makes steps go by weight. ``names``, int64 ``[N]``, are the global ids of a part's nodes, by
+    which they draw.
 
-    Returns:
-        int64 ``[S * W, T + 1]``: row ``s * W + w`` is walk ``w`` of ``starts[s]``, the start first and -1 after
-        the end.
-
-    Raises:
-        SeedError: a start out of range, of another type than the runs', or repeated.
-        SamplerConfigError: a table of another graph, as far as it shows, more steps by weight than there are draws, or
-            walks that end amid a round.
+    Raises SeedError for a start out of range, of another type than the runs', or repeated; SamplerConfigError for a
+    table that is visibly another graph's, more steps by weight than there are draws, or walks that end within a round.
     """
-    check_graph(indptr, indices)
+    check_csc_form(indptr, indices)
     check_kind("walks", walks, Walks)
     entries = walk_entries(table, indptr if runs is None else runs.run_ptr, indices, walks)
     check_kind("key", key, DrawKey)
-    check_names(names, indptr)
+    check_global_ids(names, indptr)
     check_starts(starts)
     if runs is not None:
         runs.check(walks, starts, "starts")
@@ -191,34 +181,21 @@ def sample_walks(
 ) -> SampleLayout:
     """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
-    The neighbours of a destination are the nodes that its walks visit most often: most visits first, and the
-    smaller name first among equals. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of
-    every hop is ``nodes[j]``. With ``expand="new"`` the hops share one CSC, each hop a prefix of the next.
+    The neighbours of a destination, ``num_neighbors`` at most, are the nodes that its walks visit most often: most
+    visits first, and the lower global id first among equals; edge weights are visits, with ``normalize`` divided by
+    their sum. ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
+    With ``expand="new"`` the hops share one CSC, each hop a prefix of the next. ``runs`` and ``table`` are as in
+    :func:`random_walk`; with ``runs``, only nodes at the end of a round are visited.
 
-    Args:
-        inputs: the graph and seeds, the key that decides every draw, and the arena.
-        walks: how the walks of each destination go.
-        num_hops: L.
-        num_neighbors: at most so many a destination and hop.
-        include_self: whether a walk that comes back to its start has visited it.
-        normalize: edge weights are visits, divided by the sum of the destination's; else the visits themselves.
-        expand: ``"all"``: every node known so far is a destination of the next hop; ``"new"``: only those that
-            the last hop found.
-        runs: by which walks leave nodes; only the nodes that a whole round ends at are visited. None: by all
-            in-neighbours, and a round is one step.
-        table: of this graph, or of its runs, by :func:`.build_alias`: steps go by weight. None: each in-neighbour is
-            equally likely.
-
-    Raises:
-        SeedError: a seed out of range, of another type than the runs', or repeated.
-        SamplerConfigError: a number out of range, or a batch beyond int32 local ids.
-        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    Raises SeedError for a seed out of range, of another type than the runs', or repeated; SamplerConfigError for a
+    number out of range, or a batch beyond int32 local ids; ArenaTooSmall, after which to sample again with
+    ``needed_bytes``.
 
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
     check_kind("inputs", inputs, SamplerInput)
     num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, inputs.key, runs)
-    check_choice("expand", expand, ("all", "new"))
+    check_one_of("expand", expand, ("all", "new"))
     if runs is not None:
         runs.check(walks, inputs.seeds, "seeds")
     return SampleLayout.of(
@@ -242,8 +219,8 @@ def sample_walks(
 def walk_entries(
     table: AliasTable | None, list_ptr: np.ndarray, indices: np.ndarray, walks: Walks
 ) -> np.ndarray | None:
-    """Returns what kernels read of a table; raises SamplerConfigError where it is of another graph, or where there are
-    more steps by weight than draws."""
+    """Returns what kernels read of a table; raises SamplerConfigError where it is visibly another graph's, or where
+    there are more steps by weight than draws."""
     if table is None:
         return None
     check_table(table, list_ptr, indices)
@@ -260,6 +237,7 @@ def walk_entries(
 def check_starts(starts: np.ndarray) -> None:
     """Raises SeedError where starts of walks are no int64 array, or repeated."""
     check_array("starts", starts, (np.int64,), 1, SeedError)
+    # Sorted here: unlike seeds, starts have no table in which a kernel would notice repeats.
     in_order = np.sort(starts)
     if len(repeated := in_order[1:][in_order[1:] == in_order[:-1]]):
         raise SeedError(
@@ -274,12 +252,8 @@ def check_walk_hops(
     """Returns ``num_hops`` and ``num_neighbors`` as integers; raises SamplerConfigError where one is out of range, or
     walks may visit too many nodes."""
     check_kind("walks", walks, Walks)
-    num_hops = as_integer("num_hops", num_hops)
-    num_neighbors = as_integer("num_neighbors", num_neighbors)
-    if not 0 <= num_hops <= MAX_HOPS - key.hop:
-        raise SamplerConfigError(f"num_hops is {num_hops}, but must lie in [0, {MAX_HOPS - key.hop}].")
-    if not 1 <= num_neighbors <= MAX_VISITS:
-        raise SamplerConfigError(f"num_neighbors is {num_neighbors}, but must lie in [1, {MAX_VISITS}].")
+    num_hops = as_integer_within("num_hops", num_hops, 0, MAX_HOPS - key.hop)
+    num_neighbors = as_integer_within("num_neighbors", num_neighbors, 1, MAX_VISITS)
     check_visits(walks, 1 if runs is None else len(runs.first))
     return num_hops, num_neighbors
 

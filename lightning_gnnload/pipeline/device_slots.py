@@ -167,7 +167,7 @@ class DeviceReader:
         from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
 
         try:
-            checked = MemoryHandle.of(memory_handle)
+            checked = MemoryHandle.from_values(memory_handle)
         except DeviceShareError as error:
             os.close(fd)
             raise QueueProtocolError(str(error)) from error

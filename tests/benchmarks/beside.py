@@ -25,7 +25,7 @@ import numpy as np
 from lightning_gnnload import NeighborSampler, Partition, load_partition, ops, partition_graph
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
-from lightning_gnnload.cache.static import deal
+from lightning_gnnload.cache.static import deal_to_shards
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import Shuffled
@@ -86,7 +86,7 @@ def own_share(data: GraphData, partition: Partition, num_trainers: int, *, is_lo
     module_partition.open(data.graph)
     sharer_of = module_partition.sharer_of(GatherGroup(count=num_trainers)) if is_local else None
     shard = np.full(data.num_nodes, -1)
-    shard[hot] = deal(room, num_trainers, None if sharer_of is None else sharer_of(hot)) >> ops.SLOT_BITS
+    shard[hot] = deal_to_shards(room, num_trainers, None if sharer_of is None else sharer_of(hot)) >> ops.SLOT_BITS
     read = cached = own = 0
     for request in workload.requests(epoch=1):
         there = shard[workload.nodes_of(request)]

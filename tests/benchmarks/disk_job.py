@@ -33,7 +33,7 @@ def run(folder: str, features: str, cache: str | None, ratio: float, batch_size:
     from lightning_gnnload import NeighborSampler, load_graph_data
     from lightning_gnnload.cache.belady import BeladyCache
     from lightning_gnnload.cache.cache import FeatureCache
-    from lightning_gnnload.cache.device.budget import allowance
+    from lightning_gnnload.cache.device.memory_use import allowance
     from lightning_gnnload.data.orders.seeds import Shuffled
     from lightning_gnnload.pipeline.slots import Slot
     from lightning_gnnload.pipeline.source import BatchSource

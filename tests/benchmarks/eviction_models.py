@@ -20,7 +20,7 @@ _INT, _ARRAY = ctypes.c_int64, ctypes.c_void_p
 
 
 class Lru:
-    """Evicts who was visited longest ago; visits batches as :class:`.ops.DynamicCache` does.
+    """Evicts who was visited longest ago; visits batches as :class:`.ops.EvictingSlots` does.
 
     Raises:
         Unavailable: there is no C++ compiler, or it cannot compile the source.

@@ -115,7 +115,7 @@ def compare(trace: Trace, report: Callable[[str], object]) -> Iterator[Measured]
     for name, hotness in {**rankings, "static, the epoch's own": trace.counts()}.items():
         report(name)
         yield Measured(name, [trace.static_hit_rate(hotness, each) for each in slots], [])
-    makers: dict[str, Callable[[int], ops.DynamicCache | Lru]] = {
+    makers: dict[str, Callable[[int], ops.EvictingSlots | Lru]] = {
         name: partial(_simulated, trace.num_nodes, rule) for name, rule in DYNAMIC.items()
     }
     makers["LRU"] = partial(Lru, trace.num_nodes)
@@ -128,8 +128,8 @@ def compare(trace: Trace, report: Callable[[str], object]) -> Iterator[Measured]
     yield Measured("optimum (Belady)", [int(each) / trace.num_visits for each in hits], [])
 
 
-def _simulated(num_nodes: int, eviction: str, num_slots: int) -> ops.DynamicCache:
-    return ops.DynamicCache(num_nodes, num_slots, 0, eviction)
+def _simulated(num_nodes: int, eviction: str, num_slots: int) -> ops.EvictingSlots:
+    return ops.EvictingSlots(num_nodes, num_slots, 0, eviction)
 
 
 def figure_5(
@@ -174,7 +174,7 @@ class OneLock(DynamicCache):
 
 
 class _Locked:
-    def __init__(self, cache: ops.DynamicCache) -> None:
+    def __init__(self, cache: ops.EvictingSlots) -> None:
         self._cache, self._lock = cache, threading.Lock()
 
     def read(self, *arguments: Any) -> int:

@@ -19,7 +19,7 @@ _SECTOR_BYTES = 32  # what a device reads at least
 
 def opened() -> Device | None:
     """torch's current device; None, said in a line on stderr, where there is none that works."""
-    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.open_device import open_device
 
     try:
         return open_device(torch.device("cuda"))

@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from examples.models import GraphSAGE
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
-from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import DeviceMemoryError

@@ -90,7 +90,7 @@ def hit_rates(num_nodes: int, epochs: list[Steps], eviction: str, num_slots: int
     """Of each rank's own cache, and of one for all."""
     rates = []
     for num_caches in (num_ranks, 1):
-        caches = [ops.DynamicCache(num_nodes, num_slots // num_caches, 0, eviction) for _ in range(num_caches)]
+        caches = [ops.EvictingSlots(num_nodes, num_slots // num_caches, 0, eviction) for _ in range(num_caches)]
         counted = [0, 0]
         for steps in epochs:
             counted = [0, 0]
@@ -107,7 +107,7 @@ def took_ms(steps: Steps, store: FeatureStore, eviction: str, num_slots: int, nu
     turns, with a cache each, and with one for all."""
     num_ranks = len(steps[0])
     context, turns = multiprocessing.get_context("fork"), []
-    num_bytes = ops.DynamicCache.block_bytes(store.shape[0], num_slots, store.row_bytes, eviction)
+    num_bytes = ops.EvictingSlots.block_bytes(store.shape[0], num_slots, store.row_bytes, eviction)
     for is_shared in [False, True] * num_turns:
         memory, lock = MemoryFile.create("bench", num_bytes, open_to_all=True), SharedLock.create()
         begin = context.Barrier(num_ranks)

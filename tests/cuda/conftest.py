@@ -28,7 +28,7 @@ def _cuda_device() -> Device:
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     try:
-        from lightning_gnnload.ops.cuda.opening import open_device
+        from lightning_gnnload.ops.cuda.open_device import open_device
 
         return open_device(torch.device("cuda", torch.cuda.current_device()))
     except (CudaUnavailableError, ImportError) as error:

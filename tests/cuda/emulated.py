@@ -113,7 +113,7 @@ class EmulatedDevice:
             )
         memory, addresses = kernel_of_types.arguments.buffer()
         kernel_of_types.arguments.pack(memory, arguments)
-        passed = list(zip(kernel_of_types.arguments.leaves, kernel_of_types.arguments.given(arguments), strict=True))
+        passed = list(zip(kernel_of_types.arguments.leaves, kernel_of_types.arguments.collect(arguments), strict=True))
         if mapped := [p.name for p, value in passed if isinstance(value, Mapped) and not p.is_read_only]:
             raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
         tensors = [(p, value) for p, value in passed if isinstance(value, torch.Tensor)]

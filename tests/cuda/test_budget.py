@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gnnload.cache.device.budget import MAX_SHRINKS, MemoryUse, allowance, shrinking
+from lightning_gnnload.cache.device.memory_use import MAX_SHRINKS, MemoryUse, allowance, shrinking
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 
 GIB = 1 << 30
@@ -34,10 +34,10 @@ def test_the_least_free_that_ranks_of_one_device_saw_counts() -> None:
 
 
 def test_what_a_rank_tells_of_its_memory_is_checked() -> None:
-    assert MemoryUse.of(use().fields()) == use()
+    assert MemoryUse.from_fields(use().fields()) == use()
     for wrong in ({}, use().fields() | {"free": -1}, use().fields() | {"peak": 1.5}, use().fields() | {"device": 0}):
         with pytest.raises(CacheShareError, match="where a UUID and four numbers"):
-            MemoryUse.of(wrong)
+            MemoryUse.from_fields(wrong)
 
 
 class Memory:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import DiskFeatureStore, FeatureCache, GraphData, MemoryFeatureStore
-from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantize import quantize
 from lightning_gnnload.data.storage.prepare import save_features

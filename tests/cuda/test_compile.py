@@ -60,10 +60,10 @@ def kept(tmp_path, monkeypatch):
 
 def test_a_kernel_is_compiled_once_a_machine(kept, tmp_path):
     op = sources.ops()[0]
-    first = cubins.kept_kernels(op, "sm_90")
-    assert cubins.kept_kernels(op, "sm_90") == first
+    first = cubins.cached_kernels(op, "sm_90")
+    assert cubins.cached_kernels(op, "sm_90") == first
     assert kept == [(op, "sm_90")]
-    cubins.kept_kernels(op, "sm_80")
+    cubins.cached_kernels(op, "sm_80")
     assert len(kept) == 2
     folder = tmp_path / "lightning_gnnload_kernels"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -72,22 +72,22 @@ def test_a_kernel_is_compiled_once_a_machine(kept, tmp_path):
 
 def test_another_source_or_compiler_is_compiled_again(kept, tmp_path, monkeypatch):
     op = sources.ops()[0]
-    cubins.kept_kernels(op, "sm_90")
+    cubins.cached_kernels(op, "sm_90")
     monkeypatch.setattr(cubins, "loaded_nvrtc", lambda: SimpleNamespace(getVersion=lambda: (13, 1)))
-    cubins.kept_kernels(op, "sm_90")
+    cubins.cached_kernels(op, "sm_90")
     monkeypatch.setattr(cubins, "fingerprint", lambda op: "another")
-    cubins.kept_kernels(op, "sm_90")
+    cubins.cached_kernels(op, "sm_90")
     assert len(kept) == len(list((tmp_path / "lightning_gnnload_kernels").iterdir())) == 3
 
 
 def test_a_spoilt_file_is_compiled_again(kept, tmp_path):
     op = sources.ops()[0]
-    right = cubins.kept_kernels(op, "sm_90")
+    right = cubins.cached_kernels(op, "sm_90")
     (path,) = (tmp_path / "lightning_gnnload_kernels").iterdir()
     whole = path.read_bytes()
     for spoilt in (whole[:-1], whole.replace(b"image", b"imagf"), b"", b"[]\n", b"\xff\n"):
         path.write_bytes(spoilt)
-        assert cubins.kept_kernels(op, "sm_90") == right
+        assert cubins.cached_kernels(op, "sm_90") == right
     assert len(kept) == 6
 
 
@@ -95,6 +95,6 @@ def test_a_folder_that_others_can_write_is_not_used(kept, tmp_path, caplog):
     folder = tmp_path / "lightning_gnnload_kernels"
     folder.mkdir()
     folder.chmod(0o777)
-    cubins.kept_kernels(sources.ops()[0], "sm_90")
+    cubins.cached_kernels(sources.ops()[0], "sm_90")
     assert not list(folder.iterdir())
     assert "chmod 700" in caplog.text

@@ -20,7 +20,7 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.adapters.pyg import to_pyg
 from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.errors import CudaUnavailableError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device

@@ -12,12 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler, ops
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.device.features import DeviceFeatures, WholeFeatures
-from lightning_gnnload.cache.device.opening import open_on_device
-from lightning_gnnload.cache.device.shards import Shards, hold_alone, map_rows
+from lightning_gnnload.cache.device.shards import Shards, fill_private_shard, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.metrics import hit_rate
-from lightning_gnnload.cache.static import deal
+from lightning_gnnload.cache.static import deal_to_shards
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.quantize import quantize
@@ -71,7 +71,7 @@ def gathered(features: DeviceFeatures, ids: np.ndarray) -> torch.Tensor:
 
 def static(device: Device, store: FeatureStore, hot: list[int]) -> StaticFeatures:
     backing = map_rows(device, store)
-    location, shard = hold_alone(device, store, np.array(hot, np.int64), backing)
+    location, shard = fill_private_shard(device, store, np.array(hot, np.int64), backing)
     return StaticFeatures(device, store, location, shard, backing)
 
 
@@ -143,12 +143,12 @@ def test_reads_are_told_since_the_last_time(device: Device) -> None:
 
 def test_rows_of_peers_are_told_apart(device: Device) -> None:
     rows = table()
-    places = deal(20, num_shards=3)
+    places = deal_to_shards(20, num_shards=3)
     location = np.full(NUM_NODES, -1, np.int32)
     location[:20] = places
     held = [device.put(rows[:20][places >> ops.SLOT_BITS == shard].numpy()) for shard in range(3)]
     store = MemoryFeatureStore(rows)
-    shards = Shards([shard.data_ptr() for shard in held], [len(shard) for shard in held], own=1)
+    shards = Shards([shard.data_ptr() for shard in held], [len(shard) for shard in held], own_shard=1)
     features = StaticFeatures(device, store, device.put(location), shards, map_rows(device, store))
     assert torch.equal(gathered(features, np.arange(NUM_NODES)), rows)
     own = len(held[1])
@@ -209,7 +209,7 @@ def test_an_id_of_no_node_is_told_later(device: Device, mapped: bool) -> None:
 
 def test_a_damaged_table_of_locations_is_told_later(device: Device) -> None:
     store = MemoryFeatureStore(table())
-    location, shard = hold_alone(device, store, np.array([4, 5]), None)
+    location, shard = fill_private_shard(device, store, np.array([4, 5]), None)
     location[9] = 2
     features = StaticFeatures(device, store, location, shard, map_rows(device, store))
     gathered(features, np.array([4, 9]))

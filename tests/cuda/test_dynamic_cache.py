@@ -9,7 +9,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.dynamic_cache import DynamicCache
+from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.tiers import gather_tiered
 
 
@@ -19,8 +19,8 @@ class Twins:
     def __init__(self, device: Device, num_nodes: int, num_slots: int, row_bytes: int) -> None:
         self.device, self.num_nodes = device, num_nodes
         self.rows = np.random.default_rng(num_slots).integers(0, 256, (num_nodes, row_bytes), dtype=np.uint8)
-        self.cpu = ops.DynamicCache(num_nodes, num_slots, row_bytes, "fifo")
-        self.cuda = DynamicCache(device, num_nodes, num_slots, row_bytes)
+        self.cpu = ops.EvictingSlots(num_nodes, num_slots, row_bytes, "fifo")
+        self.cuda = EvictingSlots(device, num_nodes, num_slots, row_bytes)
 
     def take(self, ids: np.ndarray) -> None:
         """A batch: the same hits, the same rows, and then the same contents."""
@@ -71,7 +71,7 @@ def test_ids_that_are_evicted_by_their_own_batch(device: Device) -> None:
 def test_ids_that_repeat_beyond_the_slots_keep_their_rows(device: Device) -> None:
     """What is admitted may differ from the CPU's there; a slot holds the row of its node all the same."""
     rows = np.random.default_rng(5).integers(0, 256, (20, 3), dtype=np.uint8)
-    cache, draw = DynamicCache(device, 20, num_slots=3, row_bytes=3), np.random.default_rng(6)
+    cache, draw = EvictingSlots(device, 20, num_slots=3, row_bytes=3), np.random.default_rng(6)
     for _ in range(8):
         ids = draw.integers(0, 20, 60)
         cache.admit(device.put(ids), device.put(rows[ids]))
@@ -90,12 +90,12 @@ def test_many_small_batches(device: Device) -> None:
 
 
 def test_ids_of_no_node_are_passed_over(device: Device) -> None:
-    cache = DynamicCache(device, 5, num_slots=2, row_bytes=1)
+    cache = EvictingSlots(device, 5, num_slots=2, row_bytes=1)
     cache.admit(device.put(np.array([7, 3, -1])), device.zeros(3, torch.uint8))
     assert device.read(cache.slot_of).tolist() == [-1, -1, -1, 0, -1]
 
 
 def test_rows_of_another_width_are_refused(device: Device) -> None:
-    cache = DynamicCache(device, 5, num_slots=2, row_bytes=4)
+    cache = EvictingSlots(device, 5, num_slots=2, row_bytes=4)
     with pytest.raises(GnnLoadError, match="4 bytes"):
         cache.admit(device.put(np.arange(2)), device.zeros(2, torch.int64))

@@ -16,9 +16,9 @@ import torch
 
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache import static
-from lightning_gnnload.cache.device.holding import hold_on_device
-from lightning_gnnload.cache.device.links import Links
+from lightning_gnnload.cache.device.peer_access import PeerAccess
 from lightning_gnnload.cache.device.shards import Shards
+from lightning_gnnload.cache.device.shared_shards import fill_shared_shards
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import FeatureStore
@@ -68,14 +68,14 @@ def held(
     said: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    for name in ("holding", "shards"):
+    for name in ("shared_shards", "shards"):
         logging.getLogger(f"lightning_gnnload.cache.device.{name}").addHandler(handler)
     store = MemoryFeatureStore(ROWS) if store is None else store
     device = device or SmallDevice()
     fds = set(os.listdir("/proc/self/fd"))
     try:
         with membership.connect() as peers:
-            location, shards = hold_on_device(store, hot, device, peers, runtime, sharer_of)
+            location, shards = fill_shared_shards(store, hot, device, peers, runtime, sharer_of)
         then()
         cached = np.flatnonzero(location.numpy() >= 0)
         shard = location.numpy()[cached] >> ops.SLOT_BITS
@@ -89,7 +89,7 @@ def held(
     return {
         "cached": cached.tolist(),
         "num_rows": shards.num_rows,
-        "own": shards.own,
+        "own": shards.own_shard,
         "said": said,
         "shard": shard.tolist(),
     }
@@ -210,11 +210,11 @@ def test_shares_shrink_until_every_device_has_room(num_copied: int) -> None:
     def work(membership: Membership) -> dict:
         runtime = gpu(membership, room_bytes=(4 << 20) - (membership.index << 20))
         with membership.connect() as peers:
-            location, shards = hold_on_device(store, hot, SmallDevice(), peers, runtime, copied=copied)
+            location, shards = fill_shared_shards(store, hot, SmallDevice(), peers, runtime, copied=copied)
         kept = np.flatnonzero(location.numpy() >= 0)
-        place, num_rows = location.numpy()[kept], shards.num_rows[shards.own]
-        memory = (ctypes.c_float * (num_rows * F)).from_address(shards.addresses[shards.own])
-        is_own = place >> ops.SLOT_BITS == shards.own
+        place, num_rows = location.numpy()[kept], shards.num_rows[shards.own_shard]
+        memory = (ctypes.c_float * (num_rows * F)).from_address(shards.addresses[shards.own_shard])
+        is_own = place >> ops.SLOT_BITS == shards.own_shard
         rows = np.ctypeslib.as_array(memory).reshape(-1, F)[place[is_own] & (1 << ops.SLOT_BITS) - 1]
         assert np.array_equal(rows[:, 0], kept[is_own] * F)
         shards.close()
@@ -275,7 +275,7 @@ def test_ranks_that_would_copy_other_numbers_of_rows_do_not_agree() -> None:
     def work(membership: Membership) -> None:
         with membership.connect() as peers:
             copied = np.arange(membership.index)
-            hold_on_device(MemoryFeatureStore(ROWS), HOT[:0], SmallDevice(), peers, gpu(membership), copied=copied)
+            fill_shared_shards(MemoryFeatureStore(ROWS), HOT[:0], SmallDevice(), peers, gpu(membership), copied=copied)
 
     for end in as_sharers(2, work):
         assert end.value.startswith("CacheDisagreementError")
@@ -329,7 +329,7 @@ def test_a_rank_alone_needs_no_runtime_and_fills_in_pieces(monkeypatch: pytest.M
     monkeypatch.setattr(static, "_CHUNK_BYTES", 7 * F * 4)
     runtime = FakeRuntime()
     device = SmallDevice()
-    location, shards = hold_on_device(MemoryFeatureStore(ROWS), HOT, device, None, runtime)
+    location, shards = fill_shared_shards(MemoryFeatureStore(ROWS), HOT, device, None, runtime)
     check_rows(location, shards)
     assert (runtime.num_held, device.largest_put) == (0, N * 4)
     assert (location >= 0).sum() == len(HOT)
@@ -337,7 +337,7 @@ def test_a_rank_alone_needs_no_runtime_and_fills_in_pieces(monkeypatch: pytest.M
 
 
 def test_a_rank_alone_without_room_has_no_cache(caplog: pytest.LogCaptureFixture) -> None:
-    location, shards = hold_on_device(MemoryFeatureStore(ROWS), HOT, SmallDevice(900), None, FakeRuntime())
+    location, shards = fill_shared_shards(MemoryFeatureStore(ROWS), HOT, SmallDevice(900), None, FakeRuntime())
     assert (int((location >= 0).sum()), shards.addresses) == (0, [])
     assert "stays in the host's memory" in caplog.text
 
@@ -346,7 +346,7 @@ def test_a_rank_alone_without_room_has_no_cache(caplog: pytest.LogCaptureFixture
 def test_groups_are_ranks_that_all_reach_each_other(seed: int) -> None:
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 13))
-    links = Links(count)
+    links = PeerAccess(count)
     cut = np.triu(rng.random((count, count)) < rng.random(), 1)
     links.remove([{str(peer): "no link" for peer in np.flatnonzero(row)} for row in cut])
     groups = links.groups()

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
-from lightning_gnnload.ops.cuda import opening
-from lightning_gnnload.ops.cuda.opening import open_device
+from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda.open_device import open_device
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch
 from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
-from lightning_gnnload.ops.cuda import opening
+from lightning_gnnload.ops.cuda import open_device as opening
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import sampler_device

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import FeatureCache, MemoryFeatureStore
-from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.data.features import FeatureStore

@@ -44,7 +44,7 @@ class Pair:
                 assert memory.is_freed == (runtime.num_held == 0)
                 return found
             data, fds, _, _ = socket.recv_fds(talk, 4096, 1)
-            return read(MemoryHandle.of(eval(data)), fds[0], talk)
+            return read(MemoryHandle.from_values(eval(data)), fds[0], talk)
 
         ends = as_processes(2, work)
         for end in self.ends:
@@ -233,9 +233,9 @@ SOUND = {"handle": "00" * 64, "num_bytes": 8, "nonce": "00", "purpose": "rows"}
     ],
 )
 def test_malformed_tickets_are_refused(values: dict) -> None:
-    assert MemoryHandle.of(SOUND).values == SOUND
+    assert MemoryHandle.from_values(SOUND).values == SOUND
     with pytest.raises(DeviceShareError, match="malformed"):
-        MemoryHandle.of(values)
+        MemoryHandle.from_values(values)
 
 
 def test_cupy_has_what_the_runtime_calls() -> None:

@@ -197,12 +197,12 @@ DATA: Ops = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
-    "DynamicCache": (
-        ops.DynamicCache,
+    "EvictingSlots": (
+        ops.EvictingSlots,
         lambda random: {"num_nodes": 4, "num_slots": 2, "row_bytes": 24, "eviction": random.choice(ops.EVICTIONS)},
     ),
-    "DynamicCache.read": (
-        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").read(**arguments),
+    "EvictingSlots.read": (
+        lambda **arguments: ops.EvictingSlots(4, 2, 24, "s3fifo").read(**arguments),
         lambda random: {
             "ids": np.array([3, 0]),
             "out": np.ones((2, 3)),
@@ -211,12 +211,12 @@ DATA: Ops = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
-    "DynamicCache.admit": (
-        lambda **arguments: ops.DynamicCache(4, 2, 24, "s3fifo").admit(**arguments),
+    "EvictingSlots.admit": (
+        lambda **arguments: ops.EvictingSlots(4, 2, 24, "s3fifo").admit(**arguments),
         lambda random: {"ids": np.array([3, 0]), "out": np.ones((2, 3)), "positions": np.array([1, 0])},
     ),
-    "DynamicCache.visit": (
-        lambda **arguments: ops.DynamicCache(4, 2, 0, "s3fifo").visit(**arguments),
+    "EvictingSlots.visit": (
+        lambda **arguments: ops.EvictingSlots(4, 2, 0, "s3fifo").visit(**arguments),
         lambda random: {"ids": np.array([3, 0])},
     ),
     "RowFile": (
@@ -243,7 +243,7 @@ DATA: Ops = {
     "spread_parts": (
         graph_first(ops.spread_parts),
         lambda random: (
-            graph(random) | {"fresh": np.array([1, 0, 2, 1 << 63], np.uint64), "held": np.ones(4, np.uint64)}
+            graph(random) | {"fresh": np.array([1, 0, 2, 1 << 63], np.uint64), "masks": np.ones(4, np.uint64)}
         ),
     ),
     "deal_seeds": (
@@ -265,7 +265,7 @@ DATA: Ops = {
         lambda random: (
             graph(random)
             | {"part": np.array([1, -1, 0, -1], np.int32), "is_open": np.array([False, True, False, True])}
-            | {"held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]), "num_parts": 2}
+            | {"masks": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]), "num_parts": 2}
             | {"capacity": 3, "begin": 0, "end": 4}
         ),
     ),
@@ -297,7 +297,7 @@ DATA: Ops = {
         ops.settle_nodes,
         lambda random: {
             "part": np.array([1, -1, 0, -1], np.int32),
-            "held": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]),
+            "masks": random.choice([None, np.array([3, 2, 1, 0], np.uint64)]),
             "num_parts": 2,
         },
     ),

@@ -216,7 +216,7 @@ SAMPLING: Ops = {
         graph_first(ops.step_walks),
         lambda random: (
             graph(random)
-            | {"places": np.array([3, 0]), "starts": np.array([7, 5]), "numbers": np.array([1, 0])}
+            | {"current": np.array([3, 0]), "starts": np.array([7, 5]), "numbers": np.array([1, 0])}
             | {"walks": ops.Walks(3, 2, 0.1, 0.2), "key": ops.DrawKey(1, 2, 3, 1), "t": 2, "table": _table(random)}
         ),
     ),
@@ -252,7 +252,10 @@ SAMPLING: Ops = {
         },
     ),
     "measure_lists": (graph_first(ops.measure_lists), _line),
-    "find_on_line": (graph_first(ops.find_on_line), lambda random: _line(random) | {"places": np.array([0, 2**50, 7])}),
+    "find_on_line": (
+        graph_first(ops.find_on_line),
+        lambda random: _line(random) | {"positions": np.array([0, 2**50, 7])},
+    ),
     "importance_tree": (
         graph_first(ops.importance_tree),
         lambda random: graph(random) | {"weights": random.choice([None, WEIGHTS])},

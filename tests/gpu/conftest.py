@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def device() -> Iterator[Device]:
-    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.open_device import open_device
 
     yield open_device(torch.device("cuda", torch.cuda.current_device()))
     gc.collect()

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborSampler
-from lightning_gnnload.cache.device.opening import open_on_device
+from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.ops.cuda.device import Device
@@ -65,7 +65,7 @@ def share(membership: Membership, device: Device, runtime: Runtime, *, dies: boo
 
 
 if __name__ == "__main__":
-    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.open_device import open_device
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     name, index, count, end = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]

@@ -8,7 +8,7 @@ import torch
 
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
-from lightning_gnnload.cache.device.shards import hold_alone, map_rows
+from lightning_gnnload.cache.device.shards import fill_private_shard, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.metrics import hit_rate
 from lightning_gnnload.ops.cuda.device import Device
@@ -80,7 +80,7 @@ def test_a_gather_does_not_make_the_host_wait(device: Device) -> None:
     """Behind work that takes long, it is launched before that is done."""
     store = MemoryFeatureStore(torch.randn(100_000, 64))
     backing = map_rows(device, store)
-    location, shard = hold_alone(device, store, np.arange(30_000), backing)
+    location, shard = fill_private_shard(device, store, np.arange(30_000), backing)
     ids = device.put(np.random.default_rng(0).integers(0, 100_000, 50_000))
     busy = torch.empty(8192, 8192, device=device.torch_device)
     for features in (

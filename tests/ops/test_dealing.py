@@ -51,10 +51,10 @@ def test_a_stream_equals_the_oracle(dtype, hops, overlap):
                 assert dealt.num_seeds.tolist() == quotas.tolist()
             others = np.setdiff1d(np.arange(num_nodes), seeds)
             assert (dealt.part[others] == -1).all()
-            assert not dealt.seen.any()
+            assert not dealt.scratch.any()
             for index, (_, nodes) in enumerate(wanted_parts):
                 assert dealt.num_nodes[index] == len(nodes)
-                held = np.unpackbits(dealt.held[index].view(np.uint8), count=num_nodes, bitorder="little")
+                held = np.unpackbits(dealt.node_bits[index].view(np.uint8), count=num_nodes, bitorder="little")
                 assert set(np.flatnonzero(held).tolist()) == nodes
             overlapped |= num_parts > 1 and dealt.num_nodes.sum() > num_nodes
     assert overlapped
@@ -109,7 +109,7 @@ def test_wrong_arguments_of_a_stream():
     full = DealtSeeds.none_of(6, 2)
     with pytest.raises(SeedError, match=r"seeds\[2\] is 3, but every part has its quota"):
         deal(seeds=(1, 2, 3), dealt=full)
-    assert not full.seen.any()
+    assert not full.scratch.any()
     for quotas in ((-1, 2), (7, 0), (2**62, 1)):
         with pytest.raises(PartitionError, match="quotas span"):
             deal(quotas=quotas)
@@ -170,13 +170,13 @@ def test_wrong_arguments_of_votes():
         vote(part=part[:5].copy())
     with pytest.raises(PartitionError, match="is_open 7"):
         vote(is_open=np.ones(7, np.bool_))
-    with pytest.raises(PartitionError, match="held has 2 entries"):
+    with pytest.raises(PartitionError, match="masks has 2 entries"):
         vote(held=np.zeros(2, np.uint64))
     for name, bad in (("end", 7), ("begin", -1), ("begin", 7), ("capacity", -1), ("num_parts", 65)):
         with pytest.raises(PartitionError, match=f"{name} is {bad}, but must lie in"):
             vote(**{name: bad})
     twice = np.zeros(12, np.int32)
-    with pytest.raises(GnnLoadError, match="part and held share memory"):
+    with pytest.raises(GnnLoadError, match="part and masks share memory"):
         vote(part=twice[:6], held=twice.view(np.uint64))
     part.flags.writeable = False
     with pytest.raises(PartitionError, match="part is read-only"):
@@ -201,7 +201,7 @@ def test_wrong_arguments_of_settling():
     for bad in (-2, 2, 2**31 - 1):
         with pytest.raises(PartitionError, match="part spans"):
             settle_nodes(np.array([0, bad], np.int32), None, 2)
-    with pytest.raises(PartitionError, match="held has 2 entries, but part has 3"):
+    with pytest.raises(PartitionError, match="masks has 2 entries, but part has 3"):
         settle_nodes(part, np.zeros(2, np.uint64), 2)
     with pytest.raises(PartitionError, match="num_parts is 65"):
         settle_nodes(part, None, 65)

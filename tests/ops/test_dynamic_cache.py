@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError, SeedError
-from lightning_gnnload.ops import EVICTIONS, SLOT_BYTES, DynamicCache
+from lightning_gnnload.ops import EVICTIONS, SLOT_BYTES, EvictingSlots
 from tests.oracle import CACHE_MODELS
 
 NUM_NODES = 40
@@ -30,7 +30,7 @@ def traces(draw: st.DrawFn) -> list[list[int]]:
 @given(batches=traces(), num_slots=st.integers(1, NUM_NODES))
 def test_hits_equal_the_models(eviction, batches, num_slots):
     """Of each batch, and at its end what is cached: any other victim, mark or memory of one shows."""
-    model, cache = CACHE_MODELS[eviction](num_slots), DynamicCache(NUM_NODES, num_slots, 0, eviction)
+    model, cache = CACHE_MODELS[eviction](num_slots), EvictingSlots(NUM_NODES, num_slots, 0, eviction)
     for batch in batches:
         hits = model.visit(batch)
         assert cache.visit(np.array(batch, np.int64)) == sum(node in hits for node in batch)
@@ -43,7 +43,7 @@ def test_hits_equal_the_models(eviction, batches, num_slots):
 def test_read_and_admit_are_visits_with_rows(eviction, batches, num_slots, shuffled):
     """The same nodes are there, and a row that is there is the node's; others' places are left alone."""
     table = np.arange(NUM_NODES * 3, dtype=np.float32).reshape(-1, 3)
-    model, cache = CACHE_MODELS[eviction](num_slots), DynamicCache(NUM_NODES, num_slots, 12, eviction)
+    model, cache = CACHE_MODELS[eviction](num_slots), EvictingSlots(NUM_NODES, num_slots, 12, eviction)
     rng = np.random.default_rng(0)
     for batch in batches:
         ids, out = np.array(batch, np.int64), np.full((len(batch) + 2, 3), -1, np.float32)
@@ -64,7 +64,7 @@ def test_read_and_admit_are_visits_with_rows(eviction, batches, num_slots, shuff
 
 
 def test_who_another_thread_admitted_is_not_admitted_again():
-    cache = DynamicCache(10, 2, 8, "fifo")
+    cache = EvictingSlots(10, 2, 8, "fifo")
     out = np.array([[1], [2], [3]])
     cache.admit(np.array([1, 2]), out, np.array([0, 1]))
     cache.admit(np.array([1]), out, np.array([0]))  # would be the youngest, if it counted
@@ -76,7 +76,7 @@ def test_who_another_thread_admitted_is_not_admitted_again():
 def test_threads_read_whole_rows_of_their_nodes(eviction):
     """Four threads on 64 slots: a slot that changed while it was read would hold a mix, or another node's row."""
     num_nodes, width, count = 500, 512, 300  # rows of 4 KB, so that calls last long enough to be interrupted
-    cache = DynamicCache(num_nodes, 64, 8 * width, eviction)
+    cache = EvictingSlots(num_nodes, 64, 8 * width, eviction)
     wrong: list[object] = []
 
     def work(seed: int) -> None:
@@ -103,7 +103,7 @@ def test_s3fifo_keeps_who_comes_again_from_a_flood_of_those_who_come_once():
     """What the small queue is for: the others hold none of the four after a flood of as many as there are slots."""
     kept = {}
     for eviction in ("fifo", "clock", "s3fifo"):
-        cache = DynamicCache(1000, 40, 0, eviction)
+        cache = EvictingSlots(1000, 40, 0, eviction)
         for turn in range(20):
             cache.visit(np.arange(4))
             cache.visit(np.arange(100 + 40 * turn, 140 + 40 * turn))
@@ -114,14 +114,14 @@ def test_s3fifo_keeps_who_comes_again_from_a_flood_of_those_who_come_once():
 @pytest.mark.parametrize("eviction", EVICTIONS)
 @pytest.mark.parametrize("num_slots", [1, 9, 10, 1000])
 def test_memory_is_what_was_said(eviction, num_slots):
-    num_bytes = DynamicCache(3000, num_slots, 512, eviction).num_bytes
+    num_bytes = EvictingSlots(3000, num_slots, 512, eviction).num_bytes
     most = 3000 * 4 + num_slots * (512 + SLOT_BYTES[eviction])
     assert most - 8 * (num_slots // 10 + 1) <= num_bytes <= most
 
 
 @pytest.mark.parametrize("bad", [-1, 10, 2**63 - 1, -(2**63)])
 def test_bad_ids_and_positions_change_nothing(bad):
-    cache = DynamicCache(10, 4, 8, "clock")
+    cache = EvictingSlots(10, 4, 8, "clock")
     out, missed = np.zeros((3, 1)), np.empty((2, 3), np.int64)
     ids, positions = np.array([1, bad, 2]), np.array([0, 1, 2])
     with pytest.raises(SeedError, match=rf"ids\[1\] is {bad}"):
@@ -133,7 +133,7 @@ def test_bad_ids_and_positions_change_nothing(bad):
     with pytest.raises(SeedError, match=rf"ids\[1\] is {bad}"):
         cache.contains(ids)
     with pytest.raises(SeedError, match=rf"ids\[1\] is {bad}"):
-        DynamicCache(10, 4, 0, "clock").visit(ids)
+        EvictingSlots(10, 4, 0, "clock").visit(ids)
     assert not cache.contains(np.arange(10)).any()
 
 
@@ -150,7 +150,7 @@ def test_bad_ids_and_positions_change_nothing(bad):
 )
 def test_settings_that_cannot_work(change, message):
     with pytest.raises(CacheConfigError, match=message):
-        DynamicCache(**({"num_nodes": 10, "num_slots": 4, "row_bytes": 8, "eviction": "fifo"} | change))
+        EvictingSlots(**({"num_nodes": 10, "num_slots": 4, "row_bytes": 8, "eviction": "fifo"} | change))
 
 
 IDS = np.arange(2)
@@ -170,9 +170,9 @@ IDS = np.arange(2)
 )
 def test_wrong_arrays(out, missed, message):
     with pytest.raises(GnnLoadError, match=message):
-        DynamicCache(10, 4, 8, "fifo").read(IDS, out, *missed)
+        EvictingSlots(10, 4, 8, "fifo").read(IDS, out, *missed)
 
 
 def test_a_cache_with_rows_is_not_simulated():
     with pytest.raises(CacheConfigError, match="row_bytes=0"):
-        DynamicCache(10, 4, 8, "fifo").visit(IDS)
+        EvictingSlots(10, 4, 8, "fifo").visit(IDS)

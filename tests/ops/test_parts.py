@@ -44,9 +44,9 @@ def test_what_is_not_fresh_does_not_spread():
 def test_wrong_arguments():
     indptr, indices = np.array([0, 1, 2]), np.array([1, 0])
     masks = np.ones(2, np.uint64)
-    with pytest.raises(PartitionError, match="3 fresh masks and 2 held ones, but 2 nodes"):
+    with pytest.raises(PartitionError, match="3 fresh masks and 2 masks, but 2 nodes"):
         spread_parts(indptr, indices, np.ones(3, np.uint64), masks)
-    with pytest.raises(PartitionError, match="held has dtype int64, but must be uint64"):
+    with pytest.raises(PartitionError, match="masks has dtype int64, but must be uint64"):
         spread_parts(indptr, indices, masks, np.ones(2, np.int64))
     with pytest.raises(GnnLoadError, match="share memory"):
         spread_parts(indptr, indices, masks, masks)

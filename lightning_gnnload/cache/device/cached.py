@@ -1,4 +1,4 @@
-"""Caches on devices: feature rows of which a device holds a part, and the host the rest.
+"""Feature tables of which a device caches a part, and the host has the rest.
 
 Shapes: N graph nodes, B requested ids, F feature width.
 """
@@ -18,7 +18,7 @@ from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
-from lightning_gnnload.ops.cuda.dynamic_cache import DynamicCache
+from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
 
@@ -26,13 +26,8 @@ from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_mi
 class CachedFeatures(DeviceFeatures):
     """A feature table of which device caches hold a part, and the host's memory or a store all rows.
 
-    Where kernels cannot read the store's memory, ``gather`` waits for the ids that are missed, once a batch.
-
-    Args:
-        device: that gathers.
-        store: has all rows.
-        backing: its rows, mapped, in bytes; None: what is missed is asked of the store.
-        tier: what :class:`.TierReads` calls reads from the device's own cache.
+    ``backing`` has the store's rows in bytes, mapped for kernels to read. None asks the store for what is missed: then
+    ``gather`` waits, once a batch, for the ids that are missed. Reads from the device's own cache count as ``tier``.
     """
 
     def __init__(self, device: Device, store: FeatureStore, backing: Mapped | None, tier: str) -> None:
@@ -42,27 +37,22 @@ class CachedFeatures(DeviceFeatures):
 
     def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor) -> None:
         def gather() -> None:
-            gather_tiered(self.device, table, ids, out, self._taken, self._error)
+            gather_tiered(self.device, table, ids, out, self._counts, self._error)
 
         if self._missed is None:
             gather()
         else:
             self._missed.fetch(table.location, ids, out, meanwhile=gather)
 
-    def _behind(self, taken: np.ndarray) -> Reads:
-        return (self._from("memory", int(taken[-1])),) if self._missed is None else self._missed.reads()
+    def _behind(self, counts: np.ndarray) -> Reads:
+        return (self._from("memory", int(counts[-1])),) if self._missed is None else self._missed.reads()
 
 
 class StaticFeatures(CachedFeatures):
     """A static cache in the memory of this device and of the devices that it can read.
 
-    Args:
-        device: that gathers.
-        store: has all rows.
-        location: int32 ``[N]``, on the device: ``shard << ops.SLOT_BITS | slot``; negative: no shard holds the row.
-        shards: that hold the hot rows; closed with this.
-        backing: the store's rows, mapped, in bytes; None: what is missed is asked of the store.
-        tier: what :class:`.TierReads` calls reads from the own shard; those of others are ``"<tier> of peers"``.
+    ``location`` is int32 ``[N]`` on the device, ``shard << ops.SLOT_BITS | slot``, negative where no shard has the row.
+    ``shards`` are closed with this. Reads from other ranks' shards count as ``"<tier> of peers"``.
 
     Source: GNNLab (EuroSys'22), section 6.1; shards over devices: DSP (PPoPP'23), section 3.1.
     """
@@ -76,25 +66,25 @@ class StaticFeatures(CachedFeatures):
         backing: Mapped | None = None,
         tier: str = "cache",
     ) -> None:
-        # Before super(): gathers of other streams wait for what is on the device when it ends.
+        # Before super(), which records the event that gathers of other streams wait for.
         self._table = TieredTable.of(device, location, shards.addresses, shards.num_rows, store.row_bytes, backing)
         super().__init__(device, store, backing, tier)
         self._shards = shards
 
     def close(self) -> None:
-        super().close()  # first: kernels may still read the shards
+        super().close()  # first, as it waits for kernels that may still read the shards
         self._shards.close()
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
         self._gather_from(self._table, ids, out)
 
-    def _reads(self, taken: np.ndarray) -> Reads:
-        hits, own = taken[: len(self._shards.num_rows)], self._shards.own
-        from_own = int(hits[own]) if own >= 0 else 0
+    def _reads(self, counts: np.ndarray) -> Reads:
+        hits, own_shard = counts[: len(self._shards.num_rows)], self._shards.own_shard
+        from_own = int(hits[own_shard]) if own_shard >= 0 else 0
         reads = [self._from(self.tier, from_own)] if len(hits) else []
-        if len(hits) > (own >= 0):
+        if len(hits) > (own_shard >= 0):
             reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
-        return (*reads, *self._behind(taken))
+        return (*reads, *self._behind(counts))
 
     def __repr__(self) -> str:
         num_rows = self._shards.num_rows
@@ -102,18 +92,8 @@ class StaticFeatures(CachedFeatures):
 
 
 class DynamicFeatures(CachedFeatures):
-    """A first-in-first-out cache in device memory, which admits every row it misses. Batches take turns, on whatever
-    stream.
-
-    Args:
-        device: that gathers.
-        store: has all rows, of one byte at least.
-        num_slots: rows that there is room for.
-        backing: the store's rows, mapped, in bytes; None: what is missed is asked of the store.
-        tier: what :class:`.TierReads` calls reads from the cache.
-
-    Raises:
-        DeviceMemoryError: the device has no such memory.
+    """A first-in-first-out cache in device memory that admits every row it misses; batches take turns, on whatever
+    stream. Rows have one byte at least. Raises DeviceMemoryError where the device has no such memory.
 
     Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
     """
@@ -121,14 +101,14 @@ class DynamicFeatures(CachedFeatures):
     def __init__(
         self, device: Device, store: FeatureStore, num_slots: int, backing: Mapped | None = None, tier: str = "cache"
     ) -> None:
-        self._cache = DynamicCache(device, store.shape[0], num_slots, store.row_bytes)
+        self._cache = EvictingSlots(device, store.shape[0], num_slots, store.row_bytes)
         self._table = replace(self._cache.table, backing=backing)
         super().__init__(device, store, backing, tier)
         self._turn = threading.Lock()
         self._last: Event | None = None
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        # The lock puts launches in order, the event their streams: no slot may change while it is read.
+        # The lock orders the launches, the event their streams: no slot may change while a gather reads it.
         with self._turn:
             if self._last is not None:
                 self._last.wait()
@@ -136,61 +116,48 @@ class DynamicFeatures(CachedFeatures):
             self._cache.admit(ids, out)
             self._last = self.device.record()
 
-    def _reads(self, taken: np.ndarray) -> Reads:
-        return (self._from(self.tier, int(taken[0])), *self._behind(taken))
+    def _reads(self, counts: np.ndarray) -> Reads:
+        return (self._from(self.tier, int(counts[0])), *self._behind(counts))
 
     def __repr__(self) -> str:
         return f"DynamicFeatures(fifo, {self._cache.num_slots} of {self.shape[0]} rows)"
 
 
 class MissedRows:
-    """Fetches missed rows from a store on disk or of a user's own, for the device to read from page-locked memory. The
-    host waits for the ids. Thread-safe, as the store is.
-
-    Args:
-        device: that they go to.
-        store: has all rows.
-        error: the word in which kernels tell what goes wrong.
-
-    Raises:
-        DeviceMemoryError: by ``fetch``: the system lets no more memory be page-locked.
-    """
+    """Fetches missed rows from a store on disk or of a user, into page-locked memory that the device reads; the host
+    waits for the ids. Thread-safe as the store is. ``error`` is the device word in which kernels report errors.
+    ``fetch`` raises DeviceMemoryError where the system lets no more memory be page-locked."""
 
     def __init__(self, device: Device, store: FeatureStore, error: torch.Tensor) -> None:
         self.device, self.store = device, store
         self._error = error
-        self._of_thread = threading.local()
+        self._local = threading.local()
         self._counting = threading.Lock()
         self._counts: dict[str, list[int]] = {}
 
     def fetch(
         self, location: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, meanwhile: Callable[[], None]
     ) -> None:
-        """Copies row ``ids[b]`` of the store to ``out[b]`` where ``location[ids[b]]`` is negative.
-
-        Args:
-            location: int32 ``[N]``, on the device.
-            ids: int64 ``[B]``, on the device.
-            out: uint8 ``[B, row_bytes]``, likewise.
-            meanwhile: launches what the device does while the store is asked.
-        """
+        """Copies row ``ids[b]`` of the store to ``out[b]``, uint8 ``[B, row_bytes]`` on the device, where
+        ``location[ids[b]]`` is negative; ``meanwhile`` launches what the device does while the store is read."""
         device, buffers = self.device, self._buffers()
         missed = buffers.ids(len(ids))
+        # On the device, where the kernel that scatters the fetched rows reads them; the host needs the ids alone.
         positions = device.empty(len(ids), torch.int64)
-        # Kernels write the ids to mapped memory: the wait for their number is a wait for them as well.
+        # Kernels write the ids to mapped memory, so the wait for their number is a wait for them as well.
         number = list_missed(device, location, ids, missed.address, positions)
         count = int(device.read(number)[0])
-        meanwhile()
+        meanwhile()  # only now: before the wait it would delay the ids
         if not count:
             return
         rows = buffers.rows(count)
         reads = self.store.gather(missed.tensor[:count], as_rows_of(self.store, rows.tensor[:count].numpy()))
         self._count(reads or (TierReads("store", count, count * self.store.row_bytes),))
         gather_rows(device, rows, None, out, self._error, positions[:count])
-        buffers.taken = device.record()
+        buffers.last_read = device.record()
 
     def reads(self) -> Reads:
-        """Returns what the store gave so far."""
+        """Returns what the store has read so far."""
         with self._counting:
             return tuple(TierReads(tier, *counts) for tier, counts in self._counts.items())
 
@@ -202,33 +169,29 @@ class MissedRows:
                 counts[1] += read.num_bytes
 
     def _buffers(self) -> _Buffers:
-        if not hasattr(self._of_thread, "buffers"):
-            self._of_thread.buffers = _Buffers(self.device, self.store.row_bytes)
-        return self._of_thread.buffers
+        if not hasattr(self._local, "buffers"):
+            self._local.buffers = _Buffers(self.device, self.store.row_bytes)
+        return self._local.buffers
 
 
 class _Buffers:
-    """The page-locked buffers of one thread, on pages of their own: others could be registered for reading alone.
-
-    Attributes:
-        taken: when the device has read the rows that lie there.
-    """
+    """The page-locked buffers of one thread, on pages of their own, as other pages could be registered read-only."""
 
     def __init__(self, device: Device, row_bytes: int) -> None:
         self._device, self._row_bytes = device, row_bytes
         self._ids = self._rows = device.map_host(private_bytes(0))
-        self.taken: Event | None = None
+        self.last_read: Event | None = None  # when the device has read the rows
 
     def ids(self, count: int) -> Mapped:
         """int64 ``[count]`` or longer."""
-        if self._ids.tensor.nbytes < count * 8:
+        if self._ids.tensor.nbytes < count * 8:  # a quarter more, as page-locking costs far more than memory
             self._ids = self._device.map_host(private_bytes((count * 5 // 4) * 8).view(np.int64))
         return self._ids
 
     def rows(self, count: int) -> Mapped:
-        """uint8 ``[count, row_bytes]`` or longer, once nobody reads what lies there."""
-        if self.taken is not None:
-            self.taken.synchronize()
+        """uint8 ``[count, row_bytes]`` or longer, once the device has read what was there."""
+        if self.last_read is not None:
+            self.last_read.synchronize()
         if len(self._rows.tensor) < count:
             most = count * 5 // 4
             memory = private_bytes(most * self._row_bytes).reshape(most, self._row_bytes)

@@ -1,4 +1,4 @@
-"""Feature rows gathered on a device, wherever they lie.
+"""Feature tables that a device gathers from, wherever the rows are.
 
 Shapes: N graph nodes, B requested ids, F feature width.
 """
@@ -21,26 +21,21 @@ from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
 
 
 class DeviceFeatures(ABC):
-    """The interface of a feature table that a device gathers from, on the current CUDA stream. Thread-safe.
+    """The interface of a feature table, ``(N, F)``, that a device gathers from on the current CUDA stream. Thread-safe.
 
-    Nothing waits for the device, but where a subclass says so. What kernels find wrong is told later, by :meth:`check`
-    and :meth:`reads`; the rows concerned are zeros meanwhile.
-
-    Args:
-        device: that gathers.
-        shape: ``(N, F)``.
-        dtype: of the rows.
+    Nothing waits for the device unless a subclass says so. Errors that kernels find are raised later, by :meth:`check`
+    and :meth:`reads`; until then, the rows concerned are zeros.
     """
 
     def __init__(self, device: Device, shape: tuple[int, int], dtype: torch.dtype) -> None:
         self.device, self.shape, self.dtype = device, shape, dtype
-        # The error, rows of each shard, rows of none. Kernels of all streams add to them.
-        # In one array, as each copy to the host is a wait.
+        # An error, the rows from each shard, and those from none: kernels of all streams add to them. One array, as
+        # each copy to the host is a wait.
         self._notes = device.zeros(2 + ops.MAX_SHARDS, torch.int64)
-        self._error, self._taken = self._notes[:1], self._notes[1:]
-        self._told: dict[str, TierReads] = {}
-        self._telling = threading.Lock()
-        # Last: what a subclass put on the device before it called this is covered, too.
+        self._error, self._counts = self._notes[:1], self._notes[1:]
+        self._reported: dict[str, TierReads] = {}
+        self._reporting = threading.Lock()
+        # Last, so that it covers what a subclass put on the device before it called this.
         self._ready = device.record()
 
     @property
@@ -48,19 +43,8 @@ class DeviceFeatures(ABC):
         return self.shape[1] * self.dtype.itemsize
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Gathers row ``ids[b]`` as row ``b``.
-
-        Args:
-            ids: int64 ``[B]``, on the device.
-            out: ``[B, F]``, on the device, contiguous; None for new memory.
-
-        Returns:
-            ``out``.
-
-        Raises:
-            GnnLoadError: ``out`` has another shape or dtype.
-            DeviceMemoryError: there is no memory for it.
-        """
+        """Gathers row ``ids[b]`` as row ``b`` of ``out``, ``[B, F]`` on the device, contiguous; None allocates it.
+        Returns ``out``. Raises GnnLoadError for another shape or dtype, DeviceMemoryError where there is no memory."""
         shape = (len(ids), self.shape[1])
         if out is None:
             out = self.device.empty(shape[0] * shape[1], self.dtype).view(shape)
@@ -70,21 +54,17 @@ class DeviceFeatures(ABC):
                 f"needed."
             )
         if out.numel():
-            self._ready.wait()  # whoever opened it did so on another stream
+            self._ready.wait()  # the table may have been opened on another stream
             self._gather(ids, out.view(torch.uint8))
         return out
 
     def reads(self) -> Reads:
-        """Returns what was read since the last call, and from where. It waits for the current stream alone: batches in
-        the making may count the next time.
-
-        Raises:
-            SeedError, CacheShareError: as :meth:`check`.
-        """
-        with self._telling:  # of two threads, the one that reads the later notes must tell later
-            taken = self._read_notes()[1:]
-            before, now = self._told, {read.tier: read for read in self._reads(taken)}
-            self._told = now
+        """Returns the reads since the last call, by tier, and raises as :meth:`check`. It waits for the current stream
+        alone, so batches that other streams gather may count the next time."""
+        with self._reporting:  # counts only grow, so the thread that reads later ones must report later
+            counts = self._read_notes()[1:]
+            before, now = self._reported, {read.tier: read for read in self._reads(counts)}
+            self._reported = now
         nothing = TierReads("", 0, 0)
         return tuple(
             TierReads(tier, rows - before.get(tier, nothing).rows, num_bytes - before.get(tier, nothing).num_bytes)
@@ -92,27 +72,23 @@ class DeviceFeatures(ABC):
         )
 
     def check(self) -> None:
-        """Raises what a gather before this found wrong. Waits for the current stream.
-
-        Raises:
-            SeedError: an id was not in ``[0, N)``.
-            CacheShareError: a table of locations named a slot that there is not.
-        """
+        """Raises SeedError if a gather so far had an id outside ``[0, N)``, CacheShareError if a location table named a
+        slot that does not exist. Waits for the current stream."""
         self._read_notes()
 
     def close(self) -> None:
-        """Waits until the device has done all it was given, and gives back what it holds. No gather may follow."""
+        """Waits until the device has done all its work, and gives memory back. No gather may follow."""
         if self.device.torch_device.type == "cuda":
-            with suppress(RuntimeError):  # a device that failed says so where it is used
-                torch.cuda.synchronize(self.device.torch_device)  # streams of all threads may read it
+            with suppress(RuntimeError):  # a failed device raises where it is used next
+                torch.cuda.synchronize(self.device.torch_device)  # not one stream: those of all threads may read it
 
     @abstractmethod
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        """Gathers one row or more, to uint8 ``[B, row_bytes]``."""
+        """Gathers one row or more into uint8 ``[B, row_bytes]``."""
 
     @abstractmethod
-    def _reads(self, taken: np.ndarray) -> Reads:
-        """Returns the reads since the beginning; ``taken`` counts the rows of each shard, and of none."""
+    def _reads(self, counts: np.ndarray) -> Reads:
+        """Returns all reads so far; ``counts`` has the rows from each shard, then from none."""
 
     def _from(self, tier: str, rows: int) -> TierReads:
         return TierReads(tier, rows, rows * self.row_bytes)
@@ -125,15 +101,8 @@ class DeviceFeatures(ABC):
 
 
 class WholeFeatures(DeviceFeatures):
-    """A feature table with all rows in one place: on the device, or in the host's memory, which it reads in place.
-
-    Args:
-        device: that gathers.
-        rows: ``[N, F]``, on the device, or mapped, in bytes.
-        shape: ``(N, F)``.
-        dtype: of the rows.
-        tier: what :class:`.TierReads` calls it.
-    """
+    """A feature table with all rows in one memory: on the device, or mapped from the host's, which kernels read in
+    place."""
 
     def __init__(
         self, device: Device, rows: torch.Tensor | Mapped, shape: tuple[int, int], dtype: torch.dtype, tier: str
@@ -149,7 +118,7 @@ class WholeFeatures(DeviceFeatures):
         with self._counting:
             self._num_read += len(ids)
 
-    def _reads(self, taken: np.ndarray) -> Reads:
+    def _reads(self, counts: np.ndarray) -> Reads:
         return (self._from(self.tier, self._num_read),)
 
     def __repr__(self) -> str:
@@ -157,12 +126,7 @@ class WholeFeatures(DeviceFeatures):
 
 
 class QuantizedFeatures(DeviceFeatures):
-    """Quantized rows on a device, which are cached as codes and decoded as they are gathered.
-
-    Args:
-        store: quantised.
-        codes: its codes, on a device.
-    """
+    """A feature table that is cached as codes on a device, and decoded as it is gathered."""
 
     def __init__(self, store: QuantizedFeatureStore, codes: DeviceFeatures) -> None:
         device = codes.device
@@ -180,11 +144,11 @@ class QuantizedFeatures(DeviceFeatures):
         self.codes.close()
 
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        # Two steps, as the CPU rounds the product before it adds.
+        # Not fused: the CPU rounds the product before it adds, and both must give the same bits.
         rows = self.codes.gather(ids).float().mul_(self._scale).add_(self._offset)
         out.view(self.dtype).copy_(rows)
 
-    def _reads(self, taken: np.ndarray) -> Reads:
+    def _reads(self, counts: np.ndarray) -> Reads:
         return ()
 
     def __repr__(self) -> str:
@@ -192,41 +156,38 @@ class QuantizedFeatures(DeviceFeatures):
 
 
 class LateFeatures:
-    """A feature table without a cache that gets one later, while batches are being gathered. Thread-safe: each batch is
-    gathered from the table before or from the one after.
-
-    Args:
-        first: gathers for now.
-    """
+    """A feature table without a cache that gets one later, while batches are gathered. Thread-safe: each batch comes
+    from the table before or after."""
 
     def __init__(self, first: DeviceFeatures) -> None:
-        self._holders = [first]  # all that ever were: kernels of any stream may still read what the first one holds
+        # All tables ever, as kernels of any stream may still read the memory of earlier ones.
+        self._tables = [first]
         self.shape, self.dtype = first.shape, first.dtype
         self._reading = threading.Lock()
 
     def take_over(self, rows: DeviceFeatures) -> None:
         """Lets ``rows`` gather from the next batch on."""
-        # One step for threads that gather: they see the table before, or this one.
-        self._holders.append(rows)
+        # Atomic for threads that gather: they see the last table or this one.
+        self._tables.append(rows)
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """See :meth:`.DeviceFeatures.gather`."""
-        return self._holders[-1].gather(ids, out)
+        return self._tables[-1].gather(ids, out)
 
     def reads(self) -> Reads:
-        """Returns what was read since the last call, from all tables together."""
+        """Returns the reads since the last call, from all tables together."""
         with self._reading:
-            return summed_reads([holder.reads() for holder in reversed(self._holders)])
+            return summed_reads([table.reads() for table in reversed(self._tables)])
 
     def check(self) -> None:
         """See :meth:`.DeviceFeatures.check`."""
-        for holder in self._holders:
-            holder.check()
+        for table in self._tables:
+            table.check()
 
     def close(self) -> None:
-        """Closes all tables that ever gathered. No gather may be under way."""
-        for holder in reversed(self._holders):
-            holder.close()
+        """Closes all tables. No gather may be under way."""
+        for table in reversed(self._tables):
+            table.close()
 
     def __repr__(self) -> str:
-        return f"LateFeatures({self._holders[-1]!r})"
+        return f"LateFeatures({self._tables[-1]!r})"

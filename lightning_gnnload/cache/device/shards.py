@@ -1,4 +1,4 @@
-"""Shards: the memory of devices that holds a cache's rows, and the functions that fill it."""
+"""Shards: device memory that holds a cache's rows, and the functions that fill it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,12 @@ from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory
 
-CLOSING_S = 30.0
-"""How long an owner waits for its readers. All ranks close at the end of one fit."""
+CLOSING_S = 30.0  # that an owner waits for its readers; all ranks close at the end of one fit
 _log = logging.getLogger(__name__)
 
 
 class PrivateMemory:
-    """Device memory that no other rank reads.
-
-    Raises:
-        DeviceMemoryError: there is no such memory.
-    """
+    """Device memory that no other rank reads. Raises DeviceMemoryError where there is no such memory."""
 
     def __init__(self, device: Device, num_bytes: int) -> None:
         self.bytes = device.empty(num_bytes, torch.uint8)
@@ -38,28 +33,20 @@ class PrivateMemory:
 
 @dataclass
 class Shards:
-    """The shards of a cache, each in the memory of a device that this rank's device can read.
+    """The shards of a cache, each in the memory of a device that this rank's device can read."""
 
-    Attributes:
-        addresses: of each shard's first row; rows follow each other without a gap.
-        num_rows: of each shard.
-        own: the shard that this rank has filled; -1: none.
-        memory: this rank's.
-        opened: the others'.
-    """
-
-    addresses: list[int] = field(default_factory=list)
-    num_rows: list[int] = field(default_factory=list)
-    own: int = -1
-    memory: ExportedMemory | PrivateMemory | None = None
-    opened: list[OpenedMemory] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)  # of each shard's first row; rows follow without gaps
+    num_rows: list[int] = field(default_factory=list)  # of each shard
+    own_shard: int = -1  # that this rank has filled; -1: none
+    memory: ExportedMemory | PrivateMemory | None = None  # this rank's
+    opened: list[OpenedMemory] = field(default_factory=list)  # other ranks'
 
     def close(self) -> None:
-        """Gives back what this rank has opened, and its own memory once nobody reads it. A rank that is gone keeps
-        nobody waiting. Nothing may be gathered any more."""
-        # The others' first: their owners wait for this rank, as it then waits for its readers.
-        for each in self.opened:
-            each.close()
+        """Closes what this rank has opened, then its own memory once nobody reads it; a rank that is gone keeps nobody
+        waiting. No gather may follow."""
+        # Other ranks' memory first: their owners wait for this rank, as it then waits for its own readers.
+        for opened in self.opened:
+            opened.close()
         memory, self.memory, self.opened = self.memory, None, []
         if memory is not None and not memory.close(CLOSING_S):
             _log.warning(
@@ -70,12 +57,12 @@ class Shards:
 
 
 def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
-    """Maps the store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place. Returns None where they do not
-    lie in memory, or where the system lets no more memory be page-locked, which a warning tells."""
+    """Maps the store's rows in bytes, ``[N, row_bytes]``, for kernels to read in place. Returns None where they are not
+    in memory or, with a warning, where the system lets no more memory be page-locked."""
     if type(store) is not MemoryFeatureStore:  # a subclass may gather otherwise
         return None
     rows = bytes_of(store.rows).view()
-    rows.flags.writeable = False  # or it could be a file's, which cannot be registered to be written
+    rows.flags.writeable = False  # registered read-only: pages of a mapped file cannot be registered for writing
     try:
         return device.map_host(rows)
     except DeviceMemoryError as error:
@@ -83,7 +70,7 @@ def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
         return None
 
 
-def fill(
+def fill_device_shard(
     device: Device,
     store: FeatureStore,
     ids: np.ndarray,
@@ -92,20 +79,10 @@ def fill(
     *,
     progress: bool = False,
 ) -> None:
-    """Copies row ``ids[slot]`` of the store to ``shard[slot]``.
-
-    Args:
-        device: that the shard lies on.
-        store: has the rows.
-        ids: int64 ``[slots]``, in ``[0, N)``.
-        shard: uint8 ``[slots, row_bytes]``, on the device.
-        backing: the store's rows, mapped; None: they are gathered on the host, in pieces.
-        progress: show a bar on stderr.
-
-    Raises:
-        DeviceMemoryError: the system lets no memory be page-locked.
-    """
-    error = device.zeros(1, torch.int64)  # the host has made these ids itself
+    """Copies row ``ids[slot]`` of the store to ``shard[slot]``, uint8 ``[slots, row_bytes]`` on the device: from
+    ``backing``, the store's rows mapped, or through the host in pieces. Raises DeviceMemoryError where the system lets
+    no memory be page-locked."""
+    error = device.zeros(1, torch.int64)  # never read: the host has made these ids itself, and they are valid
     if backing is not None:
         gather_rows(device, backing, device.put(ids), shard, error)
         return
@@ -113,21 +90,18 @@ def fill(
     piece = device.map_host(private_bytes(most * store.row_bytes).reshape(most, store.row_bytes))
     room = piece.tensor.numpy()
     for begin, rows in gather_in_pieces(store, ids, lambda begin, end: room[: end - begin], progress=progress):
-        here = Mapped(piece.tensor[: len(rows)], piece.address, piece)
-        gather_rows(device, here, None, shard[begin : begin + len(rows)], error)
-        device.record().synchronize()  # the next piece takes its place
+        staged = Mapped(piece.tensor[: len(rows)], piece.address, piece)
+        gather_rows(device, staged, None, shard[begin : begin + len(rows)], error)
+        device.record().synchronize()  # the next piece overwrites this one
 
 
-def hold_alone(
+def fill_private_shard(
     device: Device, store: FeatureStore, hot: np.ndarray, backing: Mapped | None = None, *, progress: bool = False
 ) -> tuple[torch.Tensor, Shards]:
-    """Copies the rows of ``hot``, int64, to the device; returns where each node's row is, int32 ``[N]``, and the shard.
-
-    Raises:
-        DeviceMemoryError: the device has no such memory.
-    """
+    """Copies the rows of ``hot``, int64, to the device; returns locations, int32 ``[N]``, and the shard. Raises
+    DeviceMemoryError where the device has no such memory."""
     memory = PrivateMemory(device, len(hot) * store.row_bytes)
     location = device.empty(store.shape[0], torch.int32).fill_(-1)
     location.scatter_(0, device.put(hot), device.put(np.arange(len(hot), dtype=np.int32)))
-    fill(device, store, hot, memory.bytes.view(len(hot), store.row_bytes), backing, progress=progress)
-    return location, Shards([memory.address], [len(hot)], own=0, memory=memory)
+    fill_device_shard(device, store, hot, memory.bytes.view(len(hot), store.row_bytes), backing, progress=progress)
+    return location, Shards([memory.address], [len(hot)], own_shard=0, memory=memory)

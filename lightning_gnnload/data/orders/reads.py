@@ -54,7 +54,7 @@ def reads(
         ratio: of all rows, what the cache has places for.
         eviction: who leaves it, one of :data:`.ops.EVICTIONS`.
     """
-    cache = ops.DynamicCache(num_nodes, max(int(ratio * num_nodes), 1), row_bytes=0, eviction=eviction)
+    cache = ops.EvictingSlots(num_nodes, max(int(ratio * num_nodes), 1), row_bytes=0, eviction=eviction)
     sizes, hits = [], []
     for nodes in batches:
         sizes.append(len(nodes))

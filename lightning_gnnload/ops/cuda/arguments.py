@@ -1,4 +1,5 @@
-"""KernelArguments: the arguments of a kernel's launches, checked against its parameters and packed for the driver."""
+"""KernelArguments: checks the arguments of a kernel's launches against its parameters, and packs them for the
+driver."""
 
 from __future__ import annotations
 
@@ -31,25 +32,15 @@ _INTEGER_BYTES = {
 _FLOATS = {"float": torch.float32, "double": torch.float64}
 
 Reader = Callable[[Any], "int | float"]
-"""Checks what a launch gives for a number or a pointer, and returns what the kernel gets."""
+"""Checks the value of a launch for a number or a pointer, and returns what the kernel gets."""
 
 
 class KernelArguments:
-    """Packs the arguments of one kernel, whose types were read from its source. Thread-safe; what :meth:`pack` fills is
-    the caller's.
+    """Packs the arguments of one instantiation of a kernel, whose parameters were read from its source. Thread-safe;
+    :meth:`pack` fills the caller's memory.
 
-    Signed and unsigned integers of a width are one memory; vector types and ``void`` take any.
-
-    Args:
-        kernel: that is launched.
-        types: of the instantiation.
-        device: where its tensors have to lie.
-
-    Attributes:
-        leaves: all numbers and pointers, in order.
-
-    Raises:
-        GnnLoadError: no such instantiation.
+    Signed and unsigned integers of a width are alike; pointers to vector types and ``void`` take any tensor. Raises
+    GnnLoadError where there is no such instantiation.
     """
 
     def __init__(self, kernel: KernelSource, types: tuple[str, ...], device: torch.device) -> None:
@@ -57,15 +48,15 @@ class KernelArguments:
         self._parameters = parameters = kernel.parameters_of(types)
         self._names = {parameter.name for parameter in parameters}
         self._offsets = offsets_of(parameters)
-        self.leaves: list[KernelParameter] = []
+        self.leaves: list[KernelParameter] = []  # all numbers and pointers, in order
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
-        # Little-endian and without padding of its own: offsets come from the sources, and gaps are written out.
+        # "<": struct must add no padding of its own, as offsets come from the sources and gaps are written out.
         layout, end = "<", 0
         for parameter, begin in zip(parameters, self._offsets, strict=True):
-            found = list(parameter.leaves(at=begin))
-            self._getters.append((parameter.name, _getter([path for path, _, _ in found])))
-            for path, leaf, offset in found:
+            leaves = list(parameter.leaves(at=begin))
+            self._getters.append((parameter.name, _getter([path for path, _, _ in leaves])))
+            for path, leaf, offset in leaves:
                 where = f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name + path!r}"
                 self._readers.append(_reader(where, leaf, device))
                 self.leaves.append(leaf)
@@ -74,37 +65,32 @@ class KernelArguments:
         self._layout = struct.Struct(layout)
 
     def buffer(self) -> tuple[Any, Any]:
-        """Allocates memory for the arguments of one launch at a time, and pointers to them, which the driver takes."""
-        # Words of 8 bytes, the widest alignment that a parameter can have.
+        """Allocates memory for the arguments of one launch at a time, and the array of pointers to them that the driver
+        takes."""
+        # As 8-byte words, for their alignment: no parameter needs a wider one.
         memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
         begin = ctypes.addressof(memory)
         return memory, (ctypes.c_void_p * max(1, len(self._offsets)))(*(begin + offset for offset in self._offsets))
 
     def pack(self, memory: Any, arguments: Mapping[str, Argument]) -> None:
-        """Puts the arguments where the driver finds them.
-
-        Raises:
-            GnnLoadError: as :meth:`given`; a tensor that lies elsewhere, has gaps, or other elements than the parameter
-                points to; a number out of the type's range.
-        """
-        values = [read(value) for read, value in zip(self._readers, self.given(arguments), strict=True)]
+        """Writes the arguments to where the driver finds them. Raises GnnLoadError as :meth:`collect`, and for a tensor
+        on another device, with gaps or with other elements than the parameter points to, or a number out of the type's
+        range."""
+        values = [read(value) for read, value in zip(self._readers, self.collect(arguments), strict=True)]
         self._layout.pack_into(memory, 0, *values)
 
-    def given(self, arguments: Mapping[str, Argument]) -> list[Any]:
-        """Collects what the arguments hold for each of the leaves.
-
-        Raises:
-            GnnLoadError: one too few or too many, or an object without an attribute for a member.
-        """
+    def collect(self, arguments: Mapping[str, Argument]) -> list[Any]:
+        """Returns the value for each leaf. Raises GnnLoadError for an argument too few or too many, or an object that
+        lacks an attribute for a member."""
         if arguments.keys() != self._names:
             self._refuse_names(arguments)
-        given: list[Any] = []
+        values: list[Any] = []
         for name, get in self._getters:
             try:
-                given += get(arguments[name])
+                values += get(arguments[name])
             except AttributeError as error:
                 self._refuse_object(name, arguments[name], error)
-        return given
+        return values
 
     def _refuse_object(self, name: str, value: Any, error: AttributeError) -> NoReturn:
         (parameter,) = (parameter for parameter in self._parameters if parameter.name == name)
@@ -135,7 +121,7 @@ def check_grid(kernel: KernelSource, blocks: int, threads: int, shared_bytes: in
 
 
 def _getter(paths: list[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """Returns a function that takes an argument apart into what it gives for each leaf of its parameter."""
+    """Returns a function that takes an argument apart into the values for the leaves of its parameter."""
     if paths == [""]:
         return lambda value: (value,)
     get = operator.attrgetter(*(path[1:] for path in paths))
@@ -154,11 +140,11 @@ def _integer_reader(where: str, parameter: KernelParameter) -> Reader:
     low, high = _INTEGERS[parameter.ctype]
 
     def read(value: Any) -> int:
-        # Nearly every number is a plain integer in range: these skip what follows.
+        # The fast path: nearly every number is a plain integer in range, and a launch has dozens of them.
         if type(value) is int and low <= value <= high:
             return value
         try:
-            # A tensor of one element is an index, too, but reading it would make the host wait.
+            # A tensor of one element has __index__, but reading it would make the host wait for the device.
             number = None if isinstance(value, torch.Tensor) else operator.index(value)
         except TypeError:
             number = None
@@ -182,8 +168,8 @@ def _float_reader(where: str, parameter: KernelParameter) -> Reader:
 
 
 def _address_reader(where: str, parameter: KernelParameter, device: torch.device) -> Reader:
-    # Threads may overwrite each other's: whatever stands here has passed the check.
-    accepted: torch.dtype | None = None  # what the last launch passed, most likely this one's, too
+    # Threads may overwrite each other's without harm: whatever is here has passed the check.
+    accepted: torch.dtype | None = None  # of the last launch, and most likely of this one
 
     def check_dtype(dtype: torch.dtype) -> None:
         nonlocal accepted
@@ -220,7 +206,7 @@ def _holds(pointee: str, dtype: torch.dtype) -> bool:
     if pointee in _FLOATS:
         return dtype == _FLOATS[pointee]
     if pointee in _INTEGER_BYTES:
-        # Elements of one or two bytes are anybody's: rows of features are copied as such.
+        # Rows of features are copied as elements of one or two bytes, whatever their dtype.
         width = _INTEGER_BYTES[pointee]
         return dtype.itemsize == width and (width < 4 or not dtype.is_floating_point)
     return True

@@ -1,4 +1,4 @@
-"""DeviceBatch: a mini-batch in the making on a device; what all node-wise samplers have in common.
+"""DeviceBatch: a mini-batch that is being drawn on a device; what all node-wise samplers have in common.
 
 Shapes: S seeds, N graph nodes; D destinations and E edges of a hop.
 """
@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError, SeedError
-from ..checks import check_array, check_choice
+from ..checks import check_array, check_one_of
 from ..dispatch import MAX_HOP_DRAWS, DrawKey, check_hops
 from . import state as codes
 from .device import Device
@@ -22,14 +22,13 @@ from .state import State
 from .topology import Topology
 from .workspace import DeviceWorkspace, NumberTable
 
-THREADS = 256
-"""The threads of a block: kernels/common/cuda/scan.h counts on this number."""
-MAX_LOCAL = 2**31 - 1
+THREADS = 256  # of a block: kernels/common/cuda/scan.h is written for this number
+MAX_LOCAL = 2**31 - 1  # local ids are int32
+# Of a hop. Where more are possible, waiting for their number costs less than memory for all of them.
 MAX_BOUND_EDGES = 1 << 27
-"""For a hop that could have more edges, the host waits for their number, and takes memory for that."""
 # kTile of kernels/number_nodes/number_nodes_cuda.cu.
 _APPEND_TILE = 4 * THREADS
-# Of 256 threads: 2,048, the most that a multiprocessor of any architecture holds at once.
+# Of 256 threads each: 2,048, the most that a multiprocessor of any architecture holds at once.
 _BLOCKS_A_PROCESSOR = 8
 
 
@@ -42,36 +41,22 @@ class Picker(Protocol):
     replaces_neighbors: bool
 
     def most_edges(self, hop: HopBuilder) -> int | None:
-        """Returns the largest number of edges that the hop can have; None where only counting tells, for which the
-        host waits."""
+        """Returns the largest number of edges that the hop can have; None where only counting tells, for which the host
+        waits."""
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         """Writes ``hop.starts`` and ``hop.last_edge``."""
 
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        """Writes ``hop.picked`` and what else is asked for, and lets each neighbour occur: the one of edge ``e`` at
+        """Writes ``hop.picked`` and other columns, and enters each neighbour in the table: that of edge ``e`` at
         ``num_dst + e - first_edge``."""
 
 
 class DeviceBatch:
     """A mini-batch that is being drawn on a device, in memory for the largest that it can become.
 
-    Args:
-        workspace: of this thread alone.
-        topology: N nodes.
-        seeds: int64 ``[S]``, distinct; on the host, or on the device.
-        key: decides every draw.
-        num_hops: of the batch.
-        queries: of the seeds, which are on the host then; None: all are of one, which asks for every edge.
-
-    Attributes:
-        known: the workspace, which kernels take as ``NodeStamps``.
-        nodes: int64; as many as the state says are written.
-        error: the state's.
-        most_nodes: that there are, at most.
-
-    Raises:
-        SamplerConfigError: more hops than draws have numbers for, or a workspace of a smaller graph.
+    ``seeds``, int64 ``[S]``, distinct, are on the host or on the device; with ``queries``, on the host. Raises
+    SamplerConfigError for more hops than draws have numbers for, or a workspace of a smaller graph.
     """
 
     def __init__(
@@ -92,6 +77,7 @@ class DeviceBatch:
                 f"{topology.num_nodes}. Make a DeviceWorkspace(device, {topology.num_nodes})."
             )
         self.device: Device = workspace.device
+        # Kernels take the workspace as ``NodeStamps``, by the name ``known``.
         self.known, self.topology, self.key, self.num_hops = workspace, topology, key, num_hops
         self.seeds = seeds
         self.queries = queries
@@ -99,7 +85,7 @@ class DeviceBatch:
         self.error = self.state.error
         self.most_nodes = len(seeds)
         self._hops: list[HopBuilder] = []
-        self._shares_edges = False  # expand="new": an edge is of one hop, and hops are prefixes of the last
+        self._shares_edges = False  # expand="new": hops are prefixes of the last one, in its memory
         workspace.begin(self.most_nodes, self.most_nodes)
         self.nodes = self.device.empty(len(seeds), torch.int64)
         if queries is not None:
@@ -108,10 +94,10 @@ class DeviceBatch:
             seeds = queries.above_seeds | seeds
         self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
 
-    def blocks(self, count: int, of_block: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
+    def blocks(self, count: int, block_threads: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
         """Returns the number of blocks of a launch for up to ``count`` items: at least one, at most what the device
         runs at once."""
-        return max(min(-(-count // of_block), self.device.num_processors * a_processor), 1)
+        return max(min(-(-count // block_threads), self.device.num_processors * a_processor), 1)
 
     def launch(
         self,
@@ -132,21 +118,17 @@ class DeviceBatch:
         """Replaces the bound on a hop's destinations by their number, for which the host waits."""
         nodes, _ = self.read()
         self.most_nodes = nodes[hop.index]
-        # Where hops share edges, the nodes before `first` have theirs already.
+        # Where hops share edges, the nodes before `first` have got theirs in earlier hops.
         hop.most_dst = self.most_nodes - (0 if hop.first is self.state.zero else nodes[hop.index - 1])
 
     def run(self, picker: Picker, expand: Literal["all", "new"]) -> DeviceSample:
-        """Draws all hops, one after the other.
-
-        Raises:
-            SeedError: a seed out of range or repeated.
-            SamplerConfigError: more edges than local ids can number.
-        """
-        check_choice("expand", expand, ("all", "new"))
+        """Draws all hops, one after the other. Raises SeedError for a seed out of range or repeated, SamplerConfigError
+        for more edges than local ids can number."""
+        check_one_of("expand", expand, ("all", "new"))
         self._shares_edges = expand == "new"
         for index in range(self.num_hops):
             hop = self._begin_hop(index)
-            # Before there is room for edges: where no bound is known, what it counts says how much is needed.
+            # Counted before memory is taken, as where no bound is known the count says how much is needed.
             picker.count(self, hop)
             self._make_room(picker, hop)
             picker.pick(self, hop)
@@ -155,16 +137,13 @@ class DeviceBatch:
         return self._finished()
 
     def note_known(self, hop: HopBuilder, table: NumberTable | None = None) -> None:
-        """Notes the nodes known before the hop in a table that has forgotten them."""
+        """Enters the nodes known before the hop in a table that was cleared."""
         most = (self if table is None else table).most_nodes
         self.launch("number_nodes", "note_known", blocks=self.blocks(most), as_batch=table, hop=hop)
 
     def start_edges(self, hop: HopBuilder, num_edges: torch.Tensor) -> None:
-        """Writes ``hop.starts`` and ``hop.last_edge``.
-
-        Args:
-            num_edges: int32, read as unsigned, of each node of the batch that is a destination to expand.
-        """
+        """Writes ``hop.starts`` and ``hop.last_edge`` from ``num_edges``, int32 that is read as unsigned, of each
+        destination to expand."""
         self.launch(
             "number_nodes",
             "sum_edges",
@@ -178,8 +157,8 @@ class DeviceBatch:
     def number_nodes(
         self, hop: HopBuilder, nodes: torch.Tensor, num_nodes: torch.Tensor, table: NumberTable | None = None
     ) -> None:
-        """Gives the neighbours of a hop's edges local ids, in the order in which they occur: writes ``hop.indices``,
-        those that are new to ``nodes``, and how many there are then. Or numbers what occurs in another table."""
+        """Gives the neighbours of a hop's edges local ids, in order of first occurrence: writes ``hop.indices``, the
+        nodes that are new to ``nodes``, and their number; with ``table``, numbers what occurs in another table."""
         assert hop.picked is not None
         types = ("int32_t" if hop.picked.dtype == torch.int32 else "int64_t",)
         self.launch(
@@ -194,23 +173,23 @@ class DeviceBatch:
             num_nodes=num_nodes,
             words=self.state.scan_words(-(-hop.most_edges // _APPEND_TILE) + 1),
         )
-        # Launched by itself, since all new nodes must have their ids before any edge reads one.
+        # A launch of its own, since only its end makes sure that all new nodes have their ids before an edge reads one.
         blocks = self.blocks(hop.most_edges)
         self.launch("number_nodes", "relabel", types, blocks=blocks, as_batch=table, hop=hop, edges=hop)
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
         blocks = self.blocks(len(seeds))
-        # Those below their queries' numbers are checked already.
+        # Seeds with a query's number above them have been checked on the host; to kernels they are any int64.
         end = self.topology.num_nodes if self.queries is None else 2**63 - 1
         sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": end}
         num_nodes = self.state.num_nodes(0)
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
-        # Launched by itself, since all seeds must have occurred before one is asked whether it was first.
+        # A launch of its own, since all seeds must be in the table before one is compared with its first occurrence.
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
 
     def _check_seeds(self, seeds: np.ndarray, queries: DeviceQueries) -> None:
-        """Raises SeedError: the first that is out of range or repeats, if one is out of range: with its query's number
-        above it, no kernel could tell."""
+        """Raises SeedError for the first seed that is out of range or repeated, if one is out of range: with its
+        query's number above it, no kernel could tell."""
         bad = np.flatnonzero((seeds < 0) | (seeds >= self.topology.num_nodes))
         if not len(bad):
             return
@@ -240,18 +219,12 @@ class DeviceBatch:
         )
 
     def _make_room(self, picker: Picker, hop: HopBuilder) -> None:
-        """Allocates memory for the edges and nodes of a hop: for as many as there can be or, where these are too many
-        or unknown, for as many as there are, for which the host waits."""
+        """Allocates memory for the edges and nodes of a hop: for the most that there can be or, where these are too
+        many or unknown, for as many as there are, for which the host waits."""
         before, bound = self._before(), picker.most_edges(hop)
         edges_before = 0 if before is None else before.most_edges
         if bound is None or edges_before + bound > MAX_BOUND_EDGES:
-            nodes, edges = self.read()
-            self.most_nodes = nodes[hop.index]
-            hop.most_edges = edges[hop.index]
-            if picker.replaces_neighbors:
-                first_dst, first = (0, 0) if before is None else (nodes[before.index], edges[before.index])
-                num_dst = nodes[hop.index] - first_dst
-                self.check_draws(hop, num_dst, hop.most_edges - first, "neighbours with replacement")
+            self._count_edges(picker, hop, before)
         else:
             hop.most_edges = edges_before + bound
         if self.most_nodes + hop.most_edges > codes.MAX_POSITIONS:
@@ -264,6 +237,20 @@ class DeviceBatch:
             self.note_known(hop)
         self.most_nodes = most_after
         self.nodes = self.grown(self.nodes, most_after, torch.int64)
+        self._allocate_columns(picker, hop, before)
+
+    def _count_edges(self, picker: Picker, hop: HopBuilder, before: HopBuilder | None) -> None:
+        """Replaces the bounds on a hop's nodes and edges by their numbers, for which the host waits."""
+        nodes, edges = self.read()
+        self.most_nodes = nodes[hop.index]
+        hop.most_edges = edges[hop.index]
+        if picker.replaces_neighbors:
+            first_dst, first = (0, 0) if before is None else (nodes[before.index], edges[before.index])
+            num_dst = nodes[hop.index] - first_dst
+            self.check_draws(hop, num_dst, hop.most_edges - first, "neighbours with replacement")
+
+    def _allocate_columns(self, picker: Picker, hop: HopBuilder, before: HopBuilder | None) -> None:
+        # With queries a neighbour has its query's number above it, which the graph's int32 has no bits for.
         picked = self.topology.index_dtype if self.queries is None else torch.int64
         columns = {"picked": picked, "indices": torch.int32}
         if picker.edge_ids:
@@ -273,55 +260,51 @@ class DeviceBatch:
         if picker.edge_types:
             columns["edge_types"] = torch.int32
         for name, dtype in columns.items():
-            held = None if before is None else getattr(before, name)
-            setattr(hop, name, self.grown(held, hop.most_edges, dtype))
+            buffer = None if before is None else getattr(before, name)
+            setattr(hop, name, self.grown(buffer, hop.most_edges, dtype))
 
     def _finished(self) -> DeviceSample:
         nodes, edges = self.read()
         hops = []
         for hop in self._hops:
-            # Hops that share their edges' memory have grown into the last one's; the others keep their own.
-            held = self._hops[-1] if self._shares_edges else hop
+            # Hops that share their edges' memory are prefixes of the last one's columns.
+            columns = self._hops[-1] if self._shares_edges else hop
             first, last = nodes[hop.index], edges[hop.index]
-            assert held.indices is not None
+            assert columns.indices is not None
             hops.append(
                 DeviceHop(
                     num_dst=first,
                     num_src=nodes[hop.index + 1],
-                    indptr=held.starts[: first + 1],
-                    indices=held.indices[:last],
-                    edge_ids=None if held.edge_ids is None else held.edge_ids[:last],
-                    edge_weights=None if held.edge_weights is None else held.edge_weights[:last],
-                    edge_types=None if held.edge_types is None else held.edge_types[:last],
+                    indptr=columns.starts[: first + 1],
+                    indices=columns.indices[:last],
+                    edge_ids=None if columns.edge_ids is None else columns.edge_ids[:last],
+                    edge_weights=None if columns.edge_weights is None else columns.edge_weights[:last],
+                    edge_types=None if columns.edge_types is None else columns.edge_types[:last],
                 )
             )
-        found = self.nodes[: nodes[-1]]
+        batch_nodes = self.nodes[: nodes[-1]]
         if self.queries is None:
-            return DeviceSample(found, tuple(hops))
-        return DeviceSample(self.queries.nodes(found), tuple(hops), self.queries.numbers(found))
+            return DeviceSample(batch_nodes, tuple(hops))
+        return DeviceSample(self.queries.nodes(batch_nodes), tuple(hops), self.queries.numbers(batch_nodes))
 
-    def check_draws(self, hop: HopBuilder, num_dst: int, num_draws: int, what: str) -> None:
-        """Raises SamplerConfigError: a hop draws more than there is time and memory for, as on the CPU."""
+    def check_draws(self, hop: HopBuilder, num_dst: int, num_draws: int, drawn_items: str) -> None:
+        """Raises SamplerConfigError where a hop draws more than there is time and memory for, as on the CPU."""
         if num_draws > MAX_HOP_DRAWS:
             raise SamplerConfigError(
-                f"Hop {hop.index} of a batch, of {num_dst} nodes, draws up to {num_draws} {what}, but a hop draws "
-                f"at most {MAX_HOP_DRAWS}. Use a smaller batch, or draw fewer for each node."
+                f"Hop {hop.index} of a batch, of {num_dst} nodes, draws up to {num_draws} {drawn_items}, but a hop "
+                f"draws at most {MAX_HOP_DRAWS}. Use a smaller batch, or draw fewer for each node."
             )
 
     def read(self) -> tuple[list[int], list[int]]:
-        """Reads how many nodes were known before each hop, and where its edges end; of later hops, 0. The host waits.
-
-        Raises:
-            SeedError: a seed out of range or repeated.
-            SamplerConfigError: more edges than local ids can number.
-        """
+        """Reads how many nodes were known before each hop, and where its edges end; 0 for later hops. The host waits.
+        Raises as :meth:`run`."""
         error, nodes, edges = self.state.read()
         if error is not None:
             self.fail(*error)
         return nodes, edges
 
-    def fail(self, code: int, place: int = 0) -> NoReturn:
-        """Raises what :meth:`read` does for an error of this code and place."""
+    def fail(self, code: int, position: int = 0) -> NoReturn:
+        """Raises the error of this code and position."""
         if code == codes.TOO_MANY_EDGES:
             raise SamplerConfigError(
                 f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "
@@ -338,21 +321,22 @@ class DeviceBatch:
         num_nodes = self.topology.num_nodes
         if code == codes.SEED_OUT_OF_RANGE:
             raise SeedError(
-                f"seeds[{place}] is {seeds[place]}, but the graph has {num_nodes} nodes: seeds must lie in [0, "
+                f"seeds[{position}] is {seeds[position]}, but the graph has {num_nodes} nodes: seeds must lie in [0, "
                 f"{num_nodes})."
             )
         named = seeds if self.queries is None else self.queries.above_seeds | seeds
-        first = int(np.flatnonzero(named == named[place])[0])
+        first = int(np.flatnonzero(named == named[position])[0])
         raise SeedError(
-            f"seeds[{place}] is {seeds[place]}, the same node as seeds[{first}]. The seeds of a batch must be "
+            f"seeds[{position}] is {seeds[position]}, the same node as seeds[{first}]. The seeds of a batch must be "
             f"distinct: remove repeats, for example with numpy.unique."
         )
 
-    def grown(self, held: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Returns a tensor of at least ``count`` elements that begins with what is held."""
-        if held is not None and len(held) >= count:
-            return held
+    def grown(self, tensor: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Returns a tensor of at least ``count`` elements that begins with those of ``tensor``."""
+        if tensor is not None and len(tensor) >= count:
+            return tensor
+        # The old memory may go at once: torch reuses it in this stream's order, after the copy.
         grown = self.device.empty(count, dtype)
-        if held is not None:
-            grown[: len(held)] = held
+        if tensor is not None:
+            grown[: len(tensor)] = tensor
         return grown

@@ -17,12 +17,12 @@ from ...errors import DeviceMemoryError, GnnLoadError, KernelCompileError
 from . import sources
 from .arguments import KernelArguments, check_grid
 from .compile import CompiledKernels, architecture
-from .cubins import kept_kernels
+from .cubins import cached_kernels
 from .device import Argument, Mapped
 from .host_memory import HostMemory
 from .signatures import KernelSource
 
-_FREE_SHARED_BYTES = 48 << 10  # of a block; more has to be asked for
+_FREE_SHARED_BYTES = 48 << 10  # of a block; more needs an attribute of the kernel
 
 
 class CudaEvent:
@@ -46,7 +46,7 @@ class CudaEvent:
 class _SideStream:
     """The side stream of a thread, which another thread gets when this one has ended.
 
-    torch keeps memory by stream, and threads that come and go would each leave some.
+    torch caches free memory by stream, so threads that come and go with new streams would each leave some behind.
     """
 
     def __init__(self, device: torch.device, idle: deque[torch.cuda.Stream]) -> None:
@@ -57,29 +57,26 @@ class _SideStream:
             self.stream = torch.cuda.Stream(device)
 
     def __del__(self) -> None:
-        # A finalizer may run amid any code of any thread, so it takes no lock; a deque needs none.
+        # A finalizer may run within any code of any thread, so it must take no lock; a deque needs none.
         self._idle.append(self.stream)
 
 
 @dataclass(frozen=True)
 class _Function:
-    """A kernel on the device, and how its arguments are passed. Each thread has memory of its own for them."""
+    """A kernel on the device and how its arguments are passed; each thread has its own memory for them."""
 
     source: KernelSource
     handle: int
     arguments: KernelArguments
-    of_thread: threading.local
+    local: threading.local
 
 
 class CudaDevice:
-    """A :class:`.Device` that is a CUDA GPU, driven through CuPy. Thread-safe.
+    """A :class:`.Device` that is a CUDA GPU with an index, driven through CuPy's bindings of CUDA's driver and runtime.
+    Thread-safe.
 
-    Args:
-        torch_device: with an index.
-        driver: CUDA's driver, as CuPy binds it.
-        runtime: CUDA's runtime, as CuPy binds it.
-        supported: architectures that NVRTC knows, such as 90.
-        compile: an operation's kernels for an architecture.
+    ``supported`` are the architectures that NVRTC knows, such as 90; ``compile`` makes an operation's kernels for an
+    architecture.
     """
 
     def __init__(
@@ -88,7 +85,7 @@ class CudaDevice:
         driver: Any,
         runtime: Any,
         supported: Sequence[int],
-        compile: Callable[[str, str], CompiledKernels] = kept_kernels,
+        compile: Callable[[str, str], CompiledKernels] = cached_kernels,
     ) -> None:
         self.torch_device = torch_device
         properties = torch.cuda.get_device_properties(torch_device)
@@ -100,7 +97,7 @@ class CudaDevice:
         self._modules: dict[str, tuple[int, dict[str, str]]] = {}
         self._functions: dict[tuple[str, str, tuple[str, ...]], _Function] = {}
         self._shared_bytes: dict[int, int] = {}
-        self._of_thread = threading.local()
+        self._local = threading.local()
         self._idle_streams: deque[torch.cuda.Stream] = deque()
         index = torch_device.index
         self._host_memory = HostMemory(
@@ -124,15 +121,15 @@ class CudaDevice:
         **arguments: Argument,
     ) -> None:
         with self._entered():
-            # Without the lock: entries are added whole and never replaced.
+            # Read without the lock: entries are complete when they are added, and never replaced.
             function = self._functions.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
             check_grid(function.source, blocks, threads, shared_bytes)
-            memory, pointers = vars(function.of_thread).get("buffer") or self._buffer(function)
+            memory, pointers = vars(function.local).get("buffer") or self._buffer(function)
             function.arguments.pack(memory, arguments)
             stream = torch.cuda.current_stream(self.torch_device).cuda_stream
             try:
                 self._allow_shared(function.handle, shared_bytes)
-                # It has copied the arguments when it returns.
+                # The driver has copied the arguments when it returns, so this thread's buffer is free again.
                 self._driver.launchKernel(
                     function.handle,
                     *(blocks, 1, 1),
@@ -156,8 +153,8 @@ class CudaDevice:
         return self._allocate(torch.zeros, count, dtype)
 
     def put(self, array: np.ndarray) -> torch.Tensor:
-        # torch keeps a pinned block from being used again until the copies out of it are done.
-        with self._of_memory(array.nbytes):
+        # The staging memory may be dropped at once: torch reuses a pinned block only after the copies out of it.
+        with self._out_of_memory_as_ours(array.nbytes):
             staged = _pinned(array.shape, _dtype(array))
             staged.numpy()[...] = array
             return staged.to(self.torch_device, non_blocking=True)
@@ -165,10 +162,11 @@ class CudaDevice:
     def read(self, tensor: torch.Tensor) -> np.ndarray:
         staged = _pinned(tensor.shape, tensor.dtype)
         staged.copy_(tensor, non_blocking=True)
+        # This stream alone: synchronizing the device would wait for training as well.
         torch.cuda.current_stream(self.torch_device).synchronize()
         with self._loading:
             self.num_reads += 1
-        # A caller may keep the result for long, and page-locked memory is scarce.
+        # Copied: a caller may keep the result for long, and page-locked memory is scarce.
         return staged.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
@@ -177,10 +175,10 @@ class CudaDevice:
 
     @contextmanager
     def side_stream(self) -> Iterator[None]:
-        lent = getattr(self._of_thread, "side_stream", None)
+        lent = getattr(self._local, "side_stream", None)
         if lent is None:
-            lent = self._of_thread.side_stream = _SideStream(self.torch_device, self._idle_streams)
-        # The stream's context alone would leave a new thread on the first device, and make a context there.
+            lent = self._local.side_stream = _SideStream(self.torch_device, self._idle_streams)
+        # The stream's context alone would leave a new thread on device 0, and make a CUDA context there.
         with torch.cuda.device(self.torch_device), torch.cuda.stream(lent.stream):
             yield
 
@@ -189,13 +187,13 @@ class CudaDevice:
 
     def free_bytes(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
-        held = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
-        return free + held
+        reusable = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
+        return free + reusable
 
     def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
         source = sources.kernel(op, kernel)
         arguments = KernelArguments(source, types, self.torch_device)
-        # Compiling takes seconds: threads that need the same kernels wait for the first.
+        # Compiling takes seconds, so threads that need the same kernels wait for the first.
         with self._loading:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)
@@ -214,24 +212,25 @@ class CudaDevice:
 
     @staticmethod
     def _buffer(function: _Function) -> tuple[Any, Any]:
-        function.of_thread.buffer = function.arguments.buffer()
-        return function.of_thread.buffer
+        function.local.buffer = function.arguments.buffer()
+        return function.local.buffer
 
     def _allow_shared(self, handle: int, shared_bytes: int) -> None:
+        # Remembered by kernel, since setting the attribute is a driver call on the path of every launch.
         if shared_bytes > self._shared_bytes.get(handle, _FREE_SHARED_BYTES):
             most = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._driver.funcSetAttribute(handle, most, shared_bytes)
             self._shared_bytes[handle] = shared_bytes
 
     def _allocate(self, make: Callable[..., torch.Tensor], count: int, dtype: torch.dtype) -> torch.Tensor:
-        with self._of_memory(count * dtype.itemsize):
+        with self._out_of_memory_as_ours(count * dtype.itemsize):
             return make(count, dtype=dtype, device=self.torch_device)
 
     @contextmanager
-    def _of_memory(self, num_bytes: int) -> Iterator[None]:
+    def _out_of_memory_as_ours(self, num_bytes: int) -> Iterator[None]:
         try:
             yield
-        except RuntimeError as error:  # of page-locked memory, torch says it in words alone
+        except RuntimeError as error:  # for page-locked memory, torch raises a plain RuntimeError
             if not isinstance(error, torch.cuda.OutOfMemoryError) and "out of memory" not in str(error):
                 raise
             raise DeviceMemoryError(
@@ -242,18 +241,18 @@ class CudaDevice:
     @contextmanager
     def _idle(self) -> Iterator[None]:
         with self._entered():
-            with suppress(RuntimeError):  # a device that failed says so where it is used
+            with suppress(RuntimeError):  # a failed device raises where it is used next
                 torch.cuda.synchronize(self.torch_device)
             yield
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Makes this device the calling thread's, whose first CUDA call may be this one."""
+        """Makes this device current in the calling thread, whose first CUDA call this may be."""
         with torch.cuda.device(self.torch_device):
-            if not getattr(self._of_thread, "has_context", False):
+            if not getattr(self._local, "has_context", False):
                 self._runtime.setDevice(self.torch_device.index)
-                self._runtime.free(0)  # does nothing, but on the device's context
-                self._of_thread.has_context = True
+                self._runtime.free(0)  # a call without effect that makes the device's context current
+                self._local.has_context = True
             yield
 
 

@@ -1,6 +1,6 @@
-"""Device: an accelerator as the callers of kernels see it, and what they keep on it.
+"""Device: the interface of an accelerator to those who launch kernels, and of the memory and events they keep.
 
-There are two: a CUDA device (:mod:`.cupy_device`), and, in tests, one that runs the same kernels on the host.
+There are two: a CUDA device (:mod:`.cupy_device`) and, in tests, one that runs the same kernels on the host.
 """
 
 from __future__ import annotations
@@ -14,52 +14,40 @@ import numpy as np
 import torch
 
 Argument: TypeAlias = Any
-"""Of a kernel: for a pointer, memory that the device can reach (a tensor of its own, :class:`Mapped` memory, an
+"""An argument of a kernel: for a pointer, memory that the device can reach (its tensor, :class:`Mapped` memory, an
 address, or None for a null pointer); for a number, one that the parameter's type holds; for a structure, any object
 that has an attribute for each member."""
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """Host memory that kernels read in place over the bus (unified virtual addressing).
+    """Host memory that kernels read in place over the bus (unified virtual addressing)."""
 
-    Attributes:
-        tensor: the memory, on the CPU.
-        address: where the device finds it.
-        keeps: what has to live as long.
-    """
-
-    tensor: torch.Tensor
-    address: int
-    keeps: Any = None
+    tensor: torch.Tensor  # the memory, on the CPU
+    address: int  # where the device finds it
+    keeps: Any = None  # objects that must live as long
 
 
 class Event(Protocol):
     """A point in a CUDA stream's work that can be waited for."""
 
     def wait(self) -> None:
-        """Makes the current stream's further work wait for this point; the host does not wait."""
+        """Makes the current stream's later work wait for this point; the host does not wait."""
 
     def is_done(self) -> bool:
-        """Tells whether the work before it is done. Does not wait."""
+        """Tells whether the work before it is done, without waiting."""
 
     def synchronize(self) -> None:
         """Waits on the host."""
 
 
 class Device(Protocol):
-    """The interface of an accelerator: it allocates, copies and launches kernels. Work goes to torch's current stream
-    of the calling thread; memory is torch's.
-
-    Attributes:
-        torch_device: where its tensors lie.
-        num_processors: multiprocessors, by which grids are sized.
-        num_reads: how often :meth:`read` has made the host wait.
-    """
+    """The interface of an accelerator that allocates, copies and launches kernels, on torch's current stream of the
+    calling thread, in torch's memory."""
 
     torch_device: torch.device
-    num_processors: int
-    num_reads: int
+    num_processors: int  # multiprocessors, by which grids are sized
+    num_reads: int  # times that read() has made the host wait
 
     def launch(
         self,
@@ -72,44 +60,32 @@ class Device(Protocol):
         shared_bytes: int = 0,
         **arguments: Argument,
     ) -> None:
-        """Starts ``kernel<types>`` of ``kernels/<op>/<op>_cuda.cu`` on the current stream.
-
-        Args:
-            blocks: at least 1.
-            threads: of a block, a multiple of 32.
-            shared_bytes: dynamic shared memory of a block.
-            **arguments: by the kernel's parameters, each of them and no other.
-
-        Raises:
-            KernelCompileError: the kernel does not compile.
-            GnnLoadError: no such kernel, or arguments that are not its own.
-        """
+        """Starts ``kernel<types>`` of ``kernels/<op>/<op>_cuda.cu`` on the current stream, with at least one block of a
+        multiple of 32 threads, ``shared_bytes`` of dynamic shared memory a block, and every parameter by its name.
+        Raises KernelCompileError, or GnnLoadError where there is no such kernel or the arguments are not its own."""
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Raises DeviceMemoryError: there is no such memory."""
+        """Allocates memory. Raises DeviceMemoryError."""
 
     def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """Raises DeviceMemoryError: there is no such memory."""
+        """Allocates zeroed memory. Raises DeviceMemoryError."""
 
     def put(self, array: np.ndarray) -> torch.Tensor:
         """Copies to the device; the host does not wait, and may change the array at once."""
 
     def read(self, tensor: torch.Tensor) -> np.ndarray:
-        """Copies to the host, and waits for the current stream: the one way in which this package does."""
+        """Copies to the host and waits for the current stream; no other function of this package waits for it."""
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        """Lets kernels read the array: in place, unless it is small and shares pages with other memory, whose copies
-        would then fail. Who changes it later changes the result's tensor.
-
-        Raises:
-            DeviceMemoryError: the system lets no more memory be page-locked.
-        """
+        """Lets kernels read the array, in place unless it is small and shares pages with other memory, whose copies
+        would then fail; changes of the array are changes of the result only in the first case. Raises DeviceMemoryError
+        where the system lets no more memory be page-locked."""
 
     def side_stream(self) -> AbstractContextManager[None]:
-        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one for good."""
+        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""
 
     def record(self) -> Event:
         """Marks this point in the current stream."""
 
     def free_bytes(self) -> int:
-        """Counts what could still be allocated: the device's free memory and what torch holds without use."""
+        """Counts what can still be allocated: the device's free memory, and what torch has reserved and not used."""

@@ -1,4 +1,4 @@
-"""A cache, on a device, of the rows of those nodes that were asked for last.
+"""The slots of a cache on a device that admits and evicts rows.
 
 Shapes: N graph nodes, B ids of a batch, F feature width.
 """
@@ -15,40 +15,24 @@ from .rows import MOVE_THREADS, move_shape, scan_blocks, scan_tiles
 from .tiers import TieredTable
 
 
-class DynamicCache:
-    """The slots of a first-in-first-out cache on a device, equal to those of :class:`.ops.DynamicCache` after every
+class EvictingSlots:
+    """The slots of a first-in-first-out cache on a device, equal to those of :class:`.ops.EvictingSlots` after every
     batch. For one stream at a time; nothing waits for the device.
 
-    One batch is not as there: one that repeats ids and misses more than there are slots. An id that it has evicted
-    itself is not admitted again.
-
-    Args:
-        device: that holds it.
-        num_nodes: N.
-        num_slots: rows that there is room for, 1 to ``2**28``.
-        row_bytes: of one row, at least 1.
-
-    Attributes:
-        slot_of: int32 ``[N]``: each node's slot; negative: none.
-        rows: uint8 ``[num_slots * row_bytes]``.
-        node_of: int64 ``[num_slots]``: the node that has a slot; negative: none.
-        num_given: int64 ``[1]``: admissions before the last batch; and ``num_admitted``, of it.
-
-    Kernels take it as ``Slots`` (kernels/dynamic_cache/dynamic_cache_cuda.cu).
-
-    Raises:
-        DeviceMemoryError: the device has no such memory.
+    It differs in one case: of a batch that repeats ids and misses more than there are slots, an id that the batch
+    itself has evicted is not admitted again. Rows have one byte at least. Kernels take it as ``Slots``
+    (kernels/dynamic_cache/dynamic_cache_cuda.cu). Raises DeviceMemoryError where the device has no such memory.
 
     Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
     """
 
     def __init__(self, device: Device, num_nodes: int, num_slots: int, row_bytes: int) -> None:
         self.device, self.num_nodes, self.num_slots, self.row_bytes = device, num_nodes, num_slots, row_bytes
-        self.slot_of = device.empty(num_nodes, torch.int32).fill_(-1)
+        self.slot_of = device.empty(num_nodes, torch.int32).fill_(-1)  # negative: not cached
         self.rows = device.empty(num_slots * row_bytes, torch.uint8)
-        self.node_of = device.empty(num_slots, torch.int64).fill_(-1)
-        self.num_given = device.zeros(1, torch.int64)
-        self.num_admitted = device.zeros(1, torch.int64)
+        self.node_of = device.empty(num_slots, torch.int64).fill_(-1)  # negative: a free slot
+        self.num_given = device.zeros(1, torch.int64)  # admissions before the last batch
+        self.num_admitted = device.zeros(1, torch.int64)  # admissions of the last batch
 
     @property
     def table(self) -> TieredTable:
@@ -56,12 +40,8 @@ class DynamicCache:
         return TieredTable.of(self.device, self.slot_of, [self.rows.data_ptr()], [self.num_slots], self.row_bytes)
 
     def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:
-        """Admits the nodes of a batch that have no slot.
-
-        Args:
-            ids: int64 ``[B]``; those that are none are passed over.
-            batch: their rows, ``[B, F]``, contiguous.
-        """
+        """Admits the nodes of a batch that have no slot: ``ids`` int64 ``[B]``, of which invalid ones are passed over,
+        with their rows, ``[B, F]``, contiguous."""
         count = len(ids)
         if len(batch) != count or batch.nbytes != count * self.row_bytes or not batch.is_contiguous():
             raise GnnLoadError(
@@ -71,21 +51,22 @@ class DynamicCache:
         if not count:
             return
         device, tiles = self.device, scan_tiles(count)
-        asked: dict[str, Any] = {"cache": self, "ids": ids, "count": count}
+        arguments: dict[str, Any] = {"cache": self, "ids": ids, "count": count}
         blocks = scan_blocks(device, tiles)
-        # Three launches, as each needs all that the one before wrote: claims, then places in the queue, then slots.
-        device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **asked)
+        # Three launches, as blocks of one launch cannot wait for each other: claims, then queue positions, then slots.
+        device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **arguments)
+        # For all ids of the batch, since their number is known to the device alone.
         admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
         device.launch(
             "dynamic_cache",
             "list_admitted",
             blocks=blocks,
             threads=MOVE_THREADS,
-            **asked,
+            **arguments,
             admitted=admitted,
             words=device.zeros(1 + tiles, torch.int64),
         )
-        # For all ids: how many are admitted, the device alone knows.
+        # A grid for all ids, since the device alone knows how many are admitted.
         shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr())
         device.launch(
             "dynamic_cache",

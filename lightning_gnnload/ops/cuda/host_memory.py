@@ -17,11 +17,8 @@ import torch
 from ...errors import DeviceMemoryError
 from .device import Mapped
 
-CHUNK_BYTES = 64 << 30
-"""The most bytes of one registration: new drivers refuse 512 GiB at once."""
-
-HEAP_BYTES = 32 << 20
-"""From here on malloc gives each allocation pages of its own, whatever its threshold has grown to."""
+CHUNK_BYTES = 64 << 30  # of one registration at most: new drivers refuse 512 GiB at once
+HEAP_BYTES = 32 << 20  # from here on malloc maps separate pages, as its threshold never grows beyond
 
 _PORTABLE, _READ_ONLY = 1, 8  # cudaHostRegisterPortable, cudaHostRegisterReadOnly
 
@@ -35,16 +32,15 @@ class _Holder:
 class HostMemory:
     """Registers the pages of host arrays with CUDA, so that kernels can read them. Thread-safe.
 
-    Pages are counted, as arrays may share them, and CUDA registers none twice. A page that an array shares with other
-    memory is not registered: CUDA then refuses anybody's copy to or from memory that lies on it in part, "invalid
-    argument". So an array below :data:`HEAP_BYTES` that may share its first or last page, as those of the heap do, is
-    copied to pages of its own.
+    Pages are counted, as arrays may share them and CUDA registers none twice. A page that an array shares with other
+    memory is not registered: CUDA then refuses anybody's copy to or from memory that is on it in part, "invalid
+    argument". So an array below :data:`HEAP_BYTES` that may share its first or last page, as arrays of the heap do, is
+    copied to separate pages.
 
-    Args:
-        runtime: CUDA's, as CuPy binds it, which clears the pending error when it raises.
-        when_idle: enters the device when no kernel reads any more; pages are unregistered there, by whatever thread.
-        is_coherent: the device reads pageable memory itself (``pageableMemoryAccessUsesHostPageTables``).
-        reads_only: it can register memory that this process must not write.
+    ``runtime`` is CuPy's binding of CUDA's, which clears the pending error when it raises. ``when_idle`` enters the
+    device when no kernel reads any more; pages are unregistered there, by whatever thread. ``is_coherent``: the device
+    reads pageable memory itself (``pageableMemoryAccessUsesHostPageTables``). ``reads_only``: it can register memory
+    that this process must not write.
     """
 
     def __init__(
@@ -57,7 +53,7 @@ class HostMemory:
     ) -> None:
         self._runtime, self._when_idle = runtime, when_idle
         self._is_coherent, self._reads_only = is_coherent, reads_only
-        self._lock = threading.RLock()  # a holder may go while this thread holds it
+        self._lock = threading.RLock()  # reentrant: the collector may end a holder while this thread has the lock
         self._uses: dict[Pages, int] = {}
         self._pid = os.getpid()
 
@@ -68,12 +64,9 @@ class HostMemory:
             return sum(end - begin for begin, end in self._uses)
 
     def map(self, array: np.ndarray) -> Mapped:
-        """Maps an array for kernels to read, for as long as the result lives: in place, or from a copy. What the
-        result's tensor holds is what kernels read.
-
-        Raises:
-            DeviceMemoryError: the array has gaps, or the system lets no more memory be page-locked.
-        """
+        """Maps an array for kernels to read, for as long as the result lives: in place or from a copy, which is then
+        the result's tensor. Raises DeviceMemoryError where the array has gaps, or the system lets no more memory be
+        page-locked."""
         if not array.flags.c_contiguous:
             raise DeviceMemoryError(
                 f"An array of shape {array.shape} and strides {array.strides} cannot be mapped: kernels need it "
@@ -87,8 +80,9 @@ class HostMemory:
         return Mapped(_tensor(array), array.ctypes.data, (array, holder))
 
     def _register(self, array: np.ndarray) -> list[Pages]:
-        """Registers the pages that hold the array, and returns their ranges, each with one use more."""
+        """Registers the pages of the array, and returns their ranges, each with one use more."""
         begin, end = _pages(array)
+        # Portable, as several devices of this process may read the same table.
         flags = _PORTABLE | (_READ_ONLY if self._reads_only and not array.flags.writeable else 0)
         with self._lock:
             used = sorted(pages for pages in self._uses if pages[0] < end and begin < pages[1])
@@ -105,34 +99,34 @@ class HostMemory:
                     f"{self.num_registered_bytes:,} bytes are already. Raise the limit (ulimit -l) or the container's, "
                     "or keep less in host memory."
                 ) from error
-            # Uses are counted last, so that a failure leaves those of other arrays as they were.
+            # Counted last, so that a failure leaves the counts of other arrays as they were.
             for pages in (*used, *new):
                 self._uses[pages] = self._uses.get(pages, 0) + 1
             return [*used, *new]
 
     def _release(self, used: list[Pages]) -> None:
         if os.getpid() != self._pid:
-            return  # a forked child holds no registrations, and must not touch CUDA
+            return  # a forked child has no registrations, and must not call CUDA
         with self._lock:
             for pages in used:
                 self._uses[pages] -= 1
-            # Under the lock to the end: another thread must not count on pages that are about to be unregistered.
+            # Under the lock to the end, so that no other thread counts on pages that are about to be unregistered.
             over = [pages for pages in used if not self._uses[pages]]
             with self._when_idle() if over else nullcontext():
                 for pages in over:
                     del self._uses[pages]
-                    with suppress(RuntimeError):  # a device that failed says so where it is used
+                    with suppress(RuntimeError):  # a failed device raises where it is used next
                         self._runtime.hostUnregister(pages[0])
 
 
 def _pages(array: np.ndarray) -> Pages:
-    """Returns where the first page of an array that is not empty begins, and where the last one ends."""
+    """Returns where the first page of a nonempty array begins, and where the last one ends."""
     begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
     return begin, -(-(array.ctypes.data + array.nbytes) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _on_own_pages(array: np.ndarray) -> np.ndarray:
-    """Returns the array, or a copy on pages of its own where other memory may lie on those of the array."""
+    """Returns the array, or a copy on separate pages where other memory may be on the array's."""
     begin, end = _pages(array)
     if array.nbytes >= HEAP_BYTES or end - begin == array.nbytes or _fills_its_mapping(array):
         return array
@@ -142,13 +136,14 @@ def _on_own_pages(array: np.ndarray) -> np.ndarray:
         raise DeviceMemoryError(
             f"{array.nbytes:,} bytes of host memory, to be page-locked, cannot be allocated: {error}."
         ) from error
-    own = np.frombuffer(memory, np.uint8, array.nbytes)
-    own[:] = array.reshape(-1).view(np.uint8)
-    return own.view(array.dtype).reshape(array.shape)
+    pages = np.frombuffer(memory, np.uint8, array.nbytes)
+    pages[:] = array.reshape(-1).view(np.uint8)
+    return pages.view(array.dtype).reshape(array.shape)
 
 
 def _fills_its_mapping(array: np.ndarray) -> bool:
-    """Tells whether the array lies on all pages of an ``mmap``: of a file, shared or private. Nothing else is there."""
+    """Tells whether the array is on all pages of an ``mmap``, of a file, shared or private, so that nothing else is
+    there."""
     owner: Any = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
@@ -156,19 +151,18 @@ def _fills_its_mapping(array: np.ndarray) -> bool:
 
 
 def _gaps(begin: int, end: int, used: list[Pages]) -> list[Pages]:
-    """Lists what no range covers of [begin, end), in pieces of CHUNK_BYTES at most."""
-    found = []
+    """Lists the parts of [begin, end) that no range covers, in pieces of CHUNK_BYTES at most."""
+    gaps = []
     for first, last in (*used, (end, end)):
         while begin < first:
-            found.append((begin, min(first, begin + CHUNK_BYTES)))
-            begin = found[-1][1]
+            gaps.append((begin, min(first, begin + CHUNK_BYTES)))
+            begin = gaps[-1][1]
         begin = max(begin, last)
-    return found
+    return gaps
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    """Makes a tensor of the same memory. torch has no read-only tensors, and warns where it makes one of a read-only
-    array."""
+    """Makes a tensor of the same memory, without torch's warning where the array is read-only."""
     if not array.flags.writeable and array.nbytes:
         memory = (ctypes.c_ubyte * array.nbytes).from_address(array.ctypes.data)
         array = np.frombuffer(memoryview(memory), array.dtype).reshape(array.shape)

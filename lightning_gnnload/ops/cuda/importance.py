@@ -15,23 +15,17 @@ from .batch import THREADS, DeviceBatch
 from .device import Device
 from .topology import Topology
 
-# A lane of the warp that searches looks at each.
+# One for each lane of the warp that searches.
 _CHILDREN = 32
 
 
 @dataclass(frozen=True)
 class DrawnItems:
-    """The items that a layer-wise draw has chosen.
+    """The items that a layer-wise draw has chosen."""
 
-    Attributes:
-        items: int64 ``[n]``; negative: none, since the budget takes all, or since there are none.
-        importances: int64 ``[n]``, of each.
-        factors: float64 ``[n]``, of each draw.
-    """
-
-    items: torch.Tensor
-    importances: torch.Tensor
-    factors: torch.Tensor
+    items: torch.Tensor  # int64 [n]; negative: none, as the budget takes all or there are none
+    importances: torch.Tensor  # int64 [n], of each
+    factors: torch.Tensor  # float64 [n], of each draw
 
     @property
     def budget(self) -> int:
@@ -40,37 +34,24 @@ class DrawnItems:
 
 
 class DeviceTree:
-    """A tree of importance sums on a device, which a warp searches (``kernels/importance_tree/wide_tree.h``); of one
-    thread.
-
-    Args:
-        device: where it lies; 8.3 bytes an item.
-        num_items: C.
-
-    Attributes:
-        importances: int64 ``[C]``, zero at first; whoever changes them calls :meth:`sum_up`.
-        entries: int64, all sums, of which the first ``num_entries`` are of items.
-        num_positive: int64 ``[1]``: of items of positive importance.
-        most_positive: likewise, as far as the host knows.
-
-    Raises:
-        DeviceMemoryError: the device has no room for it.
-    """
+    """A tree of the importance sums of C items on a device, which a warp searches
+    (``kernels/importance_tree/wide_tree.h``); for one thread; 8.3 bytes an item. Raises DeviceMemoryError where the
+    device has no room for it."""
 
     def __init__(self, device: Device, num_items: int) -> None:
         self._device = device
         self._sizes = [_whole_groups(num_items)]
         while self._sizes[-1] > _CHILDREN:
             self._sizes.append(_whole_groups(self._sizes[-1] // _CHILDREN))
-        self.entries = device.zeros(sum(self._sizes), torch.int64)
-        self.importances = self.entries[:num_items]
+        self.entries = device.zeros(sum(self._sizes), torch.int64)  # the sums of all levels, the items first
+        self.importances = self.entries[:num_items]  # whoever changes them calls sum_up()
         self.num_entries = self._sizes[0]
-        self.num_positive = device.zeros(1, torch.int64)
-        self.most_positive = num_items
+        self.num_positive = device.zeros(1, torch.int64)  # items of positive importance
+        self.most_positive = num_items  # the same, as far as the host knows
 
     @classmethod
     def of(cls, device: Device, topology: Topology) -> DeviceTree:
-        """Builds the tree of all nodes of a graph, by importance to all of it, as
+        """Builds the tree of a graph's nodes by importance to all of it, as
         :func:`lightning_gnnload.ops.importance_tree` does on the CPU. Reads all lists, and the host waits."""
         tree = cls(device, topology.num_nodes)
         device.launch(
@@ -88,9 +69,9 @@ class DeviceTree:
         return tree
 
     def sum_up(self) -> None:
-        """Computes all sums from the importances; to be called once."""
+        """Computes all sums from the importances, once."""
         levels = list(self.entries.split(self._sizes))
-        # The top level's own sum goes nowhere: it is there to count the items of a tree of one level.
+        # The sum above the top level is not used: it makes the kernel count the items of a tree of one level.
         levels.append(self._device.empty(1, torch.int64))
         for number, (below, sums) in enumerate(pairwise(levels)):
             self._device.launch(
@@ -106,32 +87,27 @@ class DeviceTree:
             )
 
     def draw(self, batch: DeviceBatch, key: DrawKey, budget: int, replace: bool) -> DrawnItems:
-        """Draws items in proportion to their importance; without replacement, the tree loses them.
-
-        Args:
-            batch: whose first node names the draws.
-            key: decides them.
-            budget: n.
-        """
+        """Draws ``budget`` items in proportion to their importance, by the key and the batch's first node; without
+        replacement, the tree loses them."""
         items, importances = (self._device.empty(budget, torch.int64) for _ in range(2))
-        drawn = DrawnItems(items, importances, self._device.empty(budget, torch.float64))
+        draws = DrawnItems(items, importances, self._device.empty(budget, torch.float64))
         batch.launch(
             "importance_tree",
             "draw_items",
-            # Without replacement a draw needs all before it, so one warp makes them in turn.
+            # Without replacement a draw depends on all before it, so one warp makes them in turn.
             blocks=self._blocks(budget * _CHILDREN) if replace else 1,
             threads=THREADS if replace else _CHILDREN,
             key=key,
             names=batch.topology.names,
             tree=self,
             replace=int(replace),
-            drawn=drawn,
+            drawn=draws,
         )
-        return drawn
+        return draws
 
-    def put_back(self, batch: DeviceBatch, drawn: DrawnItems) -> None:
+    def put_back(self, batch: DeviceBatch, items: DrawnItems) -> None:
         """Puts back what :meth:`draw` took."""
-        batch.launch("importance_tree", "put_back", blocks=self._blocks(drawn.budget), tree=self, drawn=drawn)
+        batch.launch("importance_tree", "put_back", blocks=self._blocks(items.budget), tree=self, drawn=items)
 
     def _blocks(self, count: int) -> int:
         return max(min(-(-count // THREADS), 8 * self._device.num_processors), 1)

@@ -19,33 +19,23 @@ from .sample import HopBuilder
 class Layer:
     """The edges of one layer-wise hop, numbered in the order of destinations and their lists.
 
-    Attributes:
-        offsets: int64, for each destination the number of its first edge.
-        num_edges: int64 ``[1]``: E.
-        num_items: int64 ``[1]``: M.
-        most_items: M, at most.
-        numbers: int64 ``[M]``, the items' edges, ascending; None: all edges.
-        factors: float64 ``[M]``, 0 of an item that is not taken; None: all are taken, with factor 1.
-        places: int32 ``[M + 1]``, taken items before each.
-        divisors: float64, for each destination what its factors are divided by.
-
     Source: ``kernels/sample_layers/sample_layers_cuda.cu``.
     """
 
-    offsets: torch.Tensor
-    num_edges: torch.Tensor
-    num_items: torch.Tensor
-    most_items: int = 0
-    numbers: torch.Tensor | None = None
-    factors: torch.Tensor | None = None
-    places: torch.Tensor | None = None
-    divisors: torch.Tensor | None = None
+    offsets: torch.Tensor  # int64, the number of each destination's first edge
+    num_edges: torch.Tensor  # int64 [1]: E
+    num_items: torch.Tensor  # int64 [1]: M
+    most_items: int = 0  # M at most, as far as the host knows
+    numbers: torch.Tensor | None = None  # int64 [M], the items' edges, ascending; None: all edges
+    factors: torch.Tensor | None = None  # float64 [M], 0 where an item is not taken; None: all are taken, by 1
+    places: torch.Tensor | None = None  # int32 [M + 1], taken items before each
+    divisors: torch.Tensor | None = None  # float64, by destination, of its factors
 
     @classmethod
     def measure(cls, batch: DeviceBatch, hop: HopBuilder) -> Layer:
         """Numbers all edges; ``hop.last_edge`` is where they end if all are taken."""
         words = batch.device.empty(2, torch.int64)
-        # One counter is both: all edges are items until draw_edges() says otherwise.
+        # One counter for both, as all edges are items until draw_edges() replaces the second.
         layer = cls(batch.device.empty(batch.most_nodes + 1, torch.int64), words[:1], words[:1])
         batch.launch(
             "sample_layers",
@@ -82,28 +72,28 @@ class Layer:
 
 
 def draw_edges(batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, replace: bool) -> None:
-    """Makes ``budget`` edges the layer's items, or all of them where that is enough: drawn uniformly, as DSP does,
-    without reading a list as a whole.
+    """Makes ``budget`` edges the layer's items, or all of them where the budget suffices: drawn uniformly, as DSP does,
+    without reading a whole list.
 
     Source: ``kernels/draw_layer/draw_layer_cuda.cu``.
     """
     device, blocks = batch.device, batch.blocks(budget)
     num_drawn = device.empty(1, torch.int64)
     numbers = device.empty(budget, torch.int64)
-    drawn: dict[str, Any] = {"num_edges": layer.num_edges, "num_drawn": num_drawn, "budget": budget}
+    arguments: dict[str, Any] = {"num_edges": layer.num_edges, "num_drawn": num_drawn, "budget": budget}
     batch.launch(
         "draw_layer",
         "draw_numbers",
         blocks=blocks,
         key=hop.key,
         names=batch.topology.names,
-        **drawn,
+        **arguments,
         replace=int(replace),
         numbers=numbers,
     )
-    # Stable: of draws of one number, the earliest keeps it.
+    # Stable, so that of the draws of one number the earliest keeps it.
     ordered = torch.sort(numbers, stable=True)
-    if not replace:  # draws that drew what is taken are replaced
+    if not replace:  # draws of a number that an earlier draw has are replaced
         repeats = device.empty(budget, torch.int32)
         batch.launch(
             "draw_layer",
@@ -116,7 +106,13 @@ def draw_edges(batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, r
         )
         settled = device.empty(budget, torch.int64)
         batch.launch(
-            "draw_layer", "settle_numbers", blocks=blocks, **drawn, numbers=numbers, repeats=repeats, settled=settled
+            "draw_layer",
+            "settle_numbers",
+            blocks=blocks,
+            **arguments,
+            numbers=numbers,
+            repeats=repeats,
+            settled=settled,
         )
         ordered = torch.sort(settled)
     layer.numbers, layer.num_items, layer.most_items = ordered.values, num_drawn, budget

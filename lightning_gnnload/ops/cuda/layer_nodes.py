@@ -1,7 +1,7 @@
-"""Nodes of a layer drawn by importance, as LADIES and FastGCN do; each edge gets the factor of its source.
+"""Draws nodes of a layer by importance, as LADIES and FastGCN do; each edge gets the factor of its source.
 
-Candidates are the nodes that may be taken. Their numbers stand in the batch's own table meanwhile: known nodes keep
-their local ids, others follow in the order in which they occur.
+Candidates are the nodes that may be taken. Their numbers are in the batch's table meanwhile: known nodes keep their
+local ids, others follow in order of first occurrence.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def draw_from_layer(
         importances=tree.importances,
     )
     tree.sum_up()
-    drawn = tree.draw(batch, hop.key, budget, replace)
-    factors = candidates.weigh(drawn, None, tree, replace, keep_known)
+    items = tree.draw(batch, hop.key, budget, replace)
+    factors = candidates.weigh(items, None, tree, replace, keep_known)
     candidates.weigh_edges(layer, numbers, factors)
 
 
@@ -70,25 +70,19 @@ def draw_from_graph(
     Source: FastGCN (ICLR'18), section 3.
     """
     candidates = _Candidates(batch, hop, budget)
-    drawn = tree.draw(batch, hop.key, budget, replace)
-    # This tree is the workspace's and serves the next batch; draw_from_layer() makes its own and drops it.
+    items = tree.draw(batch, hop.key, budget, replace)
+    # This tree is the workspace's and serves the next batch, unlike that of draw_from_layer().
     if not replace:
-        tree.put_back(batch, drawn)
-    batch.launch("sample_layers", "note_drawn", blocks=batch.blocks(budget), hop=hop, drawn=drawn)
-    numbers = candidates.number(drawn.items, batch.device.put(np.array([budget])))
-    factors = candidates.weigh(drawn, numbers, tree, replace, keep_known)
+        tree.put_back(batch, items)
+    batch.launch("sample_layers", "note_drawn", blocks=batch.blocks(budget), hop=hop, drawn=items)
+    numbers = candidates.number(items.items, batch.device.put(np.array([budget])))
+    factors = candidates.weigh(items, numbers, tree, replace, keep_known)
     candidates.weigh_edges(layer, None, factors)
 
 
 class _Candidates:
-    """Numbers for the nodes that a layer may take, until :meth:`weigh_edges` is done.
-
-    Args:
-        most_new: that are not known before, at most.
-
-    Attributes:
-        most: candidates, at most.
-    """
+    """Numbers for the nodes that a layer may take, until :meth:`weigh_edges` is done; at most ``most_new`` are not
+    known before."""
 
     def __init__(self, batch: DeviceBatch, hop: HopBuilder, most_new: int) -> None:
         self._batch, self._hop, self._most_new = batch, hop, most_new
@@ -112,15 +106,16 @@ class _Candidates:
         return indices
 
     def weigh(
-        self, drawn: DrawnItems, numbers: torch.Tensor | None, tree: DeviceTree, replace: bool, keep_known: bool
+        self, items: DrawnItems, numbers: torch.Tensor | None, tree: DeviceTree, replace: bool, keep_known: bool
     ) -> torch.Tensor:
-        """Computes each candidate's factor, float64; ``numbers``: those of drawn items, None if they are candidates."""
+        """Computes each candidate's factor, float64; ``numbers`` are those of the drawn items, None where items are
+        candidates."""
         batch = self._batch
         num_times = batch.device.zeros(self.most, torch.int32)
         each_time, factors = (batch.device.empty(self.most, torch.float64) for _ in range(2))
         times: dict[str, Any] = {"num_times": num_times, "each_time": each_time}
-        blocks = batch.blocks(drawn.budget)
-        batch.launch("sample_layers", "count_draws", blocks=blocks, drawn=drawn, candidates=numbers, **times)
+        blocks = batch.blocks(items.budget)
+        batch.launch("sample_layers", "count_draws", blocks=blocks, drawn=items, candidates=numbers, **times)
         batch.launch(
             "sample_layers",
             "weigh_candidates",
@@ -128,7 +123,7 @@ class _Candidates:
             hop=self._hop,
             num_candidates=self._count,
             num_positive=tree.num_positive,
-            budget=drawn.budget,
+            budget=items.budget,
             replace=int(replace),
             keep_known=int(keep_known),
             **times,
@@ -137,7 +132,8 @@ class _Candidates:
         return factors
 
     def weigh_edges(self, layer: Layer, numbers: torch.Tensor | None, factors: torch.Tensor) -> None:
-        """Gives each edge the factor of its source, and ends the candidates; ``numbers``: of the sources, if known."""
+        """Gives each edge the factor of its source, and drops the candidates; ``numbers`` are those of the sources, if
+        known."""
         batch = self._batch
         layer.factors = batch.device.empty(layer.most_items, torch.float64)
         batch.launch(
@@ -154,6 +150,6 @@ class _Candidates:
         self._restart()
 
     def _restart(self) -> None:
-        """Leaves the known nodes alone in the table."""
+        """Clears the table down to the known nodes."""
         self._batch.known.begin(self.most, self._batch.most_nodes + self._most_new)
         self._batch.note_known(self._hop)

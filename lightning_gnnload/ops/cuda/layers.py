@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError
-from ..checks import as_flag, check_choice
+from ..checks import as_flag, check_one_of
 from ..dispatch import DrawKey
 from ..layers import LAYER_METHODS, WHOLE_LAYER, LayerMethod, check_budgets
 from .batch import MAX_LOCAL, DeviceBatch
@@ -25,8 +25,7 @@ from .state import TOO_MANY_EDGES
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
-_MAX_BOUND_DRAWS = 1 << 20
-"""For more draws than these the host waits for the number of edges, which may be smaller."""
+_MAX_BOUND_DRAWS = 1 << 20  # beyond, the host waits for the number of edges, which may be smaller
 
 
 def sample_layers(
@@ -43,34 +42,20 @@ def sample_layers(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> DeviceSample:
-    """Samples a budget of nodes or edges at each hop, as :func:`lightning_gnnload.ops.sample_layers` does on the CPU.
+    """Samples a budget of nodes or edges at each hop, as :func:`lightning_gnnload.ops.sample_layers` does on the CPU,
+    where every argument is explained; ``seeds`` are int64 ``[S]`` on the host or on the device.
 
     The host waits once, at the end, and once more for each hop: for the number of edges into its destinations, except
-    with ``"dsp"`` and a budget. Nodes that are drawn without replacement are drawn by one warp, one after the other.
-    For ``"fastgcn"`` the workspace keeps a tree of the graph's nodes, 8.3 bytes a node, which the first batch makes.
+    with ``"dsp"`` and a budget. Nodes without replacement are drawn by one warp, one after the other. For ``"fastgcn"``
+    the workspace keeps a tree of the graph's nodes, 8.3 bytes a node, which the first batch makes.
 
-    Args:
-        workspace: scratch memory, of this thread alone, on the topology's device.
-        topology: N nodes.
-        seeds: int64 ``[S]``, distinct; a NumPy array, or a tensor on the device.
-        budgets: ``[L]``, nearest hop first; -1 takes all.
-        method: ``"ladies"``, ``"fastgcn"`` or ``"dsp"``.
-        key: decides every draw, with the first seed.
-        replace: draw with replacement; what is drawn twice counts twice in the weights.
-        normalize: make the weights of each destination add up to 1.
-        keep_known: keep all edges from nodes that the batch has anyway. Not for ``"dsp"``.
-        expand: ``"all"``: every node known is a destination of the next hop; ``"new"``: those that the last hop found.
-        edge_ids: also give each edge's position in the graph's indices.
-
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
-        DeviceMemoryError: the device has no room for the batch.
+    Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or more than
+    2**31 - 1 edges; DeviceMemoryError where the device has no room.
 
     Source: ``kernels/sample_layers/sample_layers.h``.
     """
     budgets = check_budgets(budgets)
-    check_choice("method", method, LAYER_METHODS)
+    check_one_of("method", method, LAYER_METHODS)
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')
@@ -83,10 +68,11 @@ def sample_layers(
 
 
 def _tree_of(workspace: DeviceWorkspace, topology: Topology) -> DeviceTree:
-    made_of, tree = workspace.kept.get("importance", (None, None))
-    if made_of is not topology:
+    tree_topology, tree = workspace.cached.get("importance", (None, None))
+    # By identity: comparing contents would read the graph.
+    if tree_topology is not topology:
         tree = DeviceTree.of(workspace.device, topology)
-        workspace.kept["importance"] = (topology, tree)
+        workspace.cached["importance"] = (topology, tree)
     return tree
 
 
@@ -108,7 +94,7 @@ class _LayerPicker:
         return self._layer.most_items
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        self.layer = None  # the hop before has no more use for its memory
+        self.layer = None  # frees the last hop's memory before this one takes its own
         budget = self.budgets[hop.index]
         layer = self.layer = Layer.measure(batch, hop)
         if self.method == "dsp" and budget != WHOLE_LAYER and budget <= _MAX_BOUND_DRAWS:
@@ -127,7 +113,7 @@ class _LayerPicker:
         batch.most_nodes = nodes[hop.index]
         shares = hop.first_edge is not batch.state.zero
         num_edges = edges[hop.index] - (edges[hop.index - 1] if shares else 0)
-        # Known nodes and sources are numbered together, in int32, while they are candidates.
+        # While they are candidates, known nodes and sources are numbered together, in int32.
         bound = MAX_LOCAL - batch.most_nodes
         if self.method != "dsp" and num_edges > bound:
             num_dst = batch.most_nodes - (nodes[hop.index - 1] if shares else 0)
@@ -147,7 +133,7 @@ class _LayerPicker:
             most = min(most, batch.topology.num_nodes)
         elif self.tree is not None:
             most = self.tree.most_positive
-        # A bound: how many candidates there are, the device alone knows, and its kernels decide again.
+        # Only a bound: the device alone knows how many candidates there are, and its kernels decide again.
         return not self.replace and budget >= most
 
     def _draw(self, batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int) -> None:

@@ -19,7 +19,7 @@ from .sample import DeviceSample, HopBuilder
 from .topology import Topology
 from .workspace import DeviceWorkspace
 
-# Where fanouts are so large that more would be needed, fewer blocks run instead.
+# Scratch for picks; fanouts so large that it would need more get fewer blocks instead.
 _MOST_TABLE_BYTES = 64 << 20
 
 
@@ -35,25 +35,12 @@ def sample_neighbors(
     edge_ids: bool = False,
 ) -> DeviceSample:
     """Samples up to ``fanout`` in-neighbours of every node, hop by hop, as
-    :func:`lightning_gnnload.ops.sample_neighbors` does on the CPU.
+    :func:`lightning_gnnload.ops.sample_neighbors` does on the CPU, where every argument is explained; ``seeds`` are
+    int64 ``[S]`` on the host or on the device.
 
-    The host waits once, at the end; and once more for each hop that takes all neighbours, or could take more than
-    2**27 edges.
-
-    Args:
-        workspace: scratch memory, of this thread alone, on the topology's device.
-        topology: N nodes.
-        seeds: int64 ``[S]``, distinct; a NumPy array, or a tensor on the device.
-        fanouts: ``[L]``, nearest hop first; -1 takes all.
-        key: decides every draw.
-        replace: draw with replacement.
-        expand: ``"all"``: every node known is a destination of the next hop; ``"new"``: those that the last hop found.
-        edge_ids: also give each edge's position in the graph's indices.
-
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
-        DeviceMemoryError: the device has no room for the batch.
+    The host waits once, at the end; and once more for each hop that takes all neighbours, or could take more than 2**27
+    edges. Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or
+    more than 2**31 - 1 edges; DeviceMemoryError where the device has no room.
 
     Source: ``kernels/sample_neighbors/draw_distinct.h``, instead of TurboGNN, section III-B.
     """
@@ -63,13 +50,7 @@ def sample_neighbors(
 
 
 class FanoutPicker:
-    """The :class:`.Picker` of a sampler that has a fanout a hop.
-
-    Args:
-        fanouts: nearest hop first; -1 takes all.
-        replace: draw with replacement.
-        edge_ids: also write these.
-    """
+    """The :class:`.Picker` of a sampler that has a fanout a hop, nearest first; -1 takes all."""
 
     edge_weights = edge_types = False
 
@@ -103,7 +84,7 @@ class _UniformPicker(FanoutPicker):
             batch.launch("sample_neighbors", "copy_edges", types, blocks=blocks, graph=graph, hop=hop, edges=hop)
             return
         lanes = lanes_for(fanout)
-        # With a lane for each draw, lanes compare their picks and need no table.
+        # With a lane for each draw, the lanes of a warp compare their picks, and need no table in memory.
         blocks, table = pick_table(batch, hop, fanout, lanes, fanout > lanes and not self.replace)
         batch.launch(
             "sample_neighbors",
@@ -133,12 +114,13 @@ def lanes_for(fanout: int) -> int:
 
 
 def pick_table(batch: DeviceBatch, hop: HopBuilder, fanout: int, lanes: int, is_needed: bool) -> tuple[int, PickTable]:
-    """Returns the blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes what
-    it has picked: then, no more blocks than there is scratch for."""
+    """Returns the blocks for a hop's destinations and, if it is needed, scratch in which each group of lanes notes its
+    picks; then no more blocks than there is scratch for."""
     blocks = batch.blocks(hop.most_dst * lanes)
     if not is_needed:
         return blocks, PickTable()
-    size = 1 << (2 * fanout).bit_length()  # a group's: a power of two, more than twice the fanout
+    # Of a group of lanes: a power of two, so that a hash needs a mask alone, and less than half full.
+    size = 1 << (2 * fanout).bit_length()
     groups_a_block = THREADS // lanes
     blocks = max(min(blocks, _MOST_TABLE_BYTES // (4 * size * groups_a_block)), 1)
     return blocks, PickTable(batch.device.empty(blocks * groups_a_block * size, torch.int32), size)

@@ -18,7 +18,7 @@ from .sample import HopBuilder
 from .workspace import DeviceWorkspace
 
 
-class Along(NamedTuple):
+class PathArguments(NamedTuple):
     """``Along`` of ``kernels/sample_typed/sample_typed_cuda.cu``."""
 
     known: DeviceWorkspace
@@ -28,14 +28,9 @@ class Along(NamedTuple):
 
 
 class DevicePaths:
-    """Numbers pairs of a seed's query and a bound, as nodes are numbered: ``PathQueries`` of
-    ``kernels/sample_typed/queries.h``. Those below Q are the queries' own. It is a :class:`.NumberTable`.
-
-    Args:
-        queries: of the seeds, with ``until``.
-        workspace: of this thread alone, which keeps the table.
-        num_hops: of the batch.
-    """
+    """Numbers pairs of a seed's query and a time bound, as nodes are numbered: ``PathQueries`` of
+    ``kernels/sample_typed/queries.h``, and a :class:`.NumberTable`. Numbers below Q are the seeds' queries, which have
+    ``until``."""
 
     def __init__(self, queries: Queries, workspace: DeviceWorkspace, num_hops: int) -> None:
         assert queries.until is not None, "checked"
@@ -44,13 +39,14 @@ class DevicePaths:
         counts = np.zeros(num_hops + 1, np.int64)
         counts[0] = self.most_nodes
         self._counts = device.put(counts)
-        if "paths" not in workspace.kept:
-            workspace.kept["paths"] = DeviceWorkspace(device, workspace.num_nodes, "hash")
-        self.known: DeviceWorkspace = workspace.kept["paths"]
+        # A hash table always, as pairs are no ids that stamps could be indexed by.
+        if "paths" not in workspace.cached:
+            workspace.cached["paths"] = DeviceWorkspace(device, workspace.num_nodes, "hash")
+        self.known: DeviceWorkspace = workspace.cached["paths"]
         self._path_end = queries.path_end
-        self._hop: HopBuilder | None = None  # in the making, of pairs in the place of nodes
+        self._hop: HopBuilder | None = None  # the current hop, with pairs in place of nodes
 
-    def begin_hop(self, batch: DeviceBatch, hop: HopBuilder) -> Along:
+    def begin_hop(self, batch: DeviceBatch, hop: HopBuilder) -> PathArguments:
         """Makes room for a pair of each edge that is picked."""
         device, num_known = batch.device, self._counts[hop.index : hop.index + 1]
         self.error = batch.error
@@ -64,10 +60,10 @@ class DevicePaths:
             batch.note_known(self._hop, self)
         elif self.known.widen(most_after, most_after):
             batch.note_known(self._hop, self)
-        return Along(self.known, pairs, num_known, self._path_end)
+        return PathArguments(self.known, pairs, num_known, self._path_end)
 
     def end_hop(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        """Puts each neighbour below the number of its pair, and lets it occur."""
+        """Puts each neighbour below the number of its pair, and enters it in the batch's table."""
         assert self._hop is not None, "begun"
         assert batch.queries is not None, "these"
         self.most_nodes += hop.most_edges

@@ -1,4 +1,4 @@
-"""DeviceQueries: what the seeds of a mini-batch ask for, where a device's kernels read it.
+"""DeviceQueries: the queries of a mini-batch's seeds, where a device's kernels read them.
 
 Shapes: S seeds, V nodes of the batch, Q queries, X excluded edges.
 """
@@ -15,45 +15,29 @@ from .device import Device
 from .topology import Topology
 from .workspace import NumberTable
 
-_NO_QUERIES_SHIFT = 62  # of kernels/sample_typed/queries.h: bits of a node and of a position
+_NO_QUERIES_SHIFT = 62  # kernels/sample_typed/queries.h: all bits are a node's, or a position's
 
 
 @dataclass(frozen=True)
 class DeviceQueries:
-    """:class:`.Queries` on a device: ``Asked`` of ``kernels/sample_typed/sample_typed_cuda.cu``.
+    """:class:`.Queries` on a device: ``Asked`` of ``kernels/sample_typed/sample_typed_cuda.cu``."""
 
-    Attributes:
-        num_queries: Q.
-        num_seeds: S.
-        shift: the number of a query stands so many bits above a node, and above the position of an edge.
-        above_seeds: the query of each seed, so many bits up, int64 ``[S]``, on the host.
-        by_row: draws are named by rows.
-        name, since, until: uint32 as int32 ``[Q]``, or None.
-        values: the edges that are left out, ascending, each below its query, int64 ``[X]``, or None.
-        paths: what queries become along paths; None where they stay as they are.
-        are_told: nodes are to say which query they belong to.
-    """
-
-    num_queries: int
-    num_seeds: int
-    shift: int
-    above_seeds: np.ndarray
-    by_row: bool = False
-    name: torch.Tensor | None = None
+    num_queries: int  # Q
+    num_seeds: int  # S
+    shift: int  # a query's number is so many bits above a node, or above an edge's position
+    above_seeds: np.ndarray  # the query of each seed, so many bits up, int64 [S], on the host
+    by_row: bool = False  # draws are named by rows
+    name: torch.Tensor | None = None  # uint32 as int32 [Q], as ``since`` and ``until``
     since: torch.Tensor | None = None
     until: torch.Tensor | None = None
-    values: torch.Tensor | None = None
-    paths: NumberTable | None = None
-    are_told: bool = True
+    values: torch.Tensor | None = None  # excluded edges, ascending, each below its query, int64 [X]
+    paths: NumberTable | None = None  # the queries that arise along paths; None where queries stay as they are
+    are_told: bool = True  # nodes say which query they belong to
 
     @classmethod
     def of(cls, queries: Queries | None, num_seeds: int, topology: Topology, device: Device) -> DeviceQueries:
-        """Checks queries and puts them on a device; of None, one that asks for every edge. Those along paths need
-        ``paths`` as well.
-
-        Raises:
-            SeedError, SamplerConfigError: as :func:`.check_queries`.
-        """
+        """Checks queries and puts them on a device; None becomes one query that counts every edge. Those along paths
+        need ``paths`` as well. Raises SeedError or SamplerConfigError as :func:`.check_queries`."""
         if queries is None:
             return cls(1, num_seeds, _NO_QUERIES_SHIFT, np.zeros(num_seeds, np.int64), are_told=False)
         has_times = topology.edge_time is not None
@@ -61,6 +45,7 @@ class DeviceQueries:
         values = None
         if queries.excluded is not None and len(queries.excluded):
             assert queries.excluded_query is not None
+            # unique() sorts, too: kernels find a query's exclusions by bisection.
             values = device.put(np.unique((queries.excluded_query.astype(np.int64) << shift) | queries.excluded))
 
         def put(codes: np.ndarray | None) -> torch.Tensor | None:
@@ -87,15 +72,15 @@ class DeviceQueries:
     def excluded(self) -> _Excluded:
         return _Excluded(self.values, 0 if self.values is None else len(self.values))
 
-    def nodes(self, found: torch.Tensor) -> torch.Tensor:
+    def nodes(self, rows: torch.Tensor) -> torch.Tensor:
         """Returns the ids of a batch's nodes, int64 ``[V]``."""
-        return found & ((1 << self.shift) - 1) if self.are_told else found
+        return rows & ((1 << self.shift) - 1) if self.are_told else rows
 
-    def numbers(self, found: torch.Tensor) -> torch.Tensor | None:
-        """Returns the numbers of their queries, int32 ``[V]``; None where they are not to be told."""
+    def numbers(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """Returns the queries of a batch's nodes, int32 ``[V]``; None where these are not asked for."""
         if not self.are_told:
             return None
-        numbers = found >> self.shift
+        numbers = rows >> self.shift
         return (numbers if self.paths is None else self.paths.nodes[numbers] >> 32).int()
 
 

@@ -1,4 +1,4 @@
-"""How kernels move rows: of any size and dtype, that begin anywhere, on the device or in mapped memory of the host."""
+"""How kernels move rows: of any size and dtype, at any address, on the device or in mapped memory of the host."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import torch
 from ...errors import GnnLoadError
 from .device import Device, Mapped
 
-MOVE_THREADS = 256
-"""The threads of a block that moves rows or sums (kernels/common/cuda)."""
+MOVE_THREADS = 256  # of a block that moves rows or sums (kernels/common/cuda)
 _WARPS = MOVE_THREADS // 32
 _BLOCKS_A_PROCESSOR = 8
+# Moved by a warp at a time: enough to hide the look-up of rows, and little enough to share out small batches.
 _WARP_BYTES = 4096
-"""What a warp moves at a time: enough to hide the look-up of rows, and little enough to share out small batches."""
 # A warp counts the vectors of 32 rows in 32 bits, and a vector may be a single byte.
 _MAX_ROW_BYTES = 1 << 26
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint32_t", 2: "uint16_t", 1: "uint8_t"}
@@ -26,7 +25,7 @@ def blocks_on_bus(device: Device) -> int:
     """Returns how many blocks read the host's memory.
 
     With 16 KB under way each, an eighth of the processors keeps a line of 50 GB/s full for 5 us, several times as long
-    as a read takes; more would keep others waiting. Not measured.
+    as a read takes; more would hold up others. Not measured.
     """
     return max(device.num_processors // 8, 1)
 
@@ -42,41 +41,36 @@ def scan_blocks(device: Device, tiles: int) -> int:
 
 
 class MoveShape(NamedTuple):
-    """The settings by which rows are moved: ``MoveShape`` of ``kernels/common/cuda/move_rows.h``, and its launch.
+    """How rows are moved: ``MoveShape`` of ``kernels/common/cuda/move_rows.h``, and its launch."""
 
-    Attributes:
-        vector: type of the parts of a row.
-        row_vectors: how many of them a row has.
-        rows_a_warp: that a warp takes at a time.
-        blocks: of the launch.
-    """
-
-    vector: str
-    row_vectors: int
-    rows_a_warp: int
-    blocks: int
+    vector: str  # type of the parts of a row
+    row_vectors: int  # parts of a row
+    rows_a_warp: int  # at a time
+    blocks: int  # of the launch
 
 
 def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> MoveShape:
-    """Chooses how ``count`` rows are moved between addresses: by the widest vectors that divide a row and them."""
+    """Chooses how ``count`` rows are moved between addresses: by the widest vectors whose size divides a row and all of
+    them."""
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
+    # Vector loads must be aligned to their width, or the kernel faults; one odd address makes all of them narrow.
     vector = min(alignment_of(row_bytes, *addresses), max(_VECTORS))
-    # Each lane names one row, so 32 at most.
+    # Each lane looks one row up, so 32 at most.
     rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
     blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)
     return MoveShape(_VECTORS[vector], row_bytes // vector, rows_a_warp, blocks)
 
 
 def alignment_of(*numbers: int) -> int:
-    """Returns the largest power of two up to 256 that divides all."""
+    """Returns the largest power of two up to 256 that divides all numbers."""
     joined = 256
     for number in numbers:
         joined |= number
     return joined & -joined
 
 
-def bytes_of(table: Table) -> torch.Tensor | int:
+def as_bytes_of(table: Table) -> torch.Tensor | int:
     """Views rows of any dtype as bytes, as kernels take them."""
     return table.address if isinstance(table, Mapped) else table.reshape(-1).view(torch.uint8)
 
@@ -95,7 +89,7 @@ def row_bytes_of(rows: torch.Tensor) -> int:
     return rows.element_size() * (rows.shape[1] if rows.ndim == 2 else 1)
 
 
-def check_numbers(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int) -> None:
+def check_tensor(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int) -> None:
     if numbers.dtype != dtype or numbers.ndim != ndim or not numbers.is_contiguous():
         raise GnnLoadError(f"{name} is {form_of(numbers)}, but contiguous {dtype} of {ndim} dimension(s) is needed.")
 

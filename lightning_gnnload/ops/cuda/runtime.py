@@ -1,4 +1,4 @@
-"""Runtime: what this package uses of the CUDA runtime beside kernels, to share a device's memory between processes."""
+"""Runtime: the CUDA runtime's functions for sharing a device's memory between processes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,15 @@ import torch
 
 from lightning_gnnload.errors import CudaCallError
 
-NO_MEMORY = "cudaErrorMemoryAllocation"
-"""CUDA's name of a failure to allocate."""
+NO_MEMORY = "cudaErrorMemoryAllocation"  # CUDA's name of a failure to allocate
 
 
 class Runtime(Protocol):
-    """The interface of the CUDA runtime, bound to one device of this process, which every call makes current while it
-    lasts.
+    """The interface of the CUDA runtime, bound to device number ``device`` of this process, which every call makes
+    current meanwhile.
 
-    Addresses are of that device's memory or of what was opened on it. Every call raises CudaCallError where CUDA
-    reports an error, and leaves no pending one behind that a later launch would be blamed for.
-
-    Attributes:
-        device: the device's number in this process.
+    Addresses are of that device's memory or of memory opened on it. Every call raises CudaCallError where CUDA reports
+    an error, and clears the pending one, which a later launch would be blamed for.
     """
 
     device: int
@@ -37,19 +33,19 @@ class Runtime(Protocol):
         """Tells whether this device can read the memory of another one that this process sees."""
 
     def free_bytes(self) -> int:
-        """Returns the device's memory that no process holds, in bytes."""
+        """Returns the bytes of the device's memory that no process has."""
 
     def allocate(self, num_bytes: int) -> int:
-        """Allocates memory of its own, which ``cudaIpc`` can share; torch's cannot always be."""
+        """Allocates memory that ``cudaIpc`` can share, which torch's cannot always be."""
 
     def free(self, address: int) -> None:
         """Frees memory, after the device's work is done. What another process has opened must not be freed."""
 
     def export(self, address: int) -> bytes:
-        """Returns 64 bytes by which another process opens what :meth:`allocate` gave."""
+        """Returns 64 bytes by which another process opens memory of :meth:`allocate`."""
 
     def open(self, handle: bytes) -> int:
-        """Opens another process's memory on this device; over NVLink or PCIe where it lies on another one."""
+        """Opens another process's memory on this device; over NVLink or PCIe where it is another device's."""
 
     def close(self, address: int) -> None:
         """Undoes :meth:`open`, after the device's work is done."""
@@ -58,17 +54,14 @@ class Runtime(Protocol):
         """Copies from the host. When it returns, other processes see the bytes."""
 
     def read(self, address: int, num_bytes: int) -> np.ndarray:
-        """Copies to the host, uint8. Waits."""
+        """Copies to the host, uint8, and waits."""
 
     def copy(self, target: int, source: int, num_bytes: int) -> None:
-        """Copies from device to device, on torch's current stream, without waiting."""
+        """Copies from device to device on torch's current stream, without waiting."""
 
 
 class CupyRuntime:
-    """The CUDA :class:`.Runtime` as CuPy binds it.
-
-    Nothing of it survives a fork: a process that forks makes its own afterwards.
-    """
+    """The CUDA :class:`.Runtime` as CuPy binds it. It does not survive a fork: the child makes its own."""
 
     def __init__(self, device: int) -> None:
         from cupy.cuda import runtime
@@ -80,8 +73,8 @@ class CupyRuntime:
         return int(self._call(self._cuda.getDeviceCount))
 
     def identity(self, device: int) -> str:
-        # CuPy cuts the UUID off at its first zero byte. Of the devices that this leaves alike, those with a bus of
-        # their own are told apart by it; instances of one GPU (MIG), which have one bus, by what is left of the UUID.
+        # CuPy cuts the UUID off at its first zero byte, so the bus id is added; instances of one GPU (MIG), which share
+        # the bus id, differ in what is left of the UUID.
         uuid = self._call(self._cuda.getDeviceProperties, device)["uuid"][:16]
         return f"{uuid.hex()}@{self._call(self._cuda.deviceGetPCIBusId, device)}"
 
@@ -98,7 +91,7 @@ class CupyRuntime:
             if failure.name != NO_MEMORY:
                 raise
         with torch.cuda.device(self.device):
-            torch.cuda.empty_cache()  # it keeps what tensors have freed
+            torch.cuda.empty_cache()  # torch reserves what tensors have freed
         return int(self._call(self._cuda.malloc, num_bytes))
 
     def free(self, address: int) -> None:
@@ -111,13 +104,13 @@ class CupyRuntime:
         return int(self._call(self._cuda.ipcOpenMemHandle, handle, self._cuda.cudaIpcMemLazyEnablePeerAccess))
 
     def close(self, address: int) -> None:
-        self._call(self._cuda.deviceSynchronize)
+        self._call(self._cuda.deviceSynchronize)  # kernels of any stream may still read it
         self._call(self._cuda.ipcCloseMemHandle, address)
 
     def write(self, address: int, array: np.ndarray) -> None:
         source = np.ascontiguousarray(array)
         self._call(self._cuda.memcpy, address, source.ctypes.data, source.nbytes, self._cuda.memcpyHostToDevice)
-        # From pageable memory the copy returns when the bytes are staged, not when they are there.
+        # A copy from pageable memory returns when the bytes are staged, not when they have arrived.
         self._call(self._cuda.streamSynchronize, 0)
 
     def read(self, address: int, num_bytes: int) -> np.ndarray:
@@ -130,11 +123,11 @@ class CupyRuntime:
         self._call(self._cuda.memcpyAsync, target, source, num_bytes, self._cuda.memcpyDefault, stream)
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls CUDA, and raises its error as a CudaCallError; CuPy has taken the pending error away by then."""
+        """Calls CUDA, and raises its error as a CudaCallError; CuPy has cleared the pending error by then."""
         try:
             if self._cuda.getDevice() == self.device:
                 return function(*arguments)
-            # It goes back without a context on the device before, which setDevice() would make: hundreds of megabytes.
+            # Not setDevice() alone, as going back by it makes a context on the previous device: hundreds of megabytes.
             with torch.cuda.device(self.device):
                 self._cuda.setDevice(self.device)
                 return function(*arguments)

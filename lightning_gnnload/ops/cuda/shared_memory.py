@@ -1,13 +1,13 @@
-"""SharedMemory: a device's memory that one process owns and others read.
+"""Device memory that one process owns and others read.
 
-It travels as a handle, which is a few numbers, and a descriptor, over a socket that knows who is at its other end.
-The descriptor is one end of a pipe into which nobody writes: it is open for as long as a reader lives and reads, so
-the owner, at the other end, knows when it may free the memory, and a killed reader cannot keep it waiting.
+It travels over a socket that knows who is at its other end, as a handle of a few numbers and a descriptor. That is one
+end of a pipe into which nobody writes, open for as long as a reader lives and reads: so the owner, at the other end,
+knows when it may free the memory, and a killed reader cannot keep it waiting.
 
-A reader that outlives its owner reads what CUDA does not define: the driver frees a dead process's memory. So a job
-ends when one of its owners is killed, which is the strategy's part. Memory of CUDA's virtual memory management,
-exported as a descriptor, would outlive its owner; it is not used, as CuPy does not bind it and each mapping has to be
-given access device by device.
+A reader that outlives its owner reads what CUDA does not define, since the driver frees a dead process's memory; so a
+job ends when one of its owners is killed, which the strategy sees to. Memory of CUDA's virtual memory management,
+exported as a descriptor, would outlive its owner; it is not used, as CuPy does not bind it and each mapping needs
+access for each device.
 """
 
 from __future__ import annotations
@@ -35,26 +35,21 @@ _BLOCK_BYTES = 2 << 20
 
 @dataclass(frozen=True)
 class MemoryHandle:
-    """A handle by which another process opens device memory.
+    """A handle by which another process opens device memory."""
 
-    Attributes:
-        handle: of ``cudaIpc``, in hexadecimal digits.
-        num_bytes: of the memory, without the sentinel.
-        nonce: drawn by the owner, anew for each memory; the sentinel depends on it.
-        purpose: what the memory is and whose, for messages; the sentinel depends on it, too.
-    """
-
-    handle: str
-    num_bytes: int
-    nonce: str
-    purpose: str
+    handle: str  # of ``cudaIpc``, hexadecimal
+    num_bytes: int  # of the memory, without the sentinel
+    nonce: str  # drawn anew for each memory, so that its sentinel is like no other
+    purpose: str  # what the memory is and whose, for messages
 
     @classmethod
-    def of(cls, values: dict[str, Any]) -> MemoryHandle:
+    def from_values(cls, values: dict[str, Any]) -> MemoryHandle:
         """Restores a handle from its :attr:`values`. Raises DeviceShareError where these are none."""
-        wanted = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
+        types = {field.name: int if field.name == "num_bytes" else str for field in fields(cls)}
         # Not isinstance(): JSON's true would pass for a number.
-        sound = values.keys() == wanted.keys() and all(type(values[name]) is kind for name, kind in wanted.items())
+        sound = values.keys() == types.keys() and all(
+            type(values[name]) is expected for name, expected in types.items()
+        )
         if sound:
             with contextlib.suppress(ValueError):
                 memory_handle = cls(**values)
@@ -69,98 +64,69 @@ class MemoryHandle:
 
     @property
     def sentinel(self) -> np.ndarray:
-        """The bytes that follow the memory, uint8. Others there mean other memory, or a size that is not its own."""
+        """The bytes that follow the memory, uint8; others there mean that it is other memory, or of another size."""
         return np.frombuffer(hashlib.blake2b(repr(self).encode(), digest_size=_SENTINEL_BYTES).digest(), np.uint8)
 
 
 class ExportedMemory:
-    """Device memory of this process that other processes can open. Not zeroed.
-
-    Args:
-        runtime: of the device.
-        num_bytes: how many.
-        purpose: what it is and whose, for messages.
-
-    Attributes:
-        address: where it begins, aligned to 256 bytes.
-        memory_handle, fd: what a reader needs: send both. The descriptor stays this object's.
-        is_freed: whether the device has the memory back.
-
-    Raises:
-        CudaCallError: the device has no such memory, or cannot share it.
-    """
+    """Device memory of this process that other processes can open; not zeroed. A reader needs ``memory_handle`` and a
+    duplicate of ``fd``. Raises CudaCallError where the device has no such memory, or cannot share it."""
 
     def __init__(self, runtime: Runtime, num_bytes: int, purpose: str) -> None:
         self.num_bytes = num_bytes
         self.is_freed = False
         self._runtime = runtime
         size = -(-(num_bytes + _SENTINEL_BYTES) // _BLOCK_BYTES) * _BLOCK_BYTES
+        # Whole blocks of its own: see _BLOCK_BYTES. cudaMalloc aligns to 256 bytes, as vector loads need.
         self.address = runtime.allocate(size)
         try:
             self.memory_handle = MemoryHandle(
                 runtime.export(self.address).hex(), num_bytes, os.urandom(16).hex(), purpose
             )
             runtime.write(self.address + num_bytes, self.memory_handle.sentinel)
-            # Close-on-exec: a program started meanwhile would keep the descriptor open, and count as a reader.
+            # Close-on-exec, as a program started meanwhile would keep the descriptor open, and count as a reader.
             self._readers, self.fd = os.pipe2(os.O_CLOEXEC)
         except BaseException:
             runtime.free(self.address)
             raise
 
     def close(self, timeout_s: float) -> bool:
-        """Frees the memory once all readers have closed it, or are gone.
-
-        Args:
-            timeout_s: how long to wait for them. Memory that is still read afterwards is left to the end of this
-                process: to free it would let them read anything.
-
-        Returns:
-            Whether it is freed.
-        """
+        """Frees the memory once all readers have closed it or are gone, and returns whether it did. Memory that is
+        still read after ``timeout_s`` is left to the end of this process, since freeing it would let readers see
+        anything."""
         if self.fd >= 0:
-            # This copy goes first: while it is open, the pipe cannot hang up.
+            # This process's copy first, as the pipe hangs up only when all copies are closed.
             os.close(self.fd)
             self.fd = -1
             self.is_freed = _is_hung_up(self._readers, timeout_s)
             os.close(self._readers)
             if self.is_freed:
-                with contextlib.suppress(CudaCallError):  # a device that failed says so where it is used
+                with contextlib.suppress(CudaCallError):  # a failed device raises where it is used next
                     self._runtime.free(self.address)
         return self.is_freed
 
 
 class OpenedMemory:
-    """Another process's device memory, opened here. Its sentinel was found where it belongs.
-
-    Args:
-        runtime: of this process's device.
-        memory_handle, fd: as the owner sent them. The descriptor is this object's from now on.
-
-    Attributes:
-        address: where it begins.
-        num_bytes: how many.
-
-    Raises:
-        DeviceShareError: the memory cannot be opened, or is not what the owner gave.
-    """
+    """Another process's device memory, opened here from what the owner sent; the descriptor is this object's from now
+    on. Raises DeviceShareError where it cannot be opened, or its sentinel is not where it belongs."""
 
     def __init__(self, runtime: Runtime, memory_handle: MemoryHandle, fd: int) -> None:
         self.num_bytes = memory_handle.num_bytes
         self._runtime = runtime
         self._fd = fd
-        if fd < 0:  # its owner would not know of this reader
+        if fd < 0:  # the owner would not know of this reader, and might free the memory
             raise DeviceShareError(f"{memory_handle.purpose}: a ticket came without its descriptor.")
         try:
             self.address = runtime.open(bytes.fromhex(memory_handle.handle))
         except CudaCallError as failure:
-            self._let_go()
+            self._close_descriptor()
             raise DeviceShareError(f"{memory_handle.purpose}: its memory cannot be opened here. {failure}") from failure
         try:
-            found = runtime.read(self.address + memory_handle.num_bytes, _SENTINEL_BYTES)
-            if not np.array_equal(found, memory_handle.sentinel):
+            sentinel = runtime.read(self.address + memory_handle.num_bytes, _SENTINEL_BYTES)
+            if not np.array_equal(sentinel, memory_handle.sentinel):
                 raise DeviceShareError(
                     f"{memory_handle.purpose}: the memory that its handle opens is not what it gave: after "
-                    f"{memory_handle.num_bytes} bytes come {found[:8].tobytes().hex()}... in place of "
+                    f"{memory_handle.num_bytes} bytes come {sentinel[:8].tobytes().hex()}... in place of "
                     f"{memory_handle.sentinel[:8].tobytes().hex()}... Run one driver in all containers of this machine."
                 )
         except BaseException as error:
@@ -170,17 +136,17 @@ class OpenedMemory:
             raise
 
     def close(self) -> None:
-        """Waits for the device's work that reads it; the owner may free it then."""
+        """Waits for the device's work that reads it; the owner may free it from then on."""
         if self._fd < 0:
             return
         try:
-            # Before the descriptor goes: the owner may free the memory from then on.
-            with contextlib.suppress(CudaCallError):  # a device that failed says so where it is used
+            # Before the descriptor, at whose closing the owner may free the memory.
+            with contextlib.suppress(CudaCallError):  # a failed device raises where it is used next
                 self._runtime.close(self.address)
         finally:
-            self._let_go()
+            self._close_descriptor()
 
-    def _let_go(self) -> None:
+    def _close_descriptor(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -189,7 +155,7 @@ class OpenedMemory:
 def _is_hung_up(fd: int, timeout_s: float) -> bool:
     """Tells whether nobody has the pipe's other end open, now or before the time is over."""
     poll = select.poll()
-    poll.register(fd, 0)  # the end of the pipe is reported unasked, and nothing else is of interest
+    poll.register(fd, 0)  # POLLHUP is reported without being asked for
     deadline = time.monotonic() + timeout_s
     while not (events := poll.poll(max(deadline - time.monotonic(), 0) * 1e3)) and time.monotonic() < deadline:
         pass

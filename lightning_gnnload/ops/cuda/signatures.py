@@ -1,6 +1,6 @@
-"""Signatures: what kernels take, read from the text of the CUDA sources.
+"""Reads what kernels take from the text of the CUDA sources.
 
-The ``.cu`` files and their headers are the one description: what Python may launch, and how its arguments lie in
+The ``.cu`` files and their headers are the only description: what Python may launch, and how its arguments lie in
 memory, is read from them, and :func:`checks` lets the compiler confirm what was read.
 """
 
@@ -32,17 +32,11 @@ _STRUCTURE = re.compile(r"(?:\btemplate\s*<(?P<types>[^<>]*)>\s*)?\bstruct\s+(?P
 
 @dataclass(frozen=True)
 class KernelParameter:
-    """One parameter of a kernel.
+    """One parameter of a kernel, or one member of a structure."""
 
-    Attributes:
-        name: the keyword of a launch, or the attribute of what is given for the structure.
-        ctype: one of NUMBER_BYTES, a pointer such as ``const int64_t*``, without ``__restrict__``, or a structure.
-        members: of a structure, in order.
-    """
-
-    name: str
-    ctype: str
-    members: tuple[KernelParameter, ...] = ()
+    name: str  # keyword of a launch, or attribute of the object that is passed for the structure
+    ctype: str  # one of NUMBER_BYTES, a pointer such as ``const int64_t*``, or a structure
+    members: tuple[KernelParameter, ...] = ()  # of a structure, in order
 
     @property
     def is_pointer(self) -> bool:
@@ -50,18 +44,18 @@ class KernelParameter:
 
     @property
     def is_read_only(self) -> bool:
-        """Whether it is a pointer to what the kernel does not change."""
+        """Whether it is a pointer to memory that the kernel does not change."""
         return self.is_pointer and self.pointee != self.ctype[:-1]
 
     @property
     def pointee(self) -> str:
-        """What a pointer points to, without ``const``."""
+        """The type that a pointer points to, without ``const``."""
         target = self.ctype[:-1]
         return target.removesuffix(" const") if "*" in target else target.removeprefix("const ")
 
     @property
     def alignment(self) -> int:
-        """In bytes, as of :attr:`size` and :meth:`offsets`: by the rules that compilers of host and device share."""
+        """In bytes, like :attr:`size` and :meth:`offsets`, by the rules that the compilers of host and device share."""
         if self.members:
             return max(member.alignment for member in self.members)
         return _POINTER_BYTES if self.is_pointer else NUMBER_BYTES[self.ctype]
@@ -77,8 +71,8 @@ class KernelParameter:
         return offsets_of(self.members)
 
     def leaves(self, path: str = "", at: int = 0) -> Iterator[tuple[str, KernelParameter, int]]:
-        """Yields the numbers and pointers in it: the attributes that lead to each, such as ``.known.stamps``; and where
-        it lies, if the whole begins at ``at``."""
+        """Yields the numbers and pointers in it: the path of attributes to each, such as ``.known.stamps``, and its
+        offset, if the whole begins at ``at``."""
         if not self.members:
             yield path, self, at
         for member, offset in zip(self.members, self.offsets(), strict=True):
@@ -87,58 +81,41 @@ class KernelParameter:
 
 @dataclass(frozen=True)
 class Structure:
-    """A ``struct`` of pointers, numbers and others like it, which kernels take by value.
+    """A ``struct`` of pointers, numbers and other structures, which kernels take by value."""
 
-    Attributes:
-        members: in order, in terms of ``type_names``; of one that no kernel can take, whatever was found.
-        type_names: parameters of the template, in order.
-    """
-
-    members: tuple[KernelParameter, ...]
-    type_names: tuple[str, ...] = ()
+    members: tuple[KernelParameter, ...]  # in order, in terms of ``type_names``; a part, where some are not understood
+    type_names: tuple[str, ...] = ()  # parameters of the template
 
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The declaration of a ``__global__`` function: its name and parameters.
+    """The declaration of a ``__global__`` function."""
 
-    Attributes:
-        op: folder of ``kernels/``.
-        name: within the namespace ``lg``.
-        parameters: in order, in terms of ``type_names``.
-        instantiations: the types that may be launched; ``((),)`` of a kernel that is no template.
-        type_names: parameters of the template, in order.
-        structures: that its parameters may be, by name.
-    """
-
-    op: str
-    name: str
-    parameters: tuple[KernelParameter, ...]
-    instantiations: tuple[tuple[str, ...], ...]
-    type_names: tuple[str, ...]
-    structures: Mapping[str, Structure]
+    op: str  # folder of ``kernels/``
+    name: str  # in the namespace ``lg``
+    parameters: tuple[KernelParameter, ...]  # in order, in terms of ``type_names``
+    instantiations: tuple[tuple[str, ...], ...]  # that may be launched; ((),) where it is no template
+    type_names: tuple[str, ...]  # parameters of the template
+    structures: Mapping[str, Structure]  # by name
 
     def parameters_of(self, types: tuple[str, ...]) -> tuple[KernelParameter, ...]:
-        """Returns the parameters of an instantiation, with its types in the place of the template's names.
-
-        Raises:
-            GnnLoadError: no such instantiation, or a parameter that is no pointer, number or structure of them.
-        """
+        """Returns the parameters of an instantiation, with its types in place of the template's names. Raises
+        GnnLoadError where there is no such instantiation, or a parameter is no pointer, number or structure of them."""
         if types not in self.instantiations:
-            known = ", ".join(self.expression(known) for known in self.instantiations)
+            launchable = ", ".join(map(self.expression, self.instantiations))
             raise GnnLoadError(
-                f"Kernel {self.op}/{self.expression(types)} is not instantiated; there are: {known}. Launch one of "
-                f"them, or add a line LG_INSTANTIATE({self.expression(types)}) to {self.op}_cuda.cu."
+                f"Kernel {self.op}/{self.expression(types)} is not instantiated; there are: {launchable}. Launch one "
+                f"of them, or add a line LG_INSTANTIATE({self.expression(types)}) to {self.op}_cuda.cu."
             )
-        given = dict(zip(self.type_names, types, strict=False))
-        return tuple(self._resolved(parameter, given, self.expression(types)) for parameter in self.parameters)
+        type_values = dict(zip(self.type_names, types, strict=False))
+        return tuple(self._resolved(parameter, type_values, self.expression(types)) for parameter in self.parameters)
 
     def expression(self, types: tuple[str, ...]) -> str:
-        """Returns what LG_INSTANTIATE names, inside the namespace ``lg``, such as ``pick_uniform<int32_t>``."""
+        """Returns the name in LG_INSTANTIATE, in the namespace ``lg``, such as ``pick_uniform<int32_t>``."""
         return f"{self.name}<{', '.join(types)}>" if types else self.name
 
-    def _resolved(self, parameter: KernelParameter, given: Mapping[str, str], where: str) -> KernelParameter:
-        ctype = re.sub(r"\w+", lambda word: given.get(word[0], word[0]), parameter.ctype)
+    def _resolved(self, parameter: KernelParameter, type_values: Mapping[str, str], where: str) -> KernelParameter:
+        ctype = re.sub(r"\w+", lambda word: type_values.get(word[0], word[0]), parameter.ctype)
         name, types = _instantiation(ctype)
         if ctype.endswith("*") or ctype in NUMBER_BYTES:
             return KernelParameter(parameter.name, ctype)
@@ -149,9 +126,9 @@ class KernelSource:
                 f"none of {', '.join(NUMBER_BYTES)}, and no structure of them. Pass flags as int32_t, and begin a "
                 "structure with its members."
             )
-        of_members = dict(zip(structure.type_names, types, strict=True))
+        member_types = dict(zip(structure.type_names, types, strict=True))
         return KernelParameter(
-            parameter.name, ctype, tuple(self._resolved(member, of_members, where) for member in structure.members)
+            parameter.name, ctype, tuple(self._resolved(member, member_types, where) for member in structure.members)
         )
 
 
@@ -165,15 +142,9 @@ def offsets_of(parameters: tuple[KernelParameter, ...]) -> list[int]:
 
 
 def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]:
-    """Finds the kernels in the text of a ``.cu`` file, by name.
-
-    Args:
-        declarations: where their structures are, besides the text.
-
-    Raises:
-        GnnLoadError: a parameter that is no pointer, no number of 32 or 64 bits and no structure of them, a kernel
-            without an instantiation, or an instantiation without a kernel.
-    """
+    """Finds the kernels in the text of a ``.cu`` file, by name; ``declarations`` have their structures, besides the
+    text. Raises GnnLoadError for a parameter that cannot be passed, a kernel without an instantiation, or an
+    instantiation without a kernel."""
     text = _COMMENT.sub(" ", text)
     structures = {
         match["name"]: Structure(tuple(_members(match["members"])), _type_names(match["types"]))
@@ -183,7 +154,7 @@ def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]
     for written in _INSTANTIATION.findall(text):
         name, types = _instantiation(written)
         instantiated.setdefault(name, []).append(types)
-    found: dict[str, KernelSource] = {}
+    sources: dict[str, KernelSource] = {}
     for match in _KERNEL.finditer(text):
         name, type_names = match["name"], _type_names(match["types"])
         types_of = tuple(instantiated.pop(name, ()))
@@ -193,36 +164,36 @@ def parse(op: str, text: str, declarations: str = "") -> dict[str, KernelSource]
                 f"each, but has {list(types_of)}."
             )
         parameters = tuple(_parameter(op, name, part) for part in _split(match["parameters"]))
-        found[name] = KernelSource(op, name, parameters, types_of, type_names, structures)
+        sources[name] = KernelSource(op, name, parameters, types_of, type_names, structures)
         # Resolved once here, so that a type which cannot be passed is refused before any launch.
         for types in types_of:
-            found[name].parameters_of(types)
+            sources[name].parameters_of(types)
     if instantiated:
         raise GnnLoadError(
             f"{op}_cuda.cu instantiates {sorted(instantiated)}, but defines no such kernel. Write 'template <...> "
             "__global__ void name(parameters) {'."
         )
-    return found
+    return sources
 
 
-def checks(found: Mapping[str, KernelSource]) -> str:
-    """Writes C++ that compiles behind the sources if kernels and their structures are in memory what was read here.
+def checks(sources: Mapping[str, KernelSource]) -> str:
+    """Writes C++ that compiles behind the sources if kernels and their structures are in memory as was read here.
 
-    NVRTC has no ``offsetof``: where members lie is checked where the host's compiler takes the same sources.
+    NVRTC has no ``offsetof``, so offsets are checked where the host's compiler takes the same sources.
     """
     # Dicts as ordered sets: kernels share structures.
     members: dict[str, None] = {}
     offsets: dict[str, None] = {}
     signatures = []
-    for kernel in found.values():
+    for kernel in sources.values():
         for types in kernel.instantiations:
             parameters = kernel.parameters_of(types)
             for structure in _structures(parameters):
-                of = structure.ctype
-                members[f"static_assert(sizeof({of}) == {structure.size});"] = None
+                struct = structure.ctype
+                members[f"static_assert(sizeof({struct}) == {structure.size});"] = None
                 for member, offset in zip(structure.members, structure.offsets(), strict=True):
-                    members[f"static_assert(are_same<decltype({of}::{member.name}), {member.ctype}>);"] = None
-                    offsets[f"static_assert(__builtin_offsetof({of}, {member.name}) == {offset});"] = None
+                    members[f"static_assert(are_same<decltype({struct}::{member.name}), {member.ctype}>);"] = None
+                    offsets[f"static_assert(__builtin_offsetof({struct}, {member.name}) == {offset});"] = None
             read = f"void (*)({', '.join(parameter.ctype for parameter in parameters)})"
             signatures.append(f"static_assert(are_same<decltype(&{kernel.expression(types)}), {read}>);")
     return "\n".join(
@@ -249,13 +220,14 @@ def _structures(parameters: tuple[KernelParameter, ...]) -> Iterator[KernelParam
 
 
 def _members(text: str) -> Iterator[KernelParameter]:
-    """Yields a structure's members, up to the first declaration that is not understood; :func:`checks` then tells."""
+    """Yields a structure's members, up to the first declaration that is not understood, which then fails in
+    :func:`checks`."""
     for declaration in _split(text, ";"):
-        first, *others = _split(declaration.partition("=")[0])
+        first, *further = _split(declaration.partition("=")[0])
         match = _PARAMETER.fullmatch(first)
-        if match is None or match["type"].split()[0] in ("static", "using") or not all(map(str.isidentifier, others)):
+        if match is None or match["type"].split()[0] in ("static", "using") or not all(map(str.isidentifier, further)):
             return
-        for name in (match["name"], *others):
+        for name in (match["name"], *further):
             yield KernelParameter(name, _normal(match["type"]))
 
 
@@ -275,7 +247,7 @@ def _aligned(offset: int, alignment: int) -> int:
 
 
 def _normal(ctype: str) -> str:
-    """Writes ``const  Index *__restrict__`` as ``const Index*``; a number's own const says nothing to the caller."""
+    """Writes ``const Index *__restrict__`` as ``const Index*``; a number's own const means nothing to the caller."""
     ctype = " ".join(ctype.replace("__restrict__", " ").replace("*", " * ").split()).replace(" *", "*")
     ctype = re.sub(r"\* const$", "*", ctype)
     return ctype if "*" in ctype else ctype.removeprefix("const ")

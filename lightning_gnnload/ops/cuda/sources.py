@@ -1,4 +1,4 @@
-"""The CUDA sources: where they lie, what they include, and the kernels in them."""
+"""The CUDA sources: their folder, what they include, and the kernels in them."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 def folder() -> Path:
-    """Finds the folder of the sources and headers: in the installed package, else in the repository.
-
-    Raises:
-        KernelsMissingError: they are in neither.
-    """
-    for place in (_INSTALLED, _DEVELOPED):
-        if (place / "common" / "cuda" / "kernel.h").is_file():
-            return place
+    """Finds the folder of the sources and headers: in the installed package, else in the repository. Raises
+    KernelsMissingError."""
+    for candidate in (_INSTALLED, _DEVELOPED):
+        if (candidate / "common" / "cuda" / "kernel.h").is_file():
+            return candidate
     raise KernelsMissingError(
         f"The CUDA sources are neither in {_INSTALLED} nor in {_DEVELOPED}, but kernels are compiled from them on "
         "first use. Install lightning-gnnload again."
@@ -37,11 +34,7 @@ def ops() -> tuple[str, ...]:
 
 
 def source_path(op: str) -> Path:
-    """Finds the file of an operation's kernels.
-
-    Raises:
-        GnnLoadError: it has none.
-    """
+    """Finds the file of an operation's kernels. Raises GnnLoadError where it has none."""
     path = folder() / op / f"{op}_cuda.cu"
     if not path.is_file():
         raise GnnLoadError(f"Operation {op!r} has no CUDA kernels; these have: {', '.join(ops())}.")
@@ -52,15 +45,15 @@ def source_path(op: str) -> Path:
 def included(op: str) -> tuple[Path, ...]:
     """Lists the operation's ``.cu`` and all headers of ours that it includes, directly or not, sorted."""
     root = folder()
-    found: set[Path] = set()
+    files: set[Path] = set()
     waiting = [source_path(op)]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in files:
+            files.add(path)
             # The emulator's headers are for the host's compiler alone: NVRTC never reads them.
             waiting += [root / name for name in _INCLUDE.findall(_text(path)) if not name.startswith("emulate/")]
-    return tuple(sorted(found))
+    return tuple(sorted(files))
 
 
 @functools.cache
@@ -77,24 +70,17 @@ def fingerprint(op: str) -> str:
 
 @functools.cache
 def kernels(op: str) -> dict[str, KernelSource]:
-    """Reads the operation's kernels, by name.
-
-    Raises:
-        GnnLoadError: no such operation, or a source that breaks the rules of ``common/cuda/kernel.h``.
-    """
+    """Reads the operation's kernels, by name. Raises GnnLoadError where there is no such operation, or its source
+    breaks the rules of ``common/cuda/kernel.h``."""
     return parse(op, _text(source_path(op)), "\n".join(map(_text, included(op))))
 
 
 def kernel(op: str, name: str) -> KernelSource:
-    """Finds one kernel by its name.
-
-    Raises:
-        GnnLoadError: no such kernel.
-    """
-    known = kernels(op)
-    if name not in known:
-        raise GnnLoadError(f"{op}_cuda.cu has no kernel {name!r}; it has: {', '.join(sorted(known))}.")
-    return known[name]
+    """Finds one kernel by its name. Raises GnnLoadError where there is none."""
+    sources = kernels(op)
+    if name not in sources:
+        raise GnnLoadError(f"{op}_cuda.cu has no kernel {name!r}; it has: {', '.join(sorted(sources))}.")
+    return sources[name]
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a table of which shards hold a part: of this device, of its peers, or of the host's memory behind them.
+"""Gathers rows of a table that is cached in part: in shards of this device and of its peers, before the host's memory.
 
 Shapes: N graph nodes, B requested ids, F feature width, S shards.
 """
@@ -19,9 +19,9 @@ from .rows import (
     Table,
     address_of,
     alignment_of,
+    as_bytes_of,
     blocks_on_bus,
-    bytes_of,
-    check_numbers,
+    check_tensor,
     form_of,
     move_shape,
     row_bytes_of,
@@ -33,23 +33,14 @@ from .rows import (
 
 @dataclass(frozen=True)
 class TieredTable:
-    """A feature table on a device of which shards hold a part; :func:`.ops.gather_tiered` reads it.
+    """A feature table on a device that shards hold a part of; :func:`.ops.gather_tiered` reads the same on the CPU."""
 
-    Attributes:
-        location: int32 ``[N]``: ``shard << SLOT_BITS | slot``; negative where no shard holds the node's row.
-        addresses: int64 ``[S]``, on the device: where each shard's first row is.
-        num_rows: int64 ``[S]``, on the device: of each shard.
-        alignment: bytes, a power of two that divides all addresses.
-        row_bytes: of one row; rows of shards follow each other.
-        backing: all rows, ``[N, F]``, which the device can read; None: what no shard holds is missed.
-    """
-
-    location: torch.Tensor
-    addresses: torch.Tensor
-    num_rows: torch.Tensor
-    alignment: int
-    row_bytes: int
-    backing: Table | None = None
+    location: torch.Tensor  # int32 [N]: shard << SLOT_BITS | slot; negative where no shard has the node's row
+    addresses: torch.Tensor  # int64 [S], on the device, of each shard's first row
+    num_rows: torch.Tensor  # int64 [S], on the device, of each shard
+    alignment: int  # bytes, a power of two that divides all addresses
+    row_bytes: int  # of one row; rows of a shard follow each other
+    backing: Table | None = None  # all rows, [N, F], which the device can read; None: other rows are missed
 
     @property
     def num_nodes(self) -> int:
@@ -69,12 +60,9 @@ class TieredTable:
         row_bytes: int,
         backing: Table | None = None,
     ) -> TieredTable:
-        """Makes the table whose shards begin at these addresses.
-
-        Raises:
-            GnnLoadError: more shards than a location can name, or arrays that do not fit each other.
-        """
-        check_numbers("location", location, torch.int32, 1)
+        """Makes the table whose shards begin at these addresses. Raises GnnLoadError for more shards than a location
+        can name, or arrays that do not fit each other."""
+        check_tensor("location", location, torch.int32, 1)
         if len(addresses) != len(num_rows) or len(addresses) > MAX_SHARDS:
             raise GnnLoadError(
                 f"{len(addresses)} shards with {len(num_rows)} numbers of rows were given; a location can name "
@@ -97,34 +85,28 @@ def gather_tiered(
     table: TieredTable,
     ids: torch.Tensor,
     out: torch.Tensor,
-    taken: torch.Tensor,
+    counts: torch.Tensor,
     error: torch.Tensor,
     host_blocks: int | None = None,
 ) -> None:
     """Copies row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
 
-    Args:
-        table: of which shards hold a part.
-        ids: int64 ``[B]``.
-        out: ``[B, F]``, contiguous. Places of missed rows are left alone; zeros where an id or a location is none.
-        taken: int64 ``[MAX_SHARDS + 1]``, which grows by the rows of each shard, and of none.
-        error: int64 ``[1]``, 0 where nothing went wrong yet; see :func:`.raise_error`.
-        host_blocks: that read rows of the host's memory; None for :func:`blocks_on_bus`.
-
-    Raises:
-        GnnLoadError: shapes or dtypes that do not fit each other.
+    ``ids`` are int64 ``[B]``, ``out`` is ``[B, F]``, contiguous; missed rows stay, and rows of invalid ids or locations
+    become zeros. ``counts``, int64 ``[MAX_SHARDS + 1]``, grows by the rows of each shard, and of none; ``error``, int64
+    ``[1]``, is for :func:`.raise_error`. ``host_blocks`` read rows of the host's memory, None for
+    :func:`blocks_on_bus`. Raises GnnLoadError for shapes or dtypes that do not fit.
     """
-    check_numbers("ids", ids, torch.int64, 1)
+    check_tensor("ids", ids, torch.int64, 1)
     if len(out) != len(ids) or row_bytes_of(out) != table.row_bytes:
         raise GnnLoadError(
             f"out is {form_of(out)}, but for {len(ids)} ids as many rows of {table.row_bytes} bytes are needed."
         )
     if not len(ids) or not table.row_bytes:
         return
-    # 0 is a multiple of everything, and leaves the vectors' width to the other addresses.
+    # Address 0 is a multiple of everything, so that it does not narrow the vectors.
     backing_at = 0 if table.backing is None else address_of(table.backing)
     shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr())
-    # Rows that come over the bus have blocks of their own, so that no others wait for them (UGache, section 5).
+    # Rows that come over the bus have separate blocks, so that no others wait for them (UGache, section 5).
     on_bus = blocks_on_bus(device) if host_blocks is None else host_blocks
     far = 0 if table.backing is None else min(on_bus, shape.blocks)
     device.launch(
@@ -138,8 +120,8 @@ def gather_tiered(
         count=len(ids),
         shape=shape,
         host_blocks=far,
-        out=bytes_of(out),
-        taken=taken.data_ptr(),
+        out=as_bytes_of(out),
+        taken=counts.data_ptr(),
         error=error.data_ptr(),
     )
 
@@ -151,19 +133,11 @@ def list_missed(
     missed_ids: torch.Tensor | int,
     missed_positions: torch.Tensor,
 ) -> torch.Tensor:
-    """Lists the ids that no shard holds, in the order of ``ids``, as :func:`.ops.gather_tiered` does.
-
-    Args:
-        location: int32 ``[N]``.
-        ids: int64 ``[B]``; those that are none are not missed.
-        missed_ids: int64 ``[B]`` or longer, whose first entries are written; or the address of mapped memory.
-        missed_positions: likewise: where in ``ids`` they are.
-
-    Returns:
-        How many, int64 ``[1]`` on the device.
-    """
-    check_numbers("location", location, torch.int32, 1)
-    check_numbers("ids", ids, torch.int64, 1)
+    """Lists the ids that no shard has, in order, as :func:`.ops.gather_tiered` does: their number, int64 ``[1]`` on the
+    device. Their ids and positions in ``ids`` become the first entries of ``missed_ids``, which may be the address of
+    mapped memory, and ``missed_positions``, int64 ``[B]`` or longer. Invalid ids are not missed."""
+    check_tensor("location", location, torch.int32, 1)
+    check_tensor("ids", ids, torch.int64, 1)
     num_missed = device.zeros(1, torch.int64)
     tiles = scan_tiles(len(ids))
     device.launch(

@@ -19,12 +19,8 @@ from .device import Device, Mapped
 
 @dataclass(frozen=True)
 class DeviceLists:
-    """:class:`.TypedLists` on a device: ``DenseRuns`` of ``kernels/sample_typed/dense_runs.h``, and times by type.
-
-    Attributes:
-        run_ptr, first_node, first_run, slot_ptr, slot_type, timed, is_untyped: as there; uint32 as int32.
-        slots: the edge types that end in each node type, for the host.
-    """
+    """:class:`.TypedLists` on a device, uint32 as int32: ``DenseRuns`` of ``kernels/sample_typed/dense_runs.h``, and
+    times by type."""
 
     run_ptr: torch.Tensor | Mapped
     first_node: torch.Tensor
@@ -32,12 +28,12 @@ class DeviceLists:
     slot_ptr: torch.Tensor
     slot_type: torch.Tensor
     timed: torch.Tensor
-    slots: tuple[tuple[int, ...], ...]
+    slots: tuple[tuple[int, ...], ...]  # for the host: the edge types that end in each node type
     is_untyped: bool = False
 
     @classmethod
     def of(cls, lists: TypedLists, run_ptr: torch.Tensor | Mapped, device: Device) -> DeviceLists:
-        """Puts on a device what is few of the lists; ``run_ptr``: the rest, which lies there already."""
+        """Puts the small arrays of the lists on a device; ``run_ptr`` is there already."""
         few = {
             name: device.put(getattr(lists, name))
             for name in ("first_node", "first_run", "slot_ptr", "slot_type", "timed")
@@ -47,9 +43,9 @@ class DeviceLists:
 
     @classmethod
     def untyped(cls, indptr: torch.Tensor | Mapped, num_nodes: int, device: Device) -> DeviceLists:
-        """Describes lists that are cut by nothing: each is one run."""
-        whole, ends, none = (device.put(np.array(each)) for each in ([0, num_nodes], [0, 1], [0]))
-        return cls(indptr, whole, whole, ends, none.int(), none.byte(), ((0,),), is_untyped=True)
+        """Describes lists that are not divided: each is one run."""
+        whole, node_ranges, none = (device.put(np.array(values)) for values in ([0, num_nodes], [0, 1], [0]))
+        return cls(indptr, whole, whole, node_ranges, none.int(), none.byte(), ((0,),), is_untyped=True)
 
     @property
     def num_node_types(self) -> int:
@@ -65,54 +61,36 @@ class DeviceLists:
 
     @property
     def offset_type(self) -> str:
-        """The type of ``run_ptr``, as kernels name it."""
+        """The type of ``run_ptr`` in kernels."""
         return "uint32_t" if _tensor(self.run_ptr).dtype == torch.int32 else "int64_t"
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A graph's in-neighbours as a device reads them: on the device or, where that is too small, partly in host memory.
+    """A graph's in-neighbours as a device reads them: on the device or, where it is too small, partly in host memory.
 
-    A node's list is ``hot_indices[hot_begin[v] : hot_begin[v] + degree]`` where ``hot_begin`` is given and not
-    negative there, and else ``indices[indptr[v] : indptr[v + 1]]``.
-
-    Attributes:
-        num_nodes: N.
-        num_edges: E.
-        indptr: int64 ``[N + 1]``.
-        indices: int32 or int64 ``[E]``.
-        hot_begin: int64 ``[N]``, or None.
-        hot_indices: ``[H]``, dtype of ``indices``, on the device; None as ``hot_begin`` is.
-        names: int64 ``[N]``, ids in the whole graph, of a part; else None.
-        table: uint64 as int64 ``[E]``, the alias tables of edge weights; None where nobody draws by weight.
-        hot_table: ``[H]``; None as ``hot_begin`` or ``table`` is.
-        edge_time: uint32 as int32 ``[E]``, the time codes of edges; None where they have none.
-        hot_edge_time: ``[H]``; None as ``hot_begin`` or ``edge_time`` is.
-        lists: the same lists by edge type and time; None where nobody draws so.
-        types: the names of nodes' and edges' types, :class:`.GraphTypes`; None where there are none.
-        max_degree: of any node.
-        has_weights: the graph has edge weights, whether they lie here or not.
-        about: what lies where, and why, in a few words.
+    A node's list is ``hot_indices[hot_begin[v] : hot_begin[v] + degree]`` where ``hot_begin`` is there and not
+    negative, and else ``indices[indptr[v] : indptr[v + 1]]``. ``hot_*`` are None where all lists are read alike.
 
     Source: topology in host memory read by the device, hot lists on it: DSP (PPoPP'23), section 6.
     """
 
-    num_nodes: int
-    num_edges: int
-    indptr: torch.Tensor | Mapped
-    indices: torch.Tensor | Mapped
-    hot_begin: torch.Tensor | None = None
-    hot_indices: torch.Tensor | None = None
-    names: torch.Tensor | Mapped | None = None
-    table: torch.Tensor | Mapped | None = None
-    hot_table: torch.Tensor | None = None
-    edge_time: torch.Tensor | Mapped | None = None
-    hot_edge_time: torch.Tensor | None = None
-    lists: DeviceLists | None = None
-    types: Any = None
-    max_degree: int = 0
-    has_weights: bool = False
-    about: str = ""
+    num_nodes: int  # N
+    num_edges: int  # E
+    indptr: torch.Tensor | Mapped  # int64 [N + 1]
+    indices: torch.Tensor | Mapped  # int32 or int64 [E]
+    hot_begin: torch.Tensor | None = None  # int64 [N]
+    hot_indices: torch.Tensor | None = None  # [H], dtype of ``indices``, on the device
+    names: torch.Tensor | Mapped | None = None  # int64 [N], global ids of a part's nodes
+    table: torch.Tensor | Mapped | None = None  # uint64 as int64 [E], alias tables
+    hot_table: torch.Tensor | None = None  # [H]
+    edge_time: torch.Tensor | Mapped | None = None  # uint32 as int32 [E], time codes
+    hot_edge_time: torch.Tensor | None = None  # [H]
+    lists: DeviceLists | None = None  # the same lists by edge type and time; None: nobody draws so
+    types: Any = None  # names of nodes' and edges' types, GraphTypes
+    max_degree: int = 0  # of any node
+    has_weights: bool = False  # the graph has edge weights, on this device or not
+    about: str = ""  # what is where, and why, in a few words
 
     @property
     def index_dtype(self) -> torch.dtype:
@@ -120,19 +98,18 @@ class Topology:
 
     @property
     def index_type(self) -> str:
-        """The type of ``indices``, as kernels name it."""
+        """The type of ``indices`` in kernels."""
         return "int32_t" if self.index_dtype == torch.int32 else "int64_t"
 
     @cached_property
     def tables(self) -> Topology:
-        """This topology with alias tables in the place of the lists whose edges they are of; there have to be some."""
+        """This topology with the edges' alias tables in place of the lists; there have to be some."""
         assert self.table is not None
         return replace(self, indices=self.table, hot_indices=self.hot_table, names=None)
 
     @cached_property
     def times(self) -> Topology:
-        """This topology with time codes in the place of the lists whose edges they are of; None where there are
-        none."""
+        """This topology with the edges' time codes in place of the lists; None where there are none."""
         return replace(self, indices=self.edge_time, hot_indices=self.hot_edge_time, names=None)  # type: ignore[arg-type]
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError
-from ..checks import as_flag, check_choice
+from ..checks import as_flag, check_one_of
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..neighbors import check_typed_fanouts
 from ..queries import Queries
 from .batch import DeviceBatch
 from .device import Device
 from .neighbors import lanes_for, pick_table
-from .paths import Along, DevicePaths
+from .paths import DevicePaths, PathArguments
 from .queries import DeviceQueries
 from .sample import DeviceSample, HopBuilder
 from .topology import DeviceLists, Topology
@@ -43,28 +43,18 @@ def sample_typed_neighbors(
     :func:`lightning_gnnload.ops.sample_typed_neighbors` does on the CPU, where every argument is explained.
 
     The host waits once, at the end; and once more for each hop that takes all neighbours of a type, or could take more
-    than 2**27 edges.
-
-    Args:
-        workspace: scratch memory, of this thread alone, on the topology's device; of the table ``"hash"`` for several
-            queries.
-        topology: with ``lists``.
-        seeds: int64 ``[S]``, distinct within a query.
-        fanouts: int64 ``[L, K]``.
-
-    Raises:
-        SeedError: a seed out of range or repeated, or queries that do not fit the seeds.
-        SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
-        DeviceMemoryError: the device has no room for the batch.
+    than 2**27 edges. The topology has ``lists``; several queries need a workspace with the table ``"hash"``. Raises
+    SeedError for a seed out of range or repeated, or queries that do not fit the seeds; SamplerConfigError for settings
+    that do not work, or more than 2**31 - 1 edges; DeviceMemoryError where the device has no room.
     """
-    check_choice("pick", pick, ("uniform", "last"))
+    check_one_of("pick", pick, ("uniform", "last"))
     lists, replace = topology.lists, as_flag("replace", replace)
     if lists is None:
         raise SamplerConfigError("The topology has no lists by type and time. Place the graph on the device.")
     if pick == "last" and replace:
         raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     fanouts = check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, key)
-    asked = DeviceQueries.of(queries, len(seeds), topology, workspace.device)
+    device_queries = DeviceQueries.of(queries, len(seeds), topology, workspace.device)
     paths = DevicePaths(queries, workspace, len(fanouts)) if queries is not None and queries.along_path else None
     if queries is not None and not queries.are_one and workspace.table != "hash":
         raise SamplerConfigError(
@@ -79,24 +69,24 @@ def sample_typed_neighbors(
         newest=pick == "last",
         edge_ids=as_flag("edge_ids", edge_ids),
     )
-    asked = dataclasses.replace(asked, paths=paths)
-    return DeviceBatch(workspace, topology, seeds, key, len(fanouts), asked).run(picker, expand)
+    device_queries = dataclasses.replace(device_queries, paths=paths)
+    return DeviceBatch(workspace, topology, seeds, key, len(fanouts), device_queries).run(picker, expand)
 
 
 class TypedFanouts:
-    """The fanouts of each hop and edge type, int64 ``[L, K]``, where 0 draws none and -1 takes all: on the host, and on
-    a device."""
+    """The fanouts of each hop and edge type, int64 ``[L, K]``, 0 for none and -1 for all: on the host, and on a
+    device."""
 
     def __init__(self, device: Device, lists: DeviceLists, fanouts: np.ndarray) -> None:
         self._lists, self._fanouts = lists, fanouts
-        self._there = device.put(fanouts.ravel())
+        self._on_device = device.put(fanouts.ravel())
 
     def of(self, hop: HopBuilder) -> list[int]:
         return self._fanouts[hop.index].tolist()
 
-    def there(self, hop: HopBuilder) -> torch.Tensor:
+    def on_device(self, hop: HopBuilder) -> torch.Tensor:
         num_types = self._fanouts.shape[1]
-        return self._there[hop.index * num_types : (hop.index + 1) * num_types]
+        return self._on_device[hop.index * num_types : (hop.index + 1) * num_types]
 
     def most(self, hop: HopBuilder) -> int:
         """Returns the largest fanout of the hop, or -1 if all edges of a type are taken."""
@@ -108,7 +98,9 @@ class TypedFanouts:
         fanouts = self.of(hop)
         if ALL_NEIGHBORS in fanouts:
             return None
-        return hop.most_dst * max((sum(fanouts[kind] for kind in slots) for slots in self._lists.slots), default=0)
+        return hop.most_dst * max(
+            (sum(fanouts[edge_type] for edge_type in slots) for slots in self._lists.slots), default=0
+        )
 
 
 class _TypedDraws(NamedTuple):
@@ -145,6 +137,7 @@ class _TypedPicker:
         return self.fanouts.most_edges(hop)
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        # A lane looks at a run, so that the searches for times of all runs wait for memory together.
         lanes = 8 if self.lists.most_slots <= 8 else 32
         num_edges = batch.device.empty(batch.most_nodes, torch.int32)
         batch.launch(
@@ -152,15 +145,15 @@ class _TypedPicker:
             "count_typed",
             (self.lists.offset_type, str(lanes)),
             blocks=batch.blocks(hop.most_dst * lanes),
-            **self._drawn(batch, hop),
+            **self._common(batch, hop),
             num_edges=num_edges,
         )
         batch.start_edges(hop, num_edges)
 
     def pick(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        # The table is for the largest fanout that is drawn, whatever lanes serve those that take all.
-        drawn, lanes = max(self.fanouts.of(hop)), lanes_for(self.fanouts.most(hop))
-        blocks, table = pick_table(batch, hop, drawn, lanes, drawn > lanes and not self.replace)
+        # The table is for the largest fanout that is drawn; types that take all edges need none, but the widest lanes.
+        most_drawn, lanes = max(self.fanouts.of(hop)), lanes_for(self.fanouts.most(hop))
+        blocks, table = pick_table(batch, hop, most_drawn, lanes, most_drawn > lanes and not self.replace)
         batch.launch(
             "sample_typed",
             "pick_typed",
@@ -169,16 +162,16 @@ class _TypedPicker:
             graph=batch.topology,
             edges=hop,
             key=hop.key,
-            **self._drawn(batch, hop),
-            along=Along(batch.known) if self.paths is None else self.paths.begin_hop(batch, hop),
+            **self._common(batch, hop),
+            along=PathArguments(batch.known) if self.paths is None else self.paths.begin_hop(batch, hop),
             table=table,
         )
         if self.paths is not None:
             self.paths.end_hop(batch, hop)
 
-    def _drawn(self, batch: DeviceBatch, hop: HopBuilder) -> dict[str, Any]:
+    def _common(self, batch: DeviceBatch, hop: HopBuilder) -> dict[str, Any]:
         draws = _TypedDraws(
-            self.fanouts.there(hop),
+            self.fanouts.on_device(hop),
             self.lists.timed,
             int(self.replace),
             int(self.newest),

@@ -22,8 +22,7 @@ from .topology import Topology
 from .workspace import DeviceWorkspace
 
 _MOST_THREADS = 1024
-_TEAMS_THREADS = 128
-"""The threads of a block of several teams."""
+_TEAMS_THREADS = 128  # of a block of several teams
 _VISITS_A_THREAD = 32
 # A key and a node, of 64 bits each.
 _VISIT_BYTES = 16
@@ -32,22 +31,9 @@ _MOST_SCRATCH_BYTES = 64 << 20
 
 
 def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: Walks, key: DrawKey) -> torch.Tensor:
-    """Walks from each start, as :func:`lightning_gnnload.ops.random_walk` does. The host does not wait.
-
-    Args:
-        device: where the topology lies.
-        starts: int64 ``[S]``, distinct, on the host.
-        walks: how they go.
-        key: decides every draw.
-
-    Returns:
-        int64 ``[S * W, T + 1]`` on the device: row ``s * W + w`` is walk ``w`` of ``starts[s]``, the start first and
-        -1 after the end.
-
-    Raises:
-        SeedError: a start out of range or repeated.
-        DeviceMemoryError: the device has no room for the walks.
-    """
+    """Walks from each start, int64 ``[S]``, distinct, on the host, as :func:`lightning_gnnload.ops.random_walk` does;
+    returns int64 ``[S * W, T + 1]`` on the device, and the host does not wait. Raises SeedError for a start out of
+    range or repeated, DeviceMemoryError where the device has no room for the walks."""
     check_kind("walks", walks, Walks)
     check_kind("key", key, DrawKey)
     check_starts(starts)
@@ -88,19 +74,12 @@ def sample_walks(
     expand: Literal["all", "new"] = "all",
 ) -> DeviceSample:
     """Samples up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights, as
-    :func:`lightning_gnnload.ops.sample_walks` does on the CPU, where every argument is explained.
+    :func:`lightning_gnnload.ops.sample_walks` does on the CPU, where every argument is explained; ``seeds`` are on the
+    host or on the device.
 
-    The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges.
-
-    Args:
-        workspace: scratch memory, of this thread alone, on the topology's device.
-        seeds: int64 ``[S]``, distinct; a NumPy array, or a tensor on the device.
-        num_hops: L.
-
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: settings that cannot work, or more than 2**31 - 1 edges.
-        DeviceMemoryError: the device has no room for the batch.
+    The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges. Raises
+    SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or more than 2**31
+    - 1 edges; DeviceMemoryError where the device has no room.
 
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
@@ -113,8 +92,8 @@ def sample_walks(
 @dataclass(frozen=True)
 class _Teams:
     """The teams in which threads of a block share destinations (``kernels/common/cuda/team.h``): ``num_teams`` of
-    ``team_size`` threads, with room for ``size`` visits each, in shared memory or in scratch. Also ``Teams`` of
-    ``kernels/sample_walks/sample_walks_cuda.cu``."""
+    ``team_size`` threads, with room for ``size`` visits each, in shared memory or in scratch. Kernels take it as
+    ``Teams`` (``kernels/sample_walks/sample_walks_cuda.cu``)."""
 
     team_size: int
     num_teams: int
@@ -126,7 +105,7 @@ class _Teams:
         size = _power_of_two(walks.length * walks.num_walks)
         team_size = min(max(min(_power_of_two(walks.num_walks), 32), size // _VISITS_A_THREAD), _MOST_THREADS)
         teams = cls(team_size, max(_TEAMS_THREADS // team_size, 1), size)
-        # Down to one team, or to one warp, the least that can be launched.
+        # Fewer teams leave each more shared memory; down to one team, or to one warp, the least that can be launched.
         while not teams.are_shared and teams.threads > max(team_size, 32):
             teams = cls(team_size, teams.num_teams // 2, size)
         return teams
@@ -174,7 +153,7 @@ class _VisitPicker:
 
     def __init__(self, walks: Walks, most: int, include_self: bool, normalize: bool) -> None:
         self.walks, self.most, self.include_self, self.normalize = walks, most, include_self, normalize
-        self._visited: _Visited | None = None  # by the hop in the making
+        self._visited: _Visited | None = None  # of the current hop, from count() to pick()
 
     def most_edges(self, hop: HopBuilder) -> int:
         return hop.most_dst * self.most
@@ -182,6 +161,7 @@ class _VisitPicker:
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
         steps = self.walks.num_walks * self.walks.length
+        # Bounds multiply with every hop: where they are too large, the true number is worth a wait.
         if hop.most_dst * self.most > MAX_BOUND_EDGES or hop.most_dst * steps > MAX_HOP_DRAWS:
             batch.narrow(hop)
         batch.check_draws(hop, hop.most_dst, hop.most_dst * steps, "steps of walks")

@@ -24,9 +24,8 @@ from .topology import DeviceLists, Topology
 from .typed import TypedFanouts
 from .workspace import DeviceWorkspace
 
-_MOST_SHARES_BYTES = 64 << 20
-_FEW = 32
-"""Fanouts up to here need no table of what was picked (``kernels/sample_weighted/draw_weighted_lanes.h``)."""
+_MOST_SHARES_BYTES = 64 << 20  # scratch for exact draws; larger degrees get fewer blocks instead
+_FEW = 32  # fanouts up to here need no table of picks (``kernels/sample_weighted/draw_weighted_lanes.h``)
 
 
 def sample_weighted_neighbors(
@@ -40,16 +39,12 @@ def sample_weighted_neighbors(
     expand: Literal["all", "new"] = "all",
     edge_ids: bool = False,
 ) -> DeviceSample:
-    """Samples as :func:`.cuda.neighbors.sample_neighbors` does, but in proportion to the edges' weights: what
-    :func:`lightning_gnnload.ops.sample_weighted` writes to an arena.
+    """Samples as :func:`.cuda.neighbors.sample_neighbors` does, but in proportion to the edges' weights: the same as
+    :func:`lightning_gnnload.ops.sample_weighted`.
 
-    Args:
-        topology: with alias tables, of its runs where it has types.
-        fanouts: ``[L]``, nearest hop first, up to 2**24; -1 takes all of positive weight. Of lists by type, int64
-            ``[L, K]``, where 0 takes none.
-
-    Raises:
-        SeedError, SamplerConfigError, DeviceMemoryError: as there; also for a topology without alias tables.
+    The topology has alias tables, of its runs where it has types. ``fanouts`` are up to 2**24, -1 takes all of positive
+    weight; of lists by type, int64 ``[L, K]``, 0 for none. Raises as there, and SamplerConfigError for a topology
+    without alias tables.
 
     Source: ``kernels/sample_weighted/draw_weighted.h``.
     """
@@ -58,7 +53,7 @@ def sample_weighted_neighbors(
             "The topology has no alias tables, from which neighbours are drawn by weight. Place the graph with "
             "weighted=True."
         )
-    # A graph whose edges have types that its lists are not cut by has none.
+    # None where edges have types that the graph's lists are not divided by: each list is drawn from as a whole.
     lists = topology.lists or DeviceLists.untyped(topology.indptr, topology.num_nodes, workspace.device)
     if lists.is_untyped:
         fanouts = np.array(check_weighted_fanouts(fanouts), np.int64)[:, None]  # type: ignore[arg-type]
@@ -95,7 +90,7 @@ class _WeightedPicker:
         self.fanouts, self.lists, self.replace, self.edge_ids = fanouts, lists, replace, edge_ids
         self.replaces_neighbors = replace
         self.edge_types = not lists.is_untyped
-        self._runs: HopBuilder | None = None  # of the hop in the making, in the place of destinations
+        self._runs: HopBuilder | None = None  # the current hop with runs in place of destinations
 
     def most_edges(self, hop: HopBuilder) -> int | None:
         return self.fanouts.most_edges(hop)
@@ -103,11 +98,11 @@ class _WeightedPicker:
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
         device, width = batch.device, self.lists.most_slots
         lanes = lanes_for(self.fanouts.most(hop))
-        num_edges, ends = device.empty(batch.most_nodes * width, torch.int32), device.empty(2, torch.int64)
+        num_edges, totals = device.empty(batch.most_nodes * width, torch.int32), device.empty(2, torch.int64)
         runs = self._runs = replace(
             hop,
-            first=ends[:1],
-            num_dst=ends[1:],
+            first=totals[:1],
+            num_dst=totals[1:],
             most_dst=hop.most_dst * width,
             starts=hop.starts if width == 1 else device.empty(batch.most_nodes * width + 1, torch.int32),
         )
@@ -143,30 +138,42 @@ class _WeightedPicker:
             batch.topology.max_degree,
             self.lists.most_slots,
         )
-        # A run with no more neighbours than the fanout takes them all, without a draw.
+        # A run with no more neighbours than the fanout takes them all, without a draw: only smaller fanouts count.
         drawn_fanouts = [fanout for fanout in self.fanouts.of(hop) if 0 < fanout < max_degree]
         draws_distinct = bool(drawn_fanouts) and not self.replace
         rest = _Unfinished(
             positions=device.empty(hop.most_edges if draws_distinct else 0, torch.int32),
             num_picked=device.empty(batch.most_nodes * width if draws_distinct else 0, torch.int32),
             runs=device.empty(self._runs.most_dst if draws_distinct else 0, torch.int64),
-            # Not a sum: one zeroed word, which is what this gives for no tiles.
+            # Used as a counter: for no tiles this returns one zeroed word.
             num_runs=batch.state.scan_words(0),
         )
-        drawn: dict[str, Any] = {"graph": graph, "runs": self.lists, "tables": graph.tables, "hop": hop, "edges": hop}
-        drawn |= {"runs_of_hop": self._runs, "key": hop.key, "draws": self._draws(hop), "rest": rest}
+        arguments: dict[str, Any] = {
+            "graph": graph,
+            "runs": self.lists,
+            "tables": graph.tables,
+            "hop": hop,
+            "edges": hop,
+        }
+        arguments |= {"runs_of_hop": self._runs, "key": hop.key, "draws": self._draws(hop), "rest": rest}
         most, lanes = max(drawn_fanouts, default=0), lanes_for(self.fanouts.most(hop))
         blocks, table = pick_table(batch, self._runs, most, lanes, draws_distinct and most > _FEW)
         types = graph.index_type, self.lists.offset_type
-        batch.launch("sample_weighted", "pick_weighted", (*types, str(lanes)), blocks=blocks, **drawn, table=table)
+        batch.launch("sample_weighted", "pick_weighted", (*types, str(lanes)), blocks=blocks, **arguments, table=table)
         if not draws_distinct:
             return
-        # Launched even if trials have left nothing to do: to ask the device first would make the host wait.
+        # Launched even if no run is unfinished: to ask the device first would make the host wait.
         blocks = max(min(device.num_processors, _MOST_SHARES_BYTES // (max_degree * 8)), 1)
         shares = device.empty(blocks * max_degree, torch.int64)
         batch.launch(
-            "sample_weighted", "pick_from_shares", types, blocks=blocks, **drawn, shares=shares, max_degree=max_degree
+            "sample_weighted",
+            "pick_from_shares",
+            types,
+            blocks=blocks,
+            **arguments,
+            shares=shares,
+            max_degree=max_degree,
         )
 
     def _draws(self, hop: HopBuilder) -> _WeightedDraws:
-        return _WeightedDraws(self.fanouts.there(hop), int(self.replace), int(self.lists.is_untyped))
+        return _WeightedDraws(self.fanouts.on_device(hop), int(self.replace), int(self.lists.is_untyped))

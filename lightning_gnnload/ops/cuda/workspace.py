@@ -1,4 +1,4 @@
-"""DeviceWorkspace: the table that finds the nodes of a batch on a device."""
+"""DeviceWorkspace: the table by which a device numbers the nodes of a batch."""
 
 from __future__ import annotations
 
@@ -7,37 +7,28 @@ from typing import Any, Literal, Protocol
 import torch
 
 from ...errors import SamplerConfigError
-from ..checks import check_choice
+from ..checks import check_one_of
 from ..dispatch import MAX_NODES, MAX_STAMP_NODES
 from .device import Device
 
 _WORD_BITS = 32
-# For positions, of the 32 of a stamp: the other 10 number 1,024 batches between two clearings.
+# For positions, of the 32 bits of a stamp; the other 10 number 1,024 batches between two clearings.
 _LEAST_BITS = 22
 
 
 class DeviceWorkspace:
-    """The scratch memory of one thread on a device, reused from batch to batch.
+    """The scratch memory of one thread on a device, reused from batch to batch; kernels take it as ``NodeStamps``.
 
-    Args:
-        device: where it lies.
-        num_nodes: N of the largest graph it is used with.
-        table: ``"stamp"``: 4 bytes for each node of the graph; ``"hash"``: 24 to 48 bytes for each node that the
-            largest batch so far could have; ``"auto"``: stamps up to 2**28 nodes.
-
-    Attributes:
-        stamps, slots, slot_mask, batch, position_mask: what ``NodeStamps`` is made of, in this batch.
-        kept: what drivers keep from batch to batch, by their own names.
-
-    Raises:
-        SamplerConfigError: no such table, or more nodes than draws have numbers for.
-        DeviceMemoryError: the device has no room for it.
+    ``num_nodes`` is N of the largest graph that it is used with. The table ``"stamp"`` takes 4 bytes for each node of
+    the graph, ``"hash"`` 24 to 48 bytes for each node that the largest batch so far could have; ``"auto"`` takes stamps
+    up to 2**28 nodes. Raises SamplerConfigError for an unknown table or more nodes than draws have numbers for,
+    DeviceMemoryError where the device has no room.
 
     Source: ``kernels/common/cuda/node_stamps.h``.
     """
 
     def __init__(self, device: Device, num_nodes: int, table: Literal["auto", "stamp", "hash"] = "auto") -> None:
-        check_choice("DeviceWorkspace: table", table, ("auto", "stamp", "hash"))
+        check_one_of("DeviceWorkspace: table", table, ("auto", "stamp", "hash"))
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"DeviceWorkspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
         if table == "auto":
@@ -45,25 +36,23 @@ class DeviceWorkspace:
         self.device, self.num_nodes, self.table = device, num_nodes, table
         self.stamps = device.empty(max(num_nodes, 1) if table == "stamp" else 0, torch.int32)
         self.slots = device.empty(0, torch.int64) if table == "hash" else None
-        self.kept: dict[str, Any] = {}
+        self.cached: dict[str, Any] = {}  # what samplers keep from batch to batch, by their names
         self._bits = _LEAST_BITS
-        self._batch = 0  # numbers left: a batch takes the next lower one
+        # Counts down: stamps of earlier batches are larger, and lose every atomic minimum without being cleared.
+        self._batch = 0
         self.batch = self.position_mask = self.slot_mask = 0
 
     def begin(self, most_nodes: int, most_positions: int) -> None:
-        """Forgets the batch before.
-
-        Args:
-            most_nodes: that the batch will have, as far as is known.
-            most_positions: likewise; at most ``2**32 - 2``.
-        """
-        # A hash table is emptied for every batch, since its slots keep the nodes of the one before.
+        """Forgets the last batch, and makes room for so many nodes and positions, ``2**32 - 2`` at most, as far as is
+        known."""
+        # A hash table is cleared for every batch, since its slots still have the last one's nodes.
         if self._make_room(most_nodes, most_positions) or self._batch == 0 or self.slots is not None:
             self._clear()
         self._take_number()
 
     def widen(self, most_nodes: int, most_positions: int) -> bool:
-        """Makes room in mid-batch; returns whether the table was cleared: known nodes must then be noted anew."""
+        """Makes room within a batch; returns whether the table was cleared, so that known nodes must be entered
+        again."""
         if not self._make_room(most_nodes, most_positions):
             return False
         self._clear()
@@ -77,13 +66,14 @@ class DeviceWorkspace:
         self.slot_mask = 0 if self.slots is None else len(self.slots) - 1
 
     def _make_room(self, most_nodes: int, most_positions: int) -> bool:
-        # All bits set means that a node never occurred.
+        # One more than needed, as all bits set mean that a node never occurred.
         bits = max(self._bits, (most_positions + 1).bit_length())
         has_grown, self._bits = bits > self._bits, bits
         # At most half full, so that searches are short and end (node_stamps.h).
         if self.slots is not None and len(self.slots) < 2 * most_nodes + 2:
             num_slots = 1 << (2 * most_nodes + 1).bit_length()
-            # The old ones are freed first. Another stream may own them, and gets them when this one is done.
+            # The old ones are freed first. Another stream may own them: torch must not give them to it before this one
+            # is done.
             if self.slots.is_cuda:
                 for old in (self.slots, self.stamps):
                     old.record_stream(torch.cuda.current_stream(old.device))
@@ -102,16 +92,9 @@ class DeviceWorkspace:
 
 
 class NumberTable(Protocol):
-    """The interface of what a kernel takes as ``Batch``, where it numbers something else than a batch's nodes.
+    """The interface of what a kernel takes as ``Batch``, where it numbers something other than a batch's nodes."""
 
-    Attributes:
-        known: the table, which kernels take as ``NodeStamps``.
-        nodes: int64, what is numbered.
-        error: of the batch.
-        most_nodes: numbers that there are, at most.
-    """
-
-    known: DeviceWorkspace
-    nodes: torch.Tensor
-    error: torch.Tensor
-    most_nodes: int
+    known: DeviceWorkspace  # which kernels take as ``NodeStamps``
+    nodes: torch.Tensor  # int64, what is numbered
+    error: torch.Tensor  # of the batch
+    most_nodes: int  # numbers, at most

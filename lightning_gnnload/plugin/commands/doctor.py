@@ -26,7 +26,7 @@ from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.opening import open_device
+from lightning_gnnload.ops.cuda.open_device import open_device
 from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler

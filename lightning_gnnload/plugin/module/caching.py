@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from lightning_gnnload.cache.budget import Allowance
+from lightning_gnnload.cache.builder import lies_in_memory
 from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
-from lightning_gnnload.cache.opening import lies_in_memory
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.cache.static import SharerOf
@@ -200,7 +200,7 @@ class ModuleCache:
             sharer_of=opening.sharer_of,
             epoch=opening.epoch,
             progress=opening.progress,
-            left=self._left.get(name),
+            allowance=self._left.get(name),
         )
 
 

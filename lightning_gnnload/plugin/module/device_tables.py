@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, fitting
-from lightning_gnnload.cache.device.budget import memory_of
 from lightning_gnnload.cache.device.features import LateFeatures
+from lightning_gnnload.cache.device.memory_use import memory_of
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
@@ -123,7 +123,7 @@ def _on_device(
     peers: PeerGroup | None = None,
     room_bytes: int | None = None,
 ) -> DeviceFeatures:
-    from lightning_gnnload.cache.device.opening import open_on_device
+    from lightning_gnnload.cache.device.device_builder import open_on_device
 
     return open_on_device(
         settings,
@@ -141,7 +141,7 @@ def _on_device(
 def _why_not(levels: Sequence[FeatureCache]) -> str | None:
     """Returns why caches lie with the host, where all rows then are gathered; empty where that was asked for; None
     where they do not."""
-    from lightning_gnnload.cache.device.opening import why_not_on_device
+    from lightning_gnnload.cache.device.device_builder import why_not_on_device
 
     of_host = [level.device == "cpu" for level in levels]
     if any(of_host):

@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from lightning_gnnload.cache.budget import Allowance
-from lightning_gnnload.cache.device.budget import DeviceMemory, MemoryUse, allowance
-from lightning_gnnload.cache.opening import print_line
+from lightning_gnnload.cache.builder import print_line
+from lightning_gnnload.cache.device.memory_use import DeviceMemory, MemoryUse, allowance
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes
@@ -105,7 +105,9 @@ class CacheProbe:
     def _open(self, peers: PeerGroup | None) -> None:
         use = self._memory.use()
         # Who has come to the exchange has peaked, and holds still until all have told.
-        uses = [use] if peers is None else [MemoryUse.of(each.fields) for each in peers.all_gather(use.fields())]
+        uses = (
+            [use] if peers is None else [MemoryUse.from_fields(each.fields) for each in peers.all_gather(use.fields())]
+        )
         allowed = allowance(uses)
         if self._progress:
             print_line(f"Feature cache {self._where}: {allowed}")

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from lightning_gnnload.cache.opening import print_line
+from lightning_gnnload.cache.builder import print_line
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest

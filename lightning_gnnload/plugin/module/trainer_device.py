@@ -221,7 +221,7 @@ def _uploaded(source: BatchSource, device: Device) -> UploadingSampler:
 
 def _device(module: CachedModule, computes_on: torch.device) -> Device:
     """Opens the device. Raises CudaUnavailableError: it cannot be used, or not for such mini-batches."""
-    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.open_device import open_device
 
     device = open_device(computes_on)
     FORMATS[module.batch_format].check_device(device.torch_device)

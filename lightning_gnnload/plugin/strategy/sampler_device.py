@@ -38,7 +38,7 @@ def reader_of(module: pl.LightningDataModule | None, root_device: torch.device) 
     """Opens a trainer's reader of samplers' device memory; None where it computes or gathers on the host."""
     if not _is_wanted(module, root_device):
         return None
-    from lightning_gnnload.ops.cuda.opening import open_device
+    from lightning_gnnload.ops.cuda.open_device import open_device
 
     try:
         device = open_device(root_device)
@@ -83,7 +83,7 @@ class SamplerDevice:
             return source
 
     def _on_device(self, module: pl.LightningDataModule | None, source: BatchSource) -> DeviceSource:
-        from lightning_gnnload.ops.cuda.opening import open_device
+        from lightning_gnnload.ops.cuda.open_device import open_device
         from lightning_gnnload.sample.placement import budget_alone, budget_beside_model
 
         device, trainer = open_device(self._job.device), getattr(module, "trainer", None)

@@ -146,7 +146,7 @@ def _understand(random: Random, message: wire.Message) -> None:
         with suppress(QueueProtocolError):  # numbers that lie across two of a device's
             assert torch.equal(payload.view(copied).nodes, batch.nodes)
         with suppress(DeviceShareError):
-            MemoryHandle.of(message["memory_handle"])
+            MemoryHandle.from_values(message["memory_handle"])
         assert batch.seeds.numel() <= batch.nodes.numel() <= SLOT_BYTES
         named = (*batch.tables.values(), *batch.positions.values())
         of_edges = (tensor for block in batch.blocks for tensor in (block.indices, block.edge_ids, block.x))

@@ -16,7 +16,7 @@ from pytorch_lightning import Callback, Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, FeatureCache
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.ops.cuda import opening
+from lightning_gnnload.ops.cuda import open_device as opening
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
 from lightning_gnnload.pipeline.source import DeviceSource

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import MemoryFeatureStore
 from lightning_gnnload.cache.belady import BeladyCache
-from lightning_gnnload.cache.lookahead import Lookahead, next_lists
-from lightning_gnnload.cache.readahead import ReadAhead
+from lightning_gnnload.cache.lookahead import Lookahead, ReadAhead, next_lists
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.data.plan import BatchRequest
@@ -138,7 +137,7 @@ def test_times_are_those_of_the_mini_batches_that_come(ranks):
     nodes = [set(workload.nodes_of(request).tolist()) for request in order]
     begin = 0
     for number, request in enumerate(order):
-        for wanted in ahead.wanted(request):
+        for wanted in ahead.to_sample(request):
             ahead.add(wanted, workload.nodes_of(wanted))
         if ahead.advance(request):
             begin = number

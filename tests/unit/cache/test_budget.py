@@ -65,11 +65,11 @@ def test_nothing_asked_for_is_a_share_of_what_is_free() -> None:
 
 def test_nothing_asked_for_is_what_training_leaves_once_that_is_known() -> None:
     left = Allowance(GIB // 2, 1, "measured")
-    allowed = budget(Table(10**6, 1024), None, None, free=GIB, left=left)
+    allowed = budget(Table(10**6, 1024), None, None, free=GIB, allowance=left)
     assert allowed.num_bytes <= GIB // 2 < allowed.num_bytes + 1024
     assert allowed.reason == "training leaves 512.0 MiB (measured)"
     # A limit holds, whatever is left.
-    assert budget(Table(1000, 100), 0.1, None, free=GIB, left=left).num_rows == 100
+    assert budget(Table(1000, 100), 0.1, None, free=GIB, allowance=left).num_rows == 100
 
 
 @pytest.mark.parametrize(

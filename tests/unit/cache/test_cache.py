@@ -249,7 +249,7 @@ def test_levels_hold_no_row_twice(levels, rows) -> None:
 
 def test_levels_say_what_each_gives_and_share_the_memory(capfd, monkeypatch) -> None:
     store, index, row = FarStore(rows_of()), 4 * N, 20
-    for module in ("budget", "opening"):
+    for module in ("budget", "builder"):
         monkeypatch.setattr(f"lightning_gnnload.cache.{module}.free_bytes", lambda: 4 * (index + 50 * row))
     hotness = Recorded(np.repeat([8, 4, 2, 1], N // 4))
     cache = open_all([FeatureCache(hotness), FeatureCache(hotness, ratio=0.25)], store, toy_workload())

@@ -235,7 +235,9 @@ def sharing_processes(count: int, eviction: str) -> Iterator[list[tuple[DynamicC
     num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     store = MemoryFeatureStore(WIDE)
-    file = MemoryFile.create("test", ops.DynamicCache.block_bytes(400, 40, store.row_bytes, eviction), open_to_all=True)
+    file = MemoryFile.create(
+        "test", ops.EvictingSlots.block_bytes(400, 40, store.row_bytes, eviction), open_to_all=True
+    )
     locks = [SharedLock.create()]
     locks += [SharedLock(os.dup(locks[0].fd)) for _ in range(count - 1)]
     try:

@@ -19,7 +19,7 @@ from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.rules import PreSample, Recorded
-from lightning_gnnload.cache.static import StaticCache, deal
+from lightning_gnnload.cache.static import StaticCache, deal_to_shards
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from tests.unit.cache.ranks import together
@@ -128,7 +128,7 @@ def test_a_capacity_is_the_machines() -> None:
 )
 def test_shards_carry_equal_load(loads: list[int], num_shards: int) -> None:
     loads = sorted(loads, reverse=True)
-    places = deal(len(loads), num_shards)
+    places = deal_to_shards(len(loads), num_shards)
     shard, slot = places >> ops.SLOT_BITS, places & (1 << ops.SLOT_BITS) - 1
     sizes = np.bincount(shard, minlength=num_shards)
     assert sizes.max(initial=0) - sizes.min() <= 1

@@ -165,7 +165,7 @@ def test_strangers_are_turned_away(garbage: bytes) -> None:
     name, ends = uuid.uuid4().hex, []
     host = threading.Thread(target=lambda: ends.append(work(Membership(name, 0, 2, TIMEOUT_S))))
     host.start()
-    address = sockets.address(PeerGroup(Membership(name, 0, 2))._meeting_place)
+    address = sockets.address(PeerGroup(Membership(name, 0, 2))._socket_name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
         while stranger.connect_ex(address):
             time.sleep(0.01)

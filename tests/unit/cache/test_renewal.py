@@ -20,7 +20,7 @@ from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache, open_all
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerChannel
-from lightning_gnnload.cache.policy import CachePolicy, Chosen, hottest
+from lightning_gnnload.cache.policy import CachePlan, CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
 from lightning_gnnload.cache.rules import Clairvoyant
 from lightning_gnnload.cache.static import CacheMemory
@@ -129,8 +129,8 @@ def test_rows_that_another_ranking_renews_nearer_are_not_left_out() -> None:
         (Clairvoyant(window=3, progress=False), [5, 4]),  # nobody knows which it has at the time
         (None, [5, 4]),
     ):
-        nearer = Chosen(near, num_rows=2)
-        chosen = Chosen(Clairvoyant(window=2, progress=False), num_rows=2, nearer=(nearer,))
+        nearer = CachePlan(near, num_rows=2)
+        chosen = CachePlan(Clairvoyant(window=2, progress=False), num_rows=2, nearer=(nearer,))
         assert chosen.hottest(hotness, 6).tolist() == expected
 
 
@@ -144,7 +144,7 @@ def test_closing_ends_a_ranking_at_once() -> None:
         lock=SharedLock.create(),
         first_epoch=0,
         window=200,
-        ranking=ranking_of(Chosen(policy, num_rows=10), workload, table_rows=1000),
+        ranking=ranking_of(CachePlan(policy, num_rows=10), workload, table_rows=1000),
     )
     cache.announce(BatchRequest(0, 0, 0, 1))
     time.sleep(0.1)

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from lightning_gnnload import GraphDataModule, MemoryFeatureStore, NeighborSampler
-from lightning_gnnload.cache.readahead import ReadAhead
+from lightning_gnnload.cache.lookahead import ReadAhead
 from lightning_gnnload.cache.trace import node_lists, visit_counts
 from lightning_gnnload.data.leases import LeaseKeeper
 from lightning_gnnload.data.plan import BatchRequest

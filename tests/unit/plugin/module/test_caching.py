@@ -23,7 +23,7 @@ from lightning_gnnload import (
     NeighborSampler,
     NodeTable,
 )
-from lightning_gnnload.cache.device.budget import MemoryUse
+from lightning_gnnload.cache.device.memory_use import MemoryUse
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.errors import CacheConfigError, CacheShareError
 from lightning_gnnload.pipeline.source import BatchSource
@@ -202,10 +202,10 @@ class Opened:
         sharer_of: Any,
         epoch: int,
         progress: bool,
-        left: Any,
+        allowance: Any,
     ) -> FeatureStore:
         assert membership is sharer_of is None
-        assert left is None, "this table is in memory, so that nothing waits"
+        assert allowance is None, "this table is in memory, so that nothing waits"
         self.bars.append(progress)
         self.phases.append((len(workload.seeds), epoch))
         front = DeferredStore(store, lambda: store, "a cache")

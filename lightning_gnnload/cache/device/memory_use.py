@@ -1,6 +1,6 @@
-"""How much of a device's memory a cache may take: what training leaves, as its first steps have shown.
+"""Measures how much of a device's memory training leaves to a cache, once its first steps have shown.
 
-To be found by looking, as no count of parameters tells what libraries, activations and fragments take.
+It is measured since no count of parameters tells what libraries, activations and fragments take.
 """
 
 from __future__ import annotations
@@ -18,35 +18,27 @@ from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device
 
 MAX_SHRINKS = 3
-_KEPT_PERCENT = 80  # in integers, so that all ranks try the same sizes
+_SHRINK_PERCENT = 80  # in integers, so that all ranks try the same sizes
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The memory of a device or of the machine, and how much of it the asking process uses, in bytes.
+    """The memory of a device or of the machine, and the asking process's part of it, in bytes."""
 
-    Attributes:
-        device: its UUID, as ranks number devices differently; ``"memory"`` for the machine's.
-        total: of the device.
-        free: that no process has taken.
-        reserved: that torch has taken in this process, used or not; of the machine's, what the process has.
-        peak: most that it had taken at once. Not what tensors took: fragments cannot be given to others.
-    """
-
-    device: str
+    device: str  # its UUID, as ranks number devices differently; "memory" for the machine's
     total: int
-    free: int
-    reserved: int
-    peak: int
+    free: int  # that no process has taken
+    reserved: int  # by torch in this process, used or not; of the machine's memory, by the process
+    peak: int  # most ever reserved, not used: other allocations cannot have the fragments
 
     def fields(self) -> dict[str, Any]:
-        """The fields that other ranks are sent."""
+        """The fields that other ranks receive."""
         return asdict(self)
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> MemoryUse:
-        """Makes one of :meth:`fields`. Raises CacheShareError: another rank says something else than that."""
+    def from_fields(cls, fields: dict[str, Any]) -> MemoryUse:
+        """Makes one of :meth:`fields`. Raises CacheShareError where another rank sent anything else."""
         numbers = [fields.get(name) for name in ("total", "free", "reserved", "peak")]
         device = fields.get("device")
         if not isinstance(device, str) or not all(type(number) is int and number >= 0 for number in numbers):
@@ -65,25 +57,20 @@ class DeviceMemory(Protocol):
 
 
 class TorchMemory:
-    """The memory of a CUDA device, as torch reports it.
-
-    Args:
-        device: with its index.
-        uuid: its name in every process.
-    """
+    """The memory of a CUDA device with an index, as torch reports it."""
 
     def __init__(self, device: torch.device, uuid: str) -> None:
         self._device, self._uuid = device, uuid
 
     def use(self) -> MemoryUse:
-        torch.cuda.synchronize(self._device)  # steps that were only launched have not peaked yet
+        torch.cuda.synchronize(self._device)  # steps that were launched but did not run yet have not peaked
         free, total = torch.cuda.mem_get_info(self._device)
         reserved, peak = torch.cuda.memory_reserved(self._device), torch.cuda.max_memory_reserved(self._device)
         return MemoryUse(self._uuid, total, free, reserved, peak)
 
 
 def memory_of(device: Device) -> DeviceMemory:
-    """Returns the object that measures the use of a device's memory."""
+    """Returns what measures a device's memory."""
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     index = device.torch_device.index
@@ -93,11 +80,8 @@ def memory_of(device: Device) -> DeviceMemory:
 def allowance(uses: Sequence[MemoryUse]) -> Allowance:
     """Computes what a cache may take of each device, alike, after the steps of all ranks have peaked.
 
-    A device has left: what is free, and what torch holds now, less what it held at its peak in each process, and less
-    a reserve. The device that has least left decides, as a cache that ranks share lays as many rows on each.
-
-    Args:
-        uses: of each rank that shares the cache.
+    A device has left: what is free, and what torch holds, less each process's peak, and less a reserve. The device with
+    least left decides, as ranks that share a cache fill shards of one size. ``uses`` are those of all these ranks.
 
     Source: GNNLab (EuroSys'22), section 6, whose cache takes what training leaves; PaGraph (SoCC'20), 4, looks at
     the first mini-batch, as here at some.
@@ -110,14 +94,15 @@ def allowance(uses: Sequence[MemoryUse]) -> Allowance:
     by_device: dict[str, list[MemoryUse]] = defaultdict(list)
     for use in uses:
         by_device[use.device].append(use)
-    left: list[tuple[int, str]] = []
+    limits: list[tuple[int, str]] = []
     for there in by_device.values():
+        # The least, since the ranks of a device looked at different moments.
         free, reserve = min(use.free for use in there), reserve_bytes(there[0].total)
-        held, peak = sum(use.reserved for use in there), sum(use.peak for use in there)
-        reason = f"{in_units(free)} free, {in_units(held)} held, {in_units(peak)} at the peak"
+        reserved, peak = sum(use.reserved for use in there), sum(use.peak for use in there)
+        reason = f"{in_units(free)} free, {in_units(reserved)} held, {in_units(peak)} at the peak"
         reason += f", {in_units(reserve)} in reserve"
-        left.append((max(free + held - peak - reserve, 0), reason))
-    num_bytes, reason = min(left)
+        limits.append((max(free + reserved - peak - reserve, 0), reason))
+    num_bytes, reason = min(limits)
     return Allowance(num_bytes, len(by_device), reason)
 
 
@@ -126,29 +111,23 @@ def shrinking(
     num_bytes: int,
     *,
     close: Callable[[T], None] = lambda _: None,
-    all_have: Callable[[bool], bool] = lambda has: has,
+    all_have: Callable[[bool], bool] = lambda succeeded: succeeded,
 ) -> T:
     """Opens a cache in so many bytes; where they are refused, in a fifth less, three times at most.
 
-    Free memory may be in pieces, so that not all of it can be had at once.
-
-    Args:
-        open_in: takes bytes. Raises DeviceMemoryError, or CacheShareError where another rank could not.
-        num_bytes: at first.
-        close: gives back what this rank has opened, where another rank has not.
-        all_have: whether all ranks that share the cache have opened it, once each has told whether it has.
-
-    Raises:
-        DeviceMemoryError: not even the last was there.
+    Free memory may be in pieces, so that not all of it can be had at once. ``open_in`` raises DeviceMemoryError, or
+    CacheShareError where another rank could not. ``all_have`` tells all ranks whether this one succeeded, and returns
+    whether all did; ``close`` gives back what this rank opened in vain. Raises DeviceMemoryError when the last try
+    fails.
     """
-    tried = [num_bytes * _KEPT_PERCENT**shrinks // 100**shrinks for shrinks in range(MAX_SHRINKS + 1)]
+    tried = [num_bytes * _SHRINK_PERCENT**shrinks // 100**shrinks for shrinks in range(MAX_SHRINKS + 1)]
     refusal: Exception | None = None
-    for each in tried:
+    for size in tried:
         try:
-            opened = open_in(each)
+            opened = open_in(size)
         except (DeviceMemoryError, CacheShareError) as error:
             refusal = error
-            all_have(False)  # the others wait for this rank's word, too
+            all_have(False)  # collective: the others wait for this rank's answer
             continue
         if all_have(True):
             return opened

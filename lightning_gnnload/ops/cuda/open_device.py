@@ -1,4 +1,4 @@
-"""Opening a device: CuPy and NVRTC are imported here and nowhere before."""
+"""Opens a device; CuPy and NVRTC are imported here and nowhere before."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...errors import CudaUnavailableError
 from .compile import loaded_nvrtc
 from .device import Device
 
-# The oldest that the compiler of CUDA 13 knows.
+# The oldest that CUDA 13's compiler knows.
 MIN_CAPABILITY = (7, 5)
 
 _lock = threading.Lock()
@@ -19,27 +19,21 @@ _opened: dict[tuple[int, torch.device], Device] = {}
 
 
 def open_device(device: torch.device) -> Device:
-    """Returns the one :class:`.Device` of a torch device in this process, which the first call opens.
-
-    Args:
-        device: without an index, torch's current one.
-
-    Raises:
-        CudaUnavailableError: why it cannot be used, and what to install.
-    """
+    """Returns the one :class:`.Device` of a torch device in this process, which the first call opens; without an index,
+    of torch's current device. Raises CudaUnavailableError with the reason and what to install."""
     if device.type != "cuda":
-        found = torch.cuda.device_count()
-        advice = "Give Trainer(accelerator='gpu'); or" if found else "Give"
+        num_devices = torch.cuda.device_count()
+        advice = "Give Trainer(accelerator='gpu'); or" if num_devices else "Give"
         raise CudaUnavailableError(
             f"A CUDA device was asked for, but the Trainer computes on {device}, and torch {torch.__version__} finds "
-            f"{found or 'no'} GPUs on this machine. {advice} 'auto' in the place of 'cuda', which goes where it "
+            f"{num_devices or 'no'} GPUs on this machine. {advice} 'auto' in the place of 'cuda', which goes where it "
             f"computes."
         )
     _check_torch(device)
     index = torch.cuda.current_device() if device.index is None else device.index
     device = torch.device("cuda", index)
     with _lock:
-        key = os.getpid(), device  # a device does not survive a fork
+        key = os.getpid(), device  # CUDA does not survive a fork: a child must not find its parent's device
         if key not in _opened:
             _opened[key] = _open(device)
         return _opened[key]
@@ -58,7 +52,7 @@ def _check_torch(device: torch.device) -> None:
         )
     try:
         torch.cuda.init()
-    except RuntimeError as error:  # a forked process of one that had CUDA; a device that others have for themselves
+    except RuntimeError as error:  # in the fork of a process that had CUDA; or in exclusive use by another process
         raise CudaUnavailableError(
             f"{device} cannot be used: torch cannot begin with CUDA in this process ({error}). Ask for it before "
             "anything else does, or stay on the CPU."
@@ -95,7 +89,7 @@ def _open(device: torch.device) -> Device:
     supported = loaded_nvrtc().getSupportedArchs()
     try:
         return CudaDevice(device, driver, runtime, supported)
-    except RuntimeError as error:  # of torch or CuPy; ours are RuntimeErrors, too
+    except RuntimeError as error:  # torch's or CuPy's; our own are RuntimeErrors as well
         if isinstance(error, CudaUnavailableError):
             raise
         raise CudaUnavailableError(

@@ -1,4 +1,4 @@
-"""Opens feature rows for a device to gather: from a cache in its memory, and from the store behind it."""
+"""DeviceBuilder: opens feature rows for a device to gather, from a cache in its memory and from the store behind it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE, Budget, Table, budget
-from lightning_gnnload.cache.cache import FeatureCache
-from lightning_gnnload.cache.device.budget import shrinking
+from lightning_gnnload.cache.builder import CacheBuilder
+from lightning_gnnload.cache.cache import FeatureCache, cached_bytes
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
 from lightning_gnnload.cache.device.features import DeviceFeatures, QuantizedFeatures, WholeFeatures
-from lightning_gnnload.cache.device.holding import hold_on_device
-from lightning_gnnload.cache.device.shards import Shards, fill, hold_alone, map_rows
-from lightning_gnnload.cache.opening import Place
+from lightning_gnnload.cache.device.memory_use import shrinking
+from lightning_gnnload.cache.device.shards import Shards, fill_device_shard, fill_private_shard, map_rows
+from lightning_gnnload.cache.device.shared_shards import fill_shared_shards
 from lightning_gnnload.cache.peers import PeerGroup
-from lightning_gnnload.cache.policy import CachePolicy, Chosen
+from lightning_gnnload.cache.policy import CachePlan, CachePolicy
 from lightning_gnnload.cache.rules import Rule, rule_of
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.data.features import FeatureStore
@@ -31,16 +31,12 @@ from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
 from lightning_gnnload.sample.workload import Workload
 
 
-class DevicePlace(Place[DeviceFeatures]):
-    """A place in a device's memory, which the devices of other ranks may read.
+class DeviceBuilder(CacheBuilder[DeviceFeatures]):
+    """Opens caches in a device's memory, which the devices of other ranks may read.
 
-    Args:
-        store: see :class:`.Place`; likewise ``peers`` and ``sharer_of``.
-        device: that gathers.
-        runtime: of the device, by which ranks read each other's; None: CUDA's, of a CUDA device.
-        room_bytes: of the device, that caches of all ranks there may take; None: a quarter of what is free, where
-            settings have no limit.
-        required: no room for rows that ranks hold together is an error.
+    ``runtime`` is that of the device, by which ranks read each other's memory; None takes CUDA's, for a CUDA device.
+    ``room_bytes`` are those of the device that caches of all ranks there may take; None: a quarter of what is free,
+    where settings have no limit. ``required`` makes it an error if rows that ranks share have no room.
     """
 
     where = " on devices"
@@ -63,20 +59,23 @@ class DevicePlace(Place[DeviceFeatures]):
             self.runtime = CupyRuntime(device.torch_device.index or 0)
 
     def room(self) -> int:
-        """Returns the room of all ranks: those on one device share it equally, and all take as much as the least."""
+        """Returns the room of all ranks: those on one device share it equally, and all take as much as the one with
+        least."""
         room = self.device.free_bytes() if self.room_bytes is None else self.room_bytes
-        # Nearer caches are filled together with this one. The rank that decides knows what they take in all.
-        taken = sum(each.num_bytes for each in self.nearer)
+        # Nearer caches are filled together with this one; the rank that decides knows their bytes in all copies.
+        nearer_bytes = sum(value.num_bytes for value in self.nearer)
         if self.peers is None:
-            return max(room - taken, 0)
+            return max(room - nearer_bytes, 0)
         if self.runtime is None:
-            return max(self.peers.membership.count * room - taken, 0)
-        said = [
-            (each.fields["device"], each.fields["room"])
-            for each in self.peers.all_gather({"device": self.runtime.identity(self.runtime.device), "room": room})
+            return max(self.peers.membership.count * room - nearer_bytes, 0)
+        # By UUID, as processes number devices differently.
+        rooms = [
+            (value.fields["device"], value.fields["room"])
+            for value in self.peers.all_gather({"device": self.runtime.identity(self.runtime.device), "room": room})
         ]
-        num_ranks = Counter(there for there, _ in said)
-        return max(len(said) * min(room // num_ranks[there] for there, room in said) - taken, 0)
+        num_ranks = Counter(uuid for uuid, _ in rooms)
+        # The least decides, since ranks that share a cache fill shards of one size.
+        return max(len(rooms) * min(room // num_ranks[uuid] for uuid, room in rooms) - nearer_bytes, 0)
 
     def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
         return rule.device_slot_bytes or 0 if rule is not None else 0
@@ -84,15 +83,11 @@ class DevicePlace(Place[DeviceFeatures]):
     def budget(
         self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
     ) -> tuple[Budget, bool]:
-        assert room is not None, "every rank has told"
+        assert room is not None, "room() gives a number here"
         is_unlimited = ratio is None and capacity_bytes is None
         capacity = room if is_unlimited and self.room_bytes is not None else capacity_bytes
-        # What every device has room for is best read where it is.
-        most = int(room * AUTO_SHARE) if ratio is None and capacity is None else room
-        least = most if capacity is None else min(capacity, most)
-        fits_each = ratio in (None, 1) and table.rows_in(least) == table.num_nodes
-        together = self.runtime is not None and share != "replicated" and not (share == "auto" and fits_each)
-        # Shared rows lie there once, but each rank's device has its own table of where they are.
+        together = self._shares_rows(table, ratio, capacity, share, room)
+        # Shared rows are there once, but each rank's device has its own location table.
         once = replace(table, copies=1, indices=table.copies)
         try:
             allowed = budget(once if together else table, ratio, capacity, room)
@@ -101,30 +96,45 @@ class DevicePlace(Place[DeviceFeatures]):
                 f"the devices have {in_units(room)} for a cache of features, which is less than asked for: {error}"
             ) from error
         num_shards = table.copies if together else 1
-        # A location can name no more slots.
+        # A location has no bits for more slots.
         return replace(allowed, num_rows=min(allowed.num_rows, num_shards << ops.SLOT_BITS)), together
 
-    def without(self) -> DeviceFeatures:
+    def _shares_rows(self, table: Table, ratio: float | None, capacity: int | None, share: str, room: int) -> bool:
+        """Whether each row is there once. Where every device has room for all rows, a copy in each is read faster."""
+        if self.runtime is None or share == "replicated":
+            return False
+        if share != "auto" or ratio not in (None, 1):
+            return True
+        most = int(room * AUTO_SHARE) if ratio is None and capacity is None else room
+        least = most if capacity is None else min(capacity, most)
+        return table.rows_in(least) != table.num_nodes
+
+    def open_uncached(self) -> DeviceFeatures:
         device, store = self.device, self.store
         if self.backing is not None:
             return WholeFeatures(device, self.backing, store.shape, store.dtype, "memory")
         location = device.empty(store.shape[0], torch.int32).fill_(-1)
         return StaticFeatures(device, store, location, Shards())
 
-    def evicting(self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool) -> DeviceFeatures:
+    def open_evicting(
+        self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool
+    ) -> DeviceFeatures:
         return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
 
-    def ranked(self, chosen: Chosen, workload: Workload, *, epoch: int, progress: bool, tier: str) -> DeviceFeatures:
+    def open_ranked(
+        self, plan: CachePlan, workload: Workload, *, epoch: int, progress: bool, tier: str
+    ) -> DeviceFeatures:
         device, store, backing = self.device, self.store, self.backing
-        levels = [*chosen.nearer, chosen]
+        levels = [*plan.nearer, plan]
+        # Levels become one cache: rows that ranks share, and rows that each rank copies.
         shared, hot = (
-            np.concatenate([chosen.hot[:0], *(each.hot for each in levels if each.together == together)])
+            np.concatenate([plan.hot[:0], *(level.hot for level in levels if level.together == together)])
             for together in (True, False)
         )
         if len(shared):
             assert self.peers is not None, "a rank alone shares with nobody"
             assert self.runtime is not None, "as above"
-            location, shards = hold_on_device(
+            location, shards = fill_shared_shards(
                 store,
                 shared,
                 device,
@@ -136,14 +146,14 @@ class DevicePlace(Place[DeviceFeatures]):
                 progress=progress,
             )
             if not shards.addresses:
-                return self.without()
-        elif len(hot) == store.shape[0]:  # in the order of the store, so that nobody has to look them up
+                return self.open_uncached()
+        elif len(hot) == store.shape[0]:  # in the order of the store, so that no location table is needed
             rows = device.empty(len(hot) * store.row_bytes, torch.uint8).view(len(hot), store.row_bytes)
-            fill(device, store, np.arange(len(hot)), rows, backing, progress=progress)
+            fill_device_shard(device, store, np.arange(len(hot)), rows, backing, progress=progress)
             return WholeFeatures(device, rows, store.shape, store.dtype, tier)
         else:
             location, shards = shrinking(
-                lambda num_bytes: hold_alone(
+                lambda num_bytes: fill_private_shard(
                     device, store, hot[: num_bytes // store.row_bytes], backing, progress=progress
                 ),
                 len(hot) * store.row_bytes,
@@ -172,43 +182,40 @@ def open_on_device(
     progress: bool = True,
     tier: str = "cache",
 ) -> DeviceFeatures:
-    """Opens the rows of ``store`` for a device to gather. This takes as long as the policy and reading the rows take;
-    it says on stderr how large the cache is, and why. Closing it leaves ``store`` open.
+    """Opens the rows of ``store`` for a device to gather. This takes as long as the policy and reading the rows take,
+    and prints on stderr how large the cache is, and why. Closing it leaves ``store`` open.
 
-    Args:
-        settings: of the cache, or of several, nearest first, which hold different rows as one cache; None: none, and
-            all rows come from the host's memory.
-        store: has all rows.
-        workload: the mini-batches to come.
-        device: that gathers.
-        peers: the ranks of this machine that open it together; None for a rank alone. Each row lies on one of
-            their devices, but where ``settings`` want a copy in each, or all rows have room in each.
-        runtime: see :class:`DevicePlace`; likewise ``sharer_of`` and ``room_bytes``.
-        epoch: that training begins with.
-        progress: say what is done; for one rank of a machine.
-        tier: what reads from the cache are counted as.
+    ``settings`` are one cache or several, nearest first, which become one cache of different rows; None gathers all
+    rows from the host. ``peers`` open it together: each row lies on one of their devices, unless the settings want a
+    copy in each, or all rows fit into each. ``runtime``, ``sharer_of`` and ``room_bytes`` are those of
+    :class:`DeviceBuilder`, ``epoch``, ``progress`` and ``tier`` those of :meth:`.FeatureCache.open`.
 
-    Raises:
-        CacheConfigError, CacheTooSmallError: settings that devices cannot have, limits that cannot be kept, a ranking
-            that is none.
-        CacheShareError: peers that are late, fail, or have another table.
-        DeviceMemoryError: the device has less room than the settings ask for.
+    Raises CacheConfigError and CacheTooSmallError for settings or limits that do not work on devices, CacheShareError
+    for peers that are late, fail or have another table, DeviceMemoryError for less room than the settings ask for.
     """
     levels = [settings] if isinstance(settings, FeatureCache) else list(settings or ())
     if (reason := why_not_on_device(levels)) is not None:
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
-    table = store.codes if isinstance(store, QuantizedFeatureStore) else store
+    table = cached_bytes(store)
     required = any(level.device == "cuda" for level in levels)
-    place = DevicePlace(table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required)
+    builder = DeviceBuilder(table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required)
     if not levels or not table.row_bytes:
-        opened = place.without()
+        opened = builder.open_uncached()
     else:
-        for level in levels:
-            place.peers = peers  # a level of this rank alone leaves them
-            place.nearer += (level.choose(place, workload, epoch=epoch, progress=progress),)
-        place.peers = peers
-        *nearer, last = [each for each in place.nearer if each.num_rows] or place.nearer[:1]
-        chosen = replace(last, nearer=tuple(nearer))
+        plan = _plan_levels(builder, levels, workload, epoch, progress)
         rule = rule_of(levels[0].policy)
-        opened = place.hold(chosen, rule, workload, epoch=epoch, progress=progress, tier=tier)
+        opened = builder.open(plan, rule, workload, epoch=epoch, progress=progress, tier=tier)
     return QuantizedFeatures(store, opened) if isinstance(store, QuantizedFeatureStore) else opened
+
+
+def _plan_levels(
+    builder: DeviceBuilder, levels: Sequence[FeatureCache], workload: Workload, epoch: int, progress: bool
+) -> CachePlan:
+    """Plans several caches as one: the last level that has rows, with those in front as its nearer plans."""
+    peers = builder.peers
+    for level in levels:
+        builder.peers = peers  # a level with a ranking of this rank alone has left them
+        builder.nearer += (level.choose(builder, workload, epoch=epoch, progress=progress),)
+    builder.peers = peers
+    *nearer, last = [plan for plan in builder.nearer if plan.num_rows] or builder.nearer[:1]
+    return replace(last, nearer=tuple(nearer))

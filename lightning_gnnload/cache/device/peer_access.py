@@ -1,4 +1,4 @@
-"""Links: the ranks whose devices read each other's memory, and so hold a cache together."""
+"""PeerAccess: the ranks whose devices read each other's memory, and so can share a cache."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.ops.cuda.runtime import Runtime
 
 
-class Links:
-    """Records which ranks' devices read each other's memory; all ranks of a machine have the same record. Links only
-    ever get fewer.
-
-    Args:
-        count: ranks, each linked to all at first.
-
-    Attributes:
-        reasons: why some do not, a line each.
+class PeerAccess:
+    """Records which ranks' devices read each other's memory, the same record in all ranks of a machine. All are linked
+    at first, and links only get fewer; ``reasons`` has a line for each that is gone.
 
     Source: GPUs that are linked to each other: DSP (PPoPP'23), sections 2 and 3.1, also of Quiver's and DGL's groups.
     """
@@ -29,45 +23,35 @@ class Links:
         self._linked = np.ones((count, count), bool)
 
     @classmethod
-    def probe(cls, peers: PeerGroup, runtime: Runtime) -> Links:
-        """Asks CUDA which ranks' devices read each other's memory. Two that no process sees both may still be
-        linked, which only opening memory tells: they count as linked here.
-
-        Raises:
-            CacheShareError: a rank failed, or is gone.
-        """
-        others = [number for number in range(runtime.num_devices()) if number != runtime.device]
-        refused = [runtime.identity(number) for number in others if not runtime.can_access(number)]
-        said = [
-            each.fields for each in peers.all_gather({"device": runtime.identity(runtime.device), "refused": refused})
+    def probe(cls, peers: PeerGroup, runtime: Runtime) -> PeerAccess:
+        """Asks CUDA which ranks' devices read each other's memory. Two that no process sees both count as linked, as
+        only opening memory can tell. Raises CacheShareError where a rank failed or is gone."""
+        devices = [number for number in range(runtime.num_devices()) if number != runtime.device]
+        refused = [runtime.identity(number) for number in devices if not runtime.can_access(number)]
+        reports = [
+            value.fields for value in peers.all_gather({"device": runtime.identity(runtime.device), "refused": refused})
         ]
-        links = cls(len(said))
+        links = cls(len(reports))
         links.remove(
             [
                 {
                     str(peer): "their GPUs have no peer access"
-                    for peer, other in enumerate(said)
-                    if other["device"] in fields["refused"]
+                    for peer, report in enumerate(reports)
+                    if report["device"] in fields["refused"]  # UUIDs: processes number devices differently
                 }
-                for fields in said
+                for fields in reports
             ]
         )
         return links
 
     def remove(self, unread: Sequence[Mapping[str, str]]) -> bool:
-        """Takes note of what each rank could not read.
-
-        Args:
-            unread: of each rank: the ranks whose memory it cannot read, and why.
-
-        Returns:
-            Whether there was anything.
-        """
+        """Removes the links over which ranks could not read, given for each rank the others and the reasons; returns
+        whether there were any."""
         before = len(self.reasons)
         for rank, peers in enumerate(unread):
             for peer, reason in peers.items():
                 if self._linked[rank, int(peer)]:
-                    # Both ways, as every rank of a group reads every other's shard.
+                    # Both directions, as every rank of a group reads every other's shard.
                     self._linked[rank, int(peer)] = self._linked[int(peer), rank] = False
                     self.reasons.append(f"ranks {rank} and {peer}: {reason}")
         return len(self.reasons) > before
@@ -77,17 +61,17 @@ class Links:
         than a location can name shards.
 
         Example:
-            >>> links = Links(4)
+            >>> links = PeerAccess(4)
             >>> links.remove([{"1": "no link", "3": "no link"}, {"2": "no link", "3": "no link"}, {}, {}])
             True
             >>> links.groups()
             [[0, 2], [1], [3]]
         """
-        groups, left = [], list(range(len(self._linked)))
-        while left:
-            group = self._largest([], left)
+        groups, remaining = [], list(range(len(self._linked)))
+        while remaining:
+            group = self._largest([], remaining)
             groups.append(group)
-            left = [rank for rank in left if rank not in group]
+            remaining = [rank for rank in remaining if rank not in group]
         return groups
 
     def _largest(self, group: list[int], candidates: Sequence[int]) -> list[int]:
@@ -97,8 +81,8 @@ class Links:
         for position, rank in enumerate(candidates):
             if min(len(group) + len(candidates) - position, ops.MAX_SHARDS) <= len(best):
                 break
-            further = [other for other in candidates[position + 1 :] if self._linked[rank, other]]
-            found = self._largest([*group, rank], further)
-            if len(found) > len(best):
-                best = found
+            further = [peer for peer in candidates[position + 1 :] if self._linked[rank, peer]]
+            larger = self._largest([*group, rank], further)
+            if len(larger) > len(best):
+                best = larger
         return best
