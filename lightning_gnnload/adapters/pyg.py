@@ -16,7 +16,7 @@ from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_
 from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, without_none
 from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, part_whole, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
-    fill,
+    fill_store,
     import_pyg,
     links_by_store,
     steps,
@@ -126,7 +126,7 @@ def _write(data: Any, kind: Any, fields: dict[str, Any], tables: list[dict[str, 
         raise GraphDataError(
             f"{min(twice)!r} of the tables{whose} is another attribute of PyG's mini-batches. Name the table anew."
         )
-    fill(store, columns, fields)
+    fill_store(store, columns, fields)
 
 
 def _node_fields(typed: TypedMiniBatch, kind: Any) -> dict[str, Any]:

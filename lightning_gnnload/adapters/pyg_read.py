@@ -25,7 +25,7 @@ from lightning_gnnload.adapters.columns import (
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
     count_nodes,
-    edge_ends,
+    edges_of_store,
     import_pyg,
     is_by_row,
     numbers_of_nodes,
@@ -243,7 +243,7 @@ def _edge_list(
     Raises:
         GraphDataError: neither is there, or attributes of edges beside ``adj_t``.
     """
-    src, dst, values = edge_ends(store)
+    src, dst, values = edges_of_store(store)
     if store.get("edge_index") is not None:
         return src, dst, of_edges.get("edge_weight")
     if carried or edge_x is not None:

@@ -101,7 +101,7 @@ def type_of(store: Any) -> str:
     return "" if store._key is None else f" of {store._key}"
 
 
-def edge_ends(store: Any) -> tuple[Any, Any, Any]:
+def edges_of_store(store: Any) -> tuple[Any, Any, Any]:
     """Returns the sources and the targets of a store's edges and, of ``adj_t``, its values, in the order of edge ids.
 
     Raises:
@@ -118,7 +118,7 @@ def edge_ends(store: Any) -> tuple[Any, Any, Any]:
     return src, dst, values
 
 
-def fill(store: Any, columns: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+def fill_store(store: Any, columns: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
     """Sets the attributes of a mini-batch's store: columns of rows under their names and PyG's own fields, of which
     ``n_id`` and ``e_id`` give way to what has their names."""
     for name, value in columns.items():
