@@ -17,7 +17,7 @@ from lightning_gnnload.adapters.dgl_relations import (
     FEATURE_NAME,
     LABEL_NAME,
     block_of,
-    graph_of,
+    dgl_graph_of,
     import_dgl,
 )
 from lightning_gnnload.adapters.links import ANY_LINKS, OF_LINKS, LinkForm, without_none
@@ -29,9 +29,9 @@ from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
+# What models of DGL's users call features, blocks and a graph.
 _ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
 _BLOCKS, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
-"""What models of DGL's users call features, blocks and a graph."""
 _NAMES = ("feature_name", "label_name", "edge_feature_name")
 EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
 _NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
@@ -42,28 +42,19 @@ class ToDGL:
 
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Every block has features, tables of nodes under their
     names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``; where every seed has nodes of its own, also
-    ``"row"``, int64, the seed that a node was drawn for. Labels are in ``blocks[-1].dstdata``, and so are,
-    of a :class:`.SeedTable` of nodes, ``input_id``, ``seed_time`` and further columns. ``edata``, in
-    the order of ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler
-    gives them, types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``,
-    as DGL's LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge
-    features come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
+    ``"row"``, int64, the seed that a node was drawn for. Labels are in ``blocks[-1].dstdata``, and so are, of a
+    :class:`.SeedTable` of nodes, ``input_id``, ``seed_time`` and further columns. ``edata``, in the order of
+    ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler gives them,
+    types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``, as DGL's
+    LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge features
+    come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
 
     Of a graph with types, nodes are dicts of ids by node type, and blocks have all types of the graph, in whose
     ``srcnodes[type].data``, ``dstnodes[type].data`` and ``edges[type].data`` all this lies; ids count within the type.
     As with DGL, ``input_nodes`` is a tensor where there is one node type.
 
-    Args:
-        feature_name: the name of the features in ``srcdata`` and ``dstdata``.
-        label_name: the name of the labels in ``dstdata``.
-        graph: says which types there are; its ``edge_order`` turns edge ids into those of the user's DGL graph. None:
-            no types, and ids are positions in ``Graph.indices``.
-        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
-        edge_feature_name: the name of edge features in ``edata``.
-        links: the form of seeds that are links.
-
-    Raises:
-        MissingExtraError: DGL cannot be imported.
+    Without ``graph`` there are no types, and edge ids are positions in ``Graph.indices``, not the user's. ``columns``
+    says which tables have rows of one type, ``links`` is the form of seeds that are links.
 
     Example:
         >>> import dgl
@@ -102,7 +93,7 @@ class ToDGL:
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table that ``srcdata`` cannot carry: of some nodes alone, or of a name that is taken; a
+            GraphDataError: a table that ``srcdata`` cannot carry, of some nodes alone or of a name with another use; a
                 column of seeds with the name of another one.
         """
         dgl, types = import_dgl("batch_format='dgl'"), None if self.graph is None else self.graph.types
@@ -117,49 +108,47 @@ class ToDGL:
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
         typed = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE)
-        columns = {kind: {**self._columns(typed, kind), dgl.NID: nodes} for kind, nodes in typed.nodes.items()}
+        columns = {name: {**self._columns(typed, name), dgl.NID: nodes} for name, nodes in typed.nodes.items()}
         blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
         if "src" in batch.seed_columns:
-            ends = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
-            of_links, kinds = typed.seed_columns, None if types is None else types.edge_types
-            pairs = dgl_link_graphs(of_links, of_links.get("y"), self.label_name, ends, self.links, kinds)
+            seeds = {name: nodes[: typed.num_seeds[name]] for name, nodes in typed.nodes.items()}
+            rows, edge_types = typed.seed_columns, None if types is None else types.edge_types
+            pairs = dgl_link_graphs(rows, rows.get("y"), self.label_name, seeds, self.links, edge_types)
             return batch.nodes if types is None else typed.nodes, *pairs, blocks
         if blocks:
-            for kind, fields in seed_fields(batch, types, _NODE).items():
-                labels = {self.label_name: typed.y[kind]} if kind in typed.y else {}
-                _add_columns(blocks[-1].dstnodes[kind].data, labels, fields)
+            for name, fields in seed_fields(batch, types, _NODE).items():
+                labels = {self.label_name: typed.y[name]} if name in typed.y else {}
+                _add_columns(blocks[-1].dstnodes[name].data, labels, fields)
         if len(typed.nodes) == 1:
             return batch.nodes, batch.seeds, blocks
         return typed.nodes, typed.seeds, blocks
 
-    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
-        """Returns the columns of nodes: tables, features, and as ``"row"``, int64, the rows that nodes belong to.
-
-        Raises:
-            GraphDataError: a table has the name of another column.
-        """
-        found, tables = {}, typed.tables[kind]
-        if kind in typed.x:
-            found[self.feature_name] = typed.x[kind]
-        if kind in typed.rows:
-            found["row"] = typed.rows[kind].long()
-        if twice := found.keys() & tables.keys():
-            of_rows = "the rows that nodes belong to; name the table anew"
-            whose = of_rows if min(twice) == "row" else "the features; give another feature_name"
-            raise GraphDataError(f"table {min(twice)!r} has the name of {whose}.")
-        return found | tables
+    def _columns(self, typed: TypedMiniBatch, node_type: str) -> dict[str, torch.Tensor]:
+        """Returns the columns of nodes: tables, features, and as ``"row"``, int64, the rows that nodes belong to;
+        raises GraphDataError where a table has the name of another column."""
+        columns, tables = {}, typed.tables[node_type]
+        if node_type in typed.x:
+            columns[self.feature_name] = typed.x[node_type]
+        if node_type in typed.rows:
+            columns["row"] = typed.rows[node_type].long()
+        if twice := columns.keys() & tables.keys():
+            column = "the features; give another feature_name"
+            if min(twice) == "row":
+                column = "the rows that nodes belong to; name the table anew"
+            raise GraphDataError(f"table {min(twice)!r} has the name of {column}.")
+        return columns | tables
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int, columns: dict[Any, dict[str, Any]]) -> Any:
         blocks, num_src, num_dst = typed.blocks[hop], typed.num_src[hop], typed.num_dst[hop]
-        made = block_of(blocks, num_src, num_dst)
-        for kind, rows in columns.items():
-            sources, targets = made.srcnodes[kind].data, made.dstnodes[kind].data
+        dgl_block = block_of(blocks, num_src, num_dst)
+        for node_type, rows in columns.items():
+            sources, targets = dgl_block.srcnodes[node_type].data, dgl_block.dstnodes[node_type].data
             for name, column in rows.items():  # a block's nodes are a prefix of the mini-batch's
-                sources[name], targets[name] = column[: num_src[kind]], column[: num_dst[kind]]
-        for kind, block in blocks.items():
+                sources[name], targets[name] = column[: num_src[node_type]], column[: num_dst[node_type]]
+        for edge_type, block in blocks.items():
             if frame := self._edge_columns(dgl, block):
-                made.edges[kind].data.update(frame)
-        return made
+                dgl_block.edges[edge_type].data.update(frame)
+        return dgl_block
 
     def _edge_columns(self, dgl: ModuleType, block: Block) -> dict[str, torch.Tensor]:
         frame = {}
@@ -177,14 +166,14 @@ class ToDGL:
 
 
 def _add_columns(frame: Any, *columns: dict[str, torch.Tensor]) -> None:
-    """Adds columns of seeds to the frame of their nodes. Raises GraphDataError: a name is taken."""
-    for of_seeds in columns:
-        if twice := of_seeds.keys() & set(frame):
+    """Adds columns of seeds to the frame of their nodes; raises GraphDataError for a name that it has already."""
+    for new in columns:
+        if twice := new.keys() & set(frame):
             raise GraphDataError(
                 f"{min(twice)!r} names a column of nodes and one of seeds (labels are of seeds), which a DGLBlock "
                 "cannot tell apart. Name one of them anew."
             )
-        frame.update(of_seeds)
+        frame.update(new)
 
 
 def dgl_link_graphs(
@@ -196,24 +185,15 @@ def dgl_link_graphs(
     edge_types: Sequence[EdgeType] | None = None,
 ) -> tuple[Any, ...]:
     """Returns the pair graphs of a mini-batch's links, see :func:`dgl_pair_graphs`; positive pairs have the columns of
-    their rows, labels and times as ``label_name`` and ``"seed_time"``.
-
-    Args:
-        columns: ``MiniBatch.seed_columns``, of links.
-        labels: of the rows.
-        label_name: their name.
-        nodes: the seeds.
-        form: of the links.
-        edge_types: all types of the graph.
-    """
+    their rows, labels and times as ``label_name`` and ``"seed_time"``."""
     src, dst, num_rows = columns["src"], columns["dst"], len(columns["input_id"])
-    given = foreign_names({name: each for name, each in columns.items() if name not in OF_LINKS - {"time"}})
-    given |= without_none({label_name: labels})
+    edata = foreign_names({name: rows for name, rows in columns.items() if name not in OF_LINKS - {"time"}})
+    edata |= without_none({label_name: labels})
     pairs = partial(dgl_pair_graphs, nodes=nodes, edge_types=edge_types, edge_type=form.edge_type)
     if "negatives" in columns:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
-        return pairs(src, dst, negatives=negatives, num_dst=form.num_dst(negatives.shape[1]), columns=given)
-    positive = pairs(src[:num_rows], dst[:num_rows], columns=given)
+        return pairs(src, dst, negatives=negatives, num_dst=form.num_dst(negatives.shape[1]), columns=edata)
+    positive = pairs(src[:num_rows], dst[:num_rows], columns=edata)
     return positive if "label" not in columns else (*positive, *pairs(src[num_rows:], dst[num_rows:]))
 
 
@@ -231,50 +211,38 @@ def dgl_pair_graphs(
 ) -> tuple[Any, ...]:
     """Returns the pair graphs of DGL's ``as_edge_prediction_sampler``: of positive pairs and, with negatives, of those.
 
-    Both have the seeds of the mini-batch as nodes, in its order, and their ids as ``ndata[dgl.NID]``. Edges are pairs
-    in order; negative ones row by row, without those that are not there.
+    Both have the seeds of the mini-batch as nodes, in its order, their ids as ``ndata[dgl.NID]``, and all
+    ``edge_types``. Edges are pairs in order; negative ones row by row, without those that do not exist.
 
-    Args:
-        src: int64 ``[P]``, places of the sources among ``nodes``, of their type.
-        dst: int64 ``[P]``, likewise.
-        nodes: ids of the seeds, int64 ``[S]``, or by node type.
-        negatives: int64 ``[P, num]``, likewise; -1 for none.
-        num_dst: of the negatives, how many replace destinations; None: all.
-        edge_types: all types of the graph, which both graphs have, too; None for a homogeneous graph.
-        edge_type: the pairs' own.
-        edge_ids: int64 ``[P]``, ``edata[dgl.EID]`` of positive pairs.
-        columns: further ``edata`` of positive pairs by name, such as labels.
-
-    Raises:
-        MissingExtraError: DGL cannot be imported.
+    ``src`` and ``dst``, int64 ``[P]``, are positions among ``nodes``, ids of the seeds ``[S]``, or by node type.
+    ``negatives``, int64 ``[P, num]``, are likewise, -1 for none: the first ``num_dst`` of a row replace its
+    destination, the others its source. ``edge_ids`` and ``columns`` become ``edata`` of positive pairs.
     """
     dgl = import_dgl("batch_format='dgl'")
 
-    of_types = nodes if isinstance(nodes, Mapping) else {_NODE: nodes}
-    kinds, own = edge_types or (_EDGE,), edge_type or _EDGE
+    by_type = nodes if isinstance(nodes, Mapping) else {_NODE: nodes}
+    link_type = edge_type or _EDGE
 
     def pairs(src: torch.Tensor, dst: torch.Tensor) -> Any:
-        none = src[:0]
-        ends = {kind: (src, dst) if kind == own else (none, none) for kind in kinds}
-        made = graph_of(ends, {kind: len(ids) for kind, ids in of_types.items()})
-        for kind, ids in of_types.items():
-            made.nodes[kind].data[dgl.NID] = ids
-        return made
+        edges = dict.fromkeys(edge_types or (_EDGE,), (src[:0], src[:0])) | {link_type: (src, dst)}
+        graph = dgl_graph_of(edges, {name: len(ids) for name, ids in by_type.items()})
+        for name, ids in by_type.items():
+            graph.nodes[name].data[dgl.NID] = ids
+        return graph
 
     positive = pairs(src, dst)
-    positive.edges[own].data.update({**({} if edge_ids is None else {dgl.EID: edge_ids}), **(columns or {})})
+    positive.edges[link_type].data.update({**({} if edge_ids is None else {dgl.EID: edge_ids}), **(columns or {})})
     if negatives is None:
         return (positive,)
     false_src, false_dst = negative_pairs(src, dst, negatives, negatives.shape[1] if num_dst is None else num_dst)
-    is_there = (false_src >= 0) & (false_dst >= 0)
-    return positive, pairs(false_src[is_there], false_dst[is_there])
+    exists = (false_src >= 0) & (false_dst >= 0)
+    return positive, pairs(false_src[exists], false_dst[exists])
 
 
 def negative_pairs(
     src: torch.Tensor, dst: torch.Tensor, negatives: torch.Tensor, num_dst: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the sources and destinations of all negative pairs, int64 ``[P, num]`` each; -1 in one of both where
-    there is none.
+    """Returns the sources and destinations of all negative pairs, int64 ``[P, num]`` each; -1 in one of both for none.
 
     Example:
         >>> src, dst = negative_pairs(torch.tensor([5]), torch.tensor([6]), torch.tensor([[7, 8]]), num_dst=1)
@@ -324,9 +292,9 @@ class DGLFormat(BatchFormat):
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:
-            frames = [block.srcnodes[kind].data for kind in block.srctypes]
-            frames += [block.dstnodes[kind].data for kind in block.dsttypes]
-            frames += [block.edges[kind].data for kind in block.canonical_etypes]
+            frames = [block.srcnodes[node_type].data for node_type in block.srctypes]
+            frames += [block.dstnodes[node_type].data for node_type in block.dsttypes]
+            frames += [block.edges[node_type].data for node_type in block.canonical_etypes]
             for frame in frames:
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 
-from lightning_gnnload.adapters.columns import UNTYPED, build_graph
+from lightning_gnnload.adapters.columns import UNTYPED, graph_of_columns
 from lightning_gnnload.adapters.pyg_stores import count_nodes, edges_of_store, stores_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
@@ -70,7 +70,7 @@ def _topology(
     edge_weight: dict[Any, Any],
 ) -> SampledGraph:
     """Makes the graph of columns by type; those of a graph without types are under UNTYPED."""
-    graph = build_graph(
+    graph = graph_of_columns(
         num_nodes,
         {turned(name, direction): pair if direction == "forward" else pair[::-1] for name, pair in edges.items()},
         edge_weight={turned(edge_type, direction): rows for edge_type, rows in edge_weight.items()},
