@@ -87,6 +87,7 @@ def from_dgl(
         raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
     if graph.is_block:
         raise GraphDataError("a whole DGLGraph is needed, but a block of one was given.")
+    # First, as user_ids= or without= may name dgl.NID, of which there is then nothing to warn.
     graph, ids = _set_apart(graph, user_ids, without)
     _warn_of_rest(graph)
     # What DGL calls a type, by what GraphData calls it.

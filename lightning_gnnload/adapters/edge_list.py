@@ -132,6 +132,7 @@ def _column(rows: Any, name: str) -> np.ndarray:
 
 def _endpoint(rows: Any, name: str) -> np.ndarray:
     array = np.asarray(rows)
+    # Columns of texts in pandas are Python objects; NumPy's own texts sort and compare much faster.
     if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.tolist()):
         array = array.astype(str)
     if array.dtype.kind not in "iuU" and array.size:

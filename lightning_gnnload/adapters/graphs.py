@@ -165,6 +165,7 @@ def _edges_at(data: GraphData, edge_type: Any, positions: np.ndarray) -> _TypedE
     # Of all edges first: those of a type are spread over the lists of all nodes.
     dst = np.repeat(np.arange(graph.num_nodes), graph.in_degrees)[positions] - begins[1]
     named = () if data.names_edge_tables else GRAPH_COLUMNS
+    # A user who named edge tables has said what is carried.
     columns = {
         name: torch.from_numpy(array[positions]) for name in named if (array := getattr(graph, name)) is not None
     }

@@ -52,6 +52,7 @@ def from_scipy(matrix: Any, *, orientation: Literal["src_dst", "dst_src"] = "src
     entries = matrix.tocoo()
     edges = (entries.row, entries.col) if orientation == "src_dst" else (entries.col, entries.row)
     weights, edge_tables = None, dict(columns.get("edge_tables") or {})
+    # A matrix of ones is an adjacency matrix: weights of 1 would only make sampling slower.
     if bool((entries.data != 1).any()):
         if num_zeros := int(np.count_nonzero(entries.data == 0)):
             warn(

@@ -143,6 +143,7 @@ def intercept(modules: Mapping[str, nn.Module], answer: Answer) -> Iterator[list
                 else:
                     module.__dict__["forward"] = instance_forward
 
+            # forward, not __call__: hooks of users and of Lightning still run.
             module.__dict__["forward"] = replaced(name, module.forward)
             restored.callback(restore)
         yield called

@@ -44,6 +44,7 @@ def difference(actual: torch.Tensor, expected: torch.Tensor) -> Difference:
     actual, expected = (tensor.detach().cpu().double().reshape(len(tensor), -1) for tensor in (actual, expected))
     if not actual.numel():
         return Difference(0.0, 0)
+    # A row of numbers near 0 is compared with what is usual, as a share of itself would be all rounding.
     typical = expected[expected.isfinite()].abs().mean().nan_to_num(0.0)
     share = (actual - expected).abs() / torch.maximum(expected.abs(), typical).clamp(min=1e-12)
     share = torch.where((actual == expected) | (actual.isnan() & expected.isnan()), 0.0, share.nan_to_num(torch.inf))
@@ -98,6 +99,7 @@ def rehearse(passes: Passes, requested: NodesByType, reach: int, seed: int) -> N
         reached = passes.lists.hops(nodes, reach)
         assert reached is not None
         by_type = passes.stages.ids_by_type(reached.nodes)
+        # Blocks so small that several are needed: what crosses a block's border is compared, too.
         few = replace(passes.bounds, max_nodes=max(reached.num_nodes // 3, 1))
         here = replace(passes, bounds=few, stored={}, plan=passes.of_output(node_type))
 

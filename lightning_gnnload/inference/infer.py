@@ -116,6 +116,7 @@ def infer(
             f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a "
             "layer. Predict batch by batch: gnnload predict."
         )
+    # Of other libraries, models find the graph's weights and types among the batch's attributes.
     if FORMATS[batch_format].library is not None:
         graph_data = graph_data.with_graph_columns()
     lists = InLists(graph_data, time=time_of(graph_data, sampler, time), settings=lists_of_sampler(sampler))

@@ -101,6 +101,7 @@ class Passes:
     def _open(self, key: Key, node_type: str, rows: Rows, count: int) -> None:
         number = 0 if self.stages.types is None else self.stages.types.node_type_number(node_type)
         name = f"{key.call}{'.degrees' * key.degrees}.{number}.npy"
+        # Degrees may exceed float16, and the output is the user's.
         half = self.bounds.half and not key.degrees and key != self.stages.output
         self.stored[key, node_type] = StoredRows(
             self.folder / name, count, *rows, half=half, memory_bytes=self.bounds.memory_bytes

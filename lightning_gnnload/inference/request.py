@@ -32,6 +32,7 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
         return int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64))
     if time is not None:
         return time
+    # What happens after the latest seed is not known yet when predictions are made.
     latest = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
     return max(latest) if latest else clock.last if clock.ranked is None else clock.ranked[-1]
 

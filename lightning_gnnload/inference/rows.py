@@ -44,6 +44,7 @@ class StoredRows:
         # NumPy maps no empty file.
         shape = (num_rows, *row_shape)
         with writing(path):
+            # Nobody else may read what a model computes of its data, and no link is followed.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             mapped = (
                 np.lib.format.open_memmap(path, "w+", np_dtype, shape) if 0 not in shape else np.empty(shape, np_dtype)
@@ -125,6 +126,7 @@ def rows_at(table: torch.Tensor | FeatureStore, ids: torch.Tensor, memory_bytes:
 
 
 def _scan(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
+    # Only ids are sorted: rows go straight to their positions in the output.
     ids, positions = ids.sort()
     chunk_rows = max(_CHUNK_BYTES // max(table[:1].nbytes, 1), 1)
     firsts = torch.arange(0, len(table) + chunk_rows, chunk_rows)

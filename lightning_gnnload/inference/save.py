@@ -62,6 +62,7 @@ def save_rows(
                 _write(path.with_suffix(f".{column}.npy"), column, part_columns, len(tensor))
             if classes is not None:
                 _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, part_columns, len(tensor))
+            # The rows are in a file of this format already: it is renamed, not copied.
             with writing(path):
                 rows[name].path.replace(path)
         output[name] = tensor

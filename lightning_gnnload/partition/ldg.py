@@ -73,6 +73,7 @@ def stream_nodes(
     is_seed = np.zeros(graph.num_nodes, np.uint8)
     is_seed[train] = 1
     node_capacity = max(1, math.ceil(graph.num_nodes / num_parts * (1 + slack)))
+    # Exact shares, rounded up: what is later moved to balance seeds is little then.
     seed_capacity = -(-len(train) // num_parts)
     for turn in range(streams):
         advance("Streaming nodes", turn / streams)

@@ -198,6 +198,7 @@ def _run(job: dict[str, Any], tick: Callable[[], None]) -> None:
                     tick()
         finally:
             process.kill()
+    # METIS aborts where it gets no memory; the system kills the process where memory runs short later.
     if process.returncode in (-signal.SIGKILL, -signal.SIGABRT, 3):  # 3 is METIS_ERROR_MEMORY
         raise PartitionError(
             f"METIS had too little memory for {job['num_nodes']} nodes: method='bgl' reads the graph in turn."

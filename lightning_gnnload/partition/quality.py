@@ -118,6 +118,7 @@ def measure_quality(
 ) -> Quality:
     """Measures the sizes and the cut of a partition of ``graph`` in one pass over the graph's edges."""
     parts = list(partition.parts)
+    # A part's nodes are numbered in a row, so that its bounds say who owns which.
     owners = np.repeat(np.arange(partition.num_parts, dtype=np.int32), np.diff(partition.starts))
     return Quality(
         num_nodes=graph.num_nodes,

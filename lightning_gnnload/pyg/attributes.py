@@ -105,6 +105,7 @@ class Attributes:
                 names = [_add_table(tables, name, part, key, by_edge=by_edge) for part in parts]
                 prefix = EDGE_PREFIX if by_edge else ""
                 attributes.append(Attribute(name, by_edge, tuple(prefix + table for table in names), rebuild))
+        # "x" of a Data is what this package calls features, and caches hold; GraphData checks all lengths.
         try:
             self.tables = GraphData(graph, node_tables.pop("x", None), tables=node_tables, edge_tables=edge_tables)
         except GraphDataError as error:
@@ -248,6 +249,7 @@ def _with_gaps(rows: Any, exists: torch.Tensor, dim: int) -> torch.Tensor:
 
 def _is_table(value: Any) -> bool:
     if isinstance(value, np.ndarray):
+        # Kernels read rows one after the other; torch has no longdouble, and no bytes in another order.
         is_number = value.dtype.isnative and value.dtype.kind in "ifb" and value.dtype != np.longdouble
         return value.ndim > 0 and value.flags.c_contiguous and (is_number or value.dtype == np.uint8)
     # Subclasses of Tensor (PyG's Index and EdgeIndex) know more than their rows do.
@@ -277,6 +279,7 @@ def _frame_parts(frame: Any) -> tuple[list[Any], Rebuild]:
         return MultiEmbeddingTensor(len(part), feat.num_cols, part, feat.offset) if is_embedding else part
 
     def rebuild(parts: list[torch.Tensor], ids: torch.Tensor) -> Any:
+        # The part of y comes last, where there is one: the first ones are the columns'.
         rows = dict(zip(dense, parts, strict=False))
         result = copy(frame)
         result.feat_dict = {stype: row_of(stype, rows, ids) for stype in frame.feat_dict}

@@ -91,6 +91,7 @@ class PyGDataModule(GraphDataModule):
         kwargs.setdefault("pin_memory", loader != "full")
         kwargs.setdefault("persistent_workers", kwargs["num_workers"] > 0)
         seed = agreed_seed(settings.get("seed"), graph_sampler, kwargs)
+        # A drawn seed differs from rank to rank: see seed.
         self._is_seed_drawn = seed is None
         settings["seed"] = int(drawn_seed(seed, None, kwargs))
 
@@ -99,6 +100,7 @@ class PyGDataModule(GraphDataModule):
         self._user_data = data
         self._set_samplers(graph_sampler, dict(eval_loader_kwargs or {}), settings["seed"])
         self._check_replaced(settings)
+        # GraphDataModule needs a sampler to describe itself by, also where PyG's own loader samples.
         samples = isinstance(getattr(self, "graph_sampler", None), GnnloadSampler)
         inner = self.graph_sampler.inner() if samples else NeighborSampler([1])
         super().__init__(
@@ -136,6 +138,7 @@ class PyGDataModule(GraphDataModule):
     def data(self, data: Any) -> None:
         self._user_data = data
         self._dataset, self._data = self._scripts_data(), None
+        # Caches have rows of the data before.
         self.caching.close()
 
     @property
@@ -271,6 +274,7 @@ class PyGDataModule(GraphDataModule):
             batch_size=self.batch_size if training else self.eval_batch_size,
             order=RowOrder(self.order if training and not overfit else Sequential(), loader),
             seed=self.seed,
+            # Trainer(overfit_batches=...) trains on the same mini-batches again and again.
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=bool(loader.drop_last),
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
@@ -411,8 +415,10 @@ class PyGDataModule(GraphDataModule):
         eval_sampler, changed = split_keywords(changed, names)
         self.eval_graph_sampler = changed_sampler(self.graph_sampler, eval_sampler)
         self.eval_loader_kwargs = self.loader_kwargs | {"drop_last": False} | changed
+        # They list training rows; PyG's data modules give them to no other phase, either.
         for name in ("sampler", "batch_sampler"):
             self.eval_loader_kwargs.pop(name, None)
+        # torch's DataLoader refuses a batch sampler beside these, which have defaults here.
         if self.loader_kwargs.get("batch_sampler") is not None:
             self.loader_kwargs.pop("batch_size", None)
             self.loader_kwargs.pop("drop_last", None)

@@ -72,6 +72,7 @@ class GnnloadHGTSampler(GnnloadSampler):
     def _queries(
         self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, per_endpoint: int, key: DrawKey
     ) -> Queries | None:
+        # Budgets belong to all seeds together: a seed that comes twice would be one node, but two rows.
         distinct, first = np.unique(nodes, return_index=True)
         if len(distinct) < len(nodes):
             twice = inputs.node[int(np.setdiff1d(np.arange(len(nodes)), first)[0])]

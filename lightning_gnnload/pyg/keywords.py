@@ -61,6 +61,7 @@ def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int
         return sampler.seed
     if seed is None:
         generator = kwargs.get("generator")
+        # By torch's generator, so that torch.manual_seed decides.
         number = int(torch.randint(2**62, (), generator=generator))
         return DrawnSeed(number) if generator is None else number
     if isinstance(seed, DrawnSeed):  # of a loader that Lightning makes anew

@@ -103,6 +103,7 @@ class LightningNodeData(PyGDataModule):
         if self.loader == "full":
             return self.full_dataloader(**kwargs)
         kwargs |= {"input_nodes": input_nodes, "input_time": input_time, "input_id": input_id}
+        # The sampler of another package is left to PyG's own loader.
         if isinstance(node_sampler, GnnloadSampler):
             return PhaseNodeLoader(self.data, node_sampler, seed=self.seed, **kwargs)
         return pyg.NodeLoader(self.data, node_sampler, **kwargs)

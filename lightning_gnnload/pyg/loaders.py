@@ -100,6 +100,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
+            # PyG's constructor would else make its own, which needs pyg-lib or torch-sparse.
             neighbor_sampler=sampler,
             **self._honoured(kwargs, seed, sampler),
         )

@@ -52,6 +52,7 @@ class NamedNegatives(NegativeSampling):
         self._inputs, self._by_time = inputs, dict(zip(("src", "dst"), by_time, strict=True))
         if inputs.time is None and by_time != (None, None):
             raise SeedError("negatives are drawn by the nodes' times, but the links have none: give edge_label_time=.")
+        # Filled by sample(), which PyG calls for each endpoint.
         self._missing = torch.zeros(math.ceil(len(inputs.row) * settings.amount), dtype=torch.bool)
 
     def sample(self, num_samples: int, endpoint: Any, num_nodes: int | None = None) -> torch.Tensor:
@@ -103,5 +104,6 @@ class NamedNegatives(NegativeSampling):
 
 def digest(ids: np.ndarray) -> tuple[int, int]:
     """Returns two numbers of 32 bits that these ids and their order decide."""
+    # The odd constant (2**32 over the golden ratio) sets equal ids in other positions apart, so that order counts.
     mixed = hash32(ids.astype(np.uint32) + np.arange(len(ids), dtype=np.uint32) * np.uint32(0x9E3779B1))
     return int(mixed.sum(dtype=np.uint64) & np.uint64(0xFFFFFFFF)), int(np.bitwise_xor.reduce(mixed, initial=0))

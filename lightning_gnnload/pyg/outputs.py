@@ -90,6 +90,7 @@ def _convert(batch: MiniBatch, sampler: Settings, room: Room, *, induced: bool) 
 
 def joined(row: torch.Tensor, col: torch.Tensor) -> torch.Tensor:
     """Returns int64 ``[2, E]`` of both, without a copy where they lie one after the other, as a mini-batch's own do."""
+    # To stack them would copy all edges of each mini-batch once more.
     memory = row.untyped_storage().data_ptr(), row.storage_offset() + len(row)
     is_joined = memory == (col.untyped_storage().data_ptr(), col.storage_offset())
     if not is_joined or not row.is_contiguous() or not col.is_contiguous() or row.dtype != col.dtype:
@@ -172,6 +173,7 @@ class _Lists:
         self.num_nodes, self.num_edges = num_nodes, num_edges
         self._edges_begin = num_nodes + num_rows
         count = self._edges_begin + 3 * num_edges
+        # One allocation for all lists, which a slot recycles; an empty one would be no memory to view.
         self._memory = room(max(count, 1) * _ID_BYTES)
         entries = np.frombuffer(self._memory, np.int64, count)
         self.node_ids, self.edge_lists = entries[:num_nodes], entries[self._edges_begin :]
@@ -228,6 +230,7 @@ def metadata_of(columns: dict[str, torch.Tensor]) -> tuple[Any, ...]:
 
 def metadata_columns(metadata: tuple[Any, ...]) -> dict[str, torch.Tensor]:
     """Returns PyG's metadata as columns of a mini-batch's rows, of which :func:`sampler_output` makes it again."""
+    # The names say where each entry was, and how many there were: entries that are None have no column.
     named = {f"{METADATA}{at}_of_{len(metadata)}": rows for at, rows in enumerate(metadata)}
     return {name: torch.as_tensor(rows) for name, rows in named.items() if rows is not None}
 

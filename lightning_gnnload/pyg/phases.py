@@ -110,7 +110,7 @@ class ScriptsData(Dataset):
         return (value for store in self.data.stores for value in store.values())
 
     def __getstate__(self) -> dict[str, Any]:
-        # Other ranks have the script's data in memory themselves: they read them again.
+        # Tables are views of the data, which travel along: whoever unpickles this makes them again.
         return {**self.__dict__, "attributes": None, "_loaded": []}
 
 
@@ -127,6 +127,7 @@ class RowOrder(SeedOrder):
         return self._order.name
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        # Nodes and times of rows do not change, while epochs may bind again.
         if self._table is None:
             self._nodes = self._loader.rows.nodes_of(np.arange(len(self._loader.dataset)))
             times = self._loader.input_data.time

@@ -25,6 +25,7 @@ class ShuffledRows(RandomSampler):
     rows out among ranks."""
 
     def __init__(self, position: Position, seed: int) -> None:
+        # Not by RandomSampler's constructor, which refuses an empty source.
         self.set_epoch = position.announce
         self.data_source: Sequence[Any] = ()  # set by the loader, which is made later
         self.replacement, self._num_samples, self.generator = False, None, None

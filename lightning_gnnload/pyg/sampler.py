@@ -219,6 +219,7 @@ class GnnloadSampler(BaseSampler):
     def _sampled(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None) -> Any:
         seeds = self.seed_batch(inputs, key, neg_sampling)
         arena, layout = draw_here(self.inner(), self.graph, seeds.draw)
+        # The thread's arena is written to by its next mini-batch.
         batch = MiniBatch.view(arena, layout, len(seeds.draw.seeds)).clone()
         batch.seed_columns = seeds.columns
         rows = inputs.node if isinstance(inputs, NodeSamplerInput) else inputs.row

@@ -91,6 +91,7 @@ def _read_data(
     if weight_attr is not None and not weights:
         names = ", ".join(_names(edges.values()))
         raise GraphDataError(f"weight_attr={weight_attr!r}: no edges have such an attribute. The graph holds {names}.")
+    # A Data of nodes alone is a graph without edges; of a HeteroData, each edge store has to have some.
     has_edges = isinstance(data, HeteroData) or "edge_index" in data or "adj_t" in data
     return _topology(
         {node_type: count_nodes(store) for node_type, store in nodes.items()},
