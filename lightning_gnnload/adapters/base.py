@@ -19,18 +19,17 @@ from lightning_gnnload.errors import LoaderConfigError
 
 
 class BatchFormat:
-    """Defines the interface of a batch format; this one gives the MiniBatch itself, cut by type where there are types.
+    """The interface of a batch format; this one gives the MiniBatch itself, cut by type where there are types.
 
-    Attributes:
-        library: the module that batches of this format are made with; None where none is needed.
-        words: attributes by which models know batches of this format, which others lack.
+    ``library`` is the module that batches of a format are made with, if any; ``words`` are attributes by which models
+    know batches of this format, which other formats lack.
     """
 
     library: str | None = None
     words: frozenset[str] = frozenset()
 
     def check_sampler(self, sampler: Any) -> None:
-        """Raises LoaderConfigError: mini-batches of this sampler cannot be had in this format."""
+        """Raises LoaderConfigError: this sampler's mini-batches cannot be made in this format."""
         if self.library is not None and getattr(sampler, "metapath", None) is not None:
             raise LoaderConfigError(
                 f"{sampler} joins nodes of one type that are several steps apart, by edges of no type of the graph, "
@@ -43,28 +42,19 @@ class BatchFormat:
     def adapter(self, data: GraphData, template: Any = None, **names: str) -> Callable[[MiniBatch], Any] | None:
         """Returns the function that converts a MiniBatch to a batch; None where models get the MiniBatch itself.
 
-        Args:
-            data: what mini-batches are of: the types of its graph and the order of the user's edges, and which tables
-                have rows of one type.
-            template: what every batch repeats, where the format's own reader of graphs gives such a thing.
-            **names: ``feature_name``, ``label_name`` and ``edge_feature_name``, for formats that name columns.
-
-        Raises:
-            MissingExtraError: the library cannot be imported.
+        ``data`` says which types the graph has, the order of the user's edges, and which tables have rows of one type.
+        ``template`` is what every batch repeats, where the format's reader gives such a thing; ``names`` are
+        ``feature_name``, ``label_name`` and ``edge_feature_name``, for formats that
+        name columns. A library that cannot be imported raises MissingExtraError.
         """
         if data.graph.types is None:
             return None
         return partial(TypedMiniBatch.of, graph=data.graph, columns=columns_of(data))
 
     def read(self, graph: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
-        """Reads a graph of the library, for formats whose library has graphs.
+        """Reads a graph of the library; returns it and the template of :meth:`adapter`.
 
-        Args:
-            graph: the library's.
-            settings: of a data module and of the reader, which takes its own out.
-
-        Returns:
-            The graph, and the template of :meth:`adapter`.
+        ``settings`` are of a data module and of the reader, which takes its own out of them.
         """
         raise NotImplementedError(f"{type(self).__name__} has no reader")
 
@@ -73,13 +63,8 @@ class BatchFormat:
         return False
 
     def argument(self, batch: Any, name: str, feature_name: str) -> Any:
-        """Returns what a model's argument of this name is in a batch; None where there is no such thing.
-
-        Args:
-            batch: of this format.
-            name: of the argument.
-            feature_name: of features, where a format names columns.
-        """
+        """Returns the value in a batch for a model's argument of this name, None without one; ``feature_name`` is that
+        of features, where a format names columns."""
         return getattr(batch, name, None)
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
@@ -94,18 +79,14 @@ def cut_by_type(
     node_type: Any = UNTYPED,
     edge_type: Any = UNTYPED,
 ) -> TypedMiniBatch:
-    """Returns a mini-batch by type, see :meth:`.TypedMiniBatch.of`; of a graph without types as one of a single type.
+    """Returns a mini-batch by type; of a graph without types, one of the single types ``node_type`` and ``edge_type``.
 
-    Args:
-        batch: of ``graph``.
-        graph: None for one without types.
-        columns: of tables that have rows of one type.
-        node_type: the single one.
-        edge_type: the single one.
+    ``columns`` says which tables have rows of one type, as :meth:`.TypedMiniBatch.of` has it.
     """
     if graph is not None and graph.types is not None:
         return TypedMiniBatch.of(batch, graph, columns)
     y, seed_columns = {} if batch.y is None else {node_type: batch.y}, batch.seed_columns
+    # Labels of links are one a row, not one a node.
     if not batch.seed_form.rows_are_seeds:
         y, seed_columns = {}, seed_columns if batch.y is None else {**seed_columns, "y": batch.y}
     typed = TypedMiniBatch(
@@ -131,5 +112,5 @@ def cut_by_type(
 
 
 def pop_arguments(settings: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Takes the arguments of ``function`` out of ``settings``."""
+    """Removes the arguments of ``function`` from ``settings``, and returns them."""
     return {name: settings.pop(name) for name in settings.keys() & inspect.signature(function).parameters.keys()}

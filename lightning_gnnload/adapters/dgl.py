@@ -16,7 +16,6 @@ from lightning_gnnload.adapters.dgl_relations import (
     FEATURE_NAME,
     LABEL_NAME,
     block_of,
-    graph_of,
     import_dgl,
 )
 from lightning_gnnload.data.block import Block, MiniBatch
@@ -28,9 +27,9 @@ from lightning_gnnload.data.typed_parts import ColumnOf, columns_of
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
+# What models of DGL's users call features, blocks and a graph.
 _ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
 _BLOCKS, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
-"""What models of DGL's users call features, blocks and a graph."""
 _NAMES = ("feature_name", "label_name", "edge_feature_name")
 EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
 _NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
@@ -41,27 +40,19 @@ class ToDGL:
 
     ``blocks`` are DGLBlocks with int64 ids, outermost hop first. Every block has features, tables of nodes under their
     names, and node ids as ``dgl.NID`` in ``srcdata`` and ``dstdata``; where every seed has nodes of its own, also
-    ``"row"``, int64, the seed that a node was drawn for. Labels are in ``blocks[-1].dstdata``, and so are,
-    of a :class:`.SeedTable` of nodes, ``input_id``, ``seed_time`` and further columns. ``edata``, in
-    the order of ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler
-    gives them, types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``,
-    as DGL's LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge
-    features come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
+    ``"row"``, int64, the seed that a node was drawn for. Labels are in ``blocks[-1].dstdata``, and so are, of a
+    :class:`.SeedTable` of nodes, ``input_id``, ``seed_time`` and further columns. ``edata``, in the order of
+    ``Block.indices``, has edge features, tables of edges, edge ids as ``dgl.EID``, and, where the sampler gives them,
+    types as ``dgl.ETYPE``, int64, and weights. These have two names, ``"edge_weights"`` and ``"weights"``, as DGL's
+    LaborSampler and its PinSAGESampler give them one each, and come instead of tables of these names; edge features
+    come instead of either. Features, labels, node ids, weights and tables are views of the mini-batch.
 
     Of a graph with types, nodes are dicts of ids by node type, and blocks have all types of the graph, in whose
     ``srcnodes[type].data``, ``dstnodes[type].data`` and ``edges[type].data`` all this lies; ids count within the type.
     As with DGL, ``input_nodes`` is a tensor where there is one node type.
 
-    Args:
-        feature_name: the name of the features in ``srcdata`` and ``dstdata``.
-        label_name: the name of the labels in ``dstdata``.
-        graph: says which types there are; its ``edge_order`` turns edge ids into those of the user's DGL graph. None:
-            no types, and ids are positions in ``Graph.indices``.
-        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
-        edge_feature_name: the name of edge features in ``edata``.
-
-    Raises:
-        MissingExtraError: DGL cannot be imported.
+    Without ``graph`` there are no types, and edge ids are positions in ``Graph.indices``, not the user's. ``columns``
+    says which tables have rows of one type.
 
     Example:
         >>> import dgl
@@ -98,7 +89,7 @@ class ToDGL:
 
         Raises:
             SamplerConfigError: the batch has features or labels, but no block to carry them.
-            GraphDataError: a table that ``srcdata`` cannot carry: of some nodes alone, or of a name that is taken; a
+            GraphDataError: a table that ``srcdata`` cannot carry, of some nodes alone or of a name with another use; a
                 column of seeds with the name of another one.
         """
         dgl, types = import_dgl("batch_format='dgl'"), None if self.graph is None else self.graph.types
@@ -113,7 +104,7 @@ class ToDGL:
                 f"type alone. Take batch_format='blocks' or 'pyg'."
             )
         typed = cut_by_type(batch, self.graph, self.columns, _NODE, _EDGE)
-        columns = {kind: {**self._columns(typed, kind), dgl.NID: nodes} for kind, nodes in typed.nodes.items()}
+        columns = {name: {**self._columns(typed, name), dgl.NID: nodes} for name, nodes in typed.nodes.items()}
         blocks = [self._block(dgl, typed, hop, columns) for hop in range(len(typed.blocks))]
         return _SEED_WRITERS[batch.seed_form.name](self, batch, typed, types, blocks)
 
@@ -122,9 +113,9 @@ class ToDGL:
     ) -> tuple[Any, ...]:
         """Adds labels and columns of seeds that are nodes to the last block."""
         if blocks:
-            for kind, fields in seed_fields(batch, types, _NODE).items():
-                labels = {self.label_name: typed.y[kind]} if kind in typed.y else {}
-                _add_columns(blocks[-1].dstnodes[kind].data, labels, fields)
+            for name, fields in seed_fields(batch, types, _NODE).items():
+                labels = {self.label_name: typed.y[name]} if name in typed.y else {}
+                _add_columns(blocks[-1].dstnodes[name].data, labels, fields)
         if len(typed.nodes) == 1:
             return batch.nodes, batch.seeds, blocks
         return typed.nodes, typed.seeds, blocks
@@ -163,15 +154,15 @@ class ToDGL:
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int, columns: dict[Any, dict[str, Any]]) -> Any:
         blocks, num_src, num_dst = typed.blocks[hop], typed.num_src[hop], typed.num_dst[hop]
-        made = block_of(blocks, num_src, num_dst)
-        for kind, rows in columns.items():
-            sources, targets = made.srcnodes[kind].data, made.dstnodes[kind].data
+        dgl_block = block_of(blocks, num_src, num_dst)
+        for node_type, rows in columns.items():
+            sources, targets = dgl_block.srcnodes[node_type].data, dgl_block.dstnodes[node_type].data
             for name, column in rows.items():  # a block's nodes are a prefix of the mini-batch's
-                sources[name], targets[name] = column[: num_src[kind]], column[: num_dst[kind]]
-        for kind, block in blocks.items():
+                sources[name], targets[name] = column[: num_src[node_type]], column[: num_dst[node_type]]
+        for edge_type, block in blocks.items():
             if frame := self._edge_columns(dgl, block):
-                made.edges[kind].data.update(frame)
-        return made
+                dgl_block.edges[edge_type].data.update(frame)
+        return dgl_block
 
     def _edge_columns(self, dgl: ModuleType, block: Block) -> dict[str, torch.Tensor]:
         frame = {}
@@ -189,14 +180,14 @@ class ToDGL:
 
 
 def _add_columns(frame: Any, *columns: dict[str, torch.Tensor]) -> None:
-    """Adds columns of seeds to the frame of their nodes. Raises GraphDataError: a name is taken."""
-    for of_seeds in columns:
-        if twice := of_seeds.keys() & set(frame):
+    """Adds columns of seeds to the frame of their nodes; raises GraphDataError for a name that it has already."""
+    for new in columns:
+        if twice := new.keys() & set(frame):
             raise GraphDataError(
                 f"{min(twice)!r} names a column of nodes and one of seeds (labels are of seeds), which a DGLBlock "
                 "cannot tell apart. Name one of them anew."
             )
-        frame.update(of_seeds)
+        frame.update(new)
 
 
 Pairs = tuple[torch.Tensor, torch.Tensor, Mapping[str, torch.Tensor]]
@@ -241,7 +232,7 @@ def pair_graph(
     """
     dgl = import_dgl("batch_format='dgl'")
     none = next(iter(pairs.values()))[0][:0]
-    graph = graph_of(
+    graph = dgl_graph_of(
         {edge_type: pairs[edge_type][:2] if edge_type in pairs else (none, none) for edge_type in edge_types},
         {node_type: len(ids) for node_type, ids in nodes.items()},
     )
@@ -255,8 +246,7 @@ def pair_graph(
 def negative_pairs(
     src: torch.Tensor, dst: torch.Tensor, negatives: torch.Tensor, num_dst: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns the sources and destinations of all negative pairs, int64 ``[P, num]`` each; -1 in one of both where
-    there is none.
+    """Returns the sources and destinations of all negative pairs, int64 ``[P, num]`` each; -1 in one of both for none.
 
     Example:
         >>> src, dst = negative_pairs(torch.tensor([5]), torch.tensor([6]), torch.tensor([[7, 8]]), num_dst=1)
@@ -310,9 +300,9 @@ class DGLFormat(BatchFormat):
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:
-            frames = [block.srcnodes[kind].data for kind in block.srctypes]
-            frames += [block.dstnodes[kind].data for kind in block.dsttypes]
-            frames += [block.edges[kind].data for kind in block.canonical_etypes]
+            frames = [block.srcnodes[node_type].data for node_type in block.srctypes]
+            frames += [block.dstnodes[node_type].data for node_type in block.dsttypes]
+            frames += [block.edges[node_type].data for node_type in block.canonical_etypes]
             for frame in frames:
                 frame.update({name: convert(rows) for name, rows in frame.items()})
         return batch

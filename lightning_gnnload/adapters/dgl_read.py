@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from lightning_gnnload.adapters.columns import (
     UNTYPED,
-    as_names,
-    build_graph,
-    check_names,
+    check_column_names,
     chosen,
+    columns_named,
     drawable_types,
     drawable_weights,
     edge_columns,
     graph_data,
+    graph_of_columns,
     node_tables,
-    of_name,
+    removed_names,
 )
 from lightning_gnnload.adapters.dgl_relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
 from lightning_gnnload.data.arrays import as_array
@@ -86,46 +87,46 @@ def from_dgl(
         raise GraphDataError(f"a DGLGraph is needed, but a {type(graph).__name__} was given.")
     if graph.is_block:
         raise GraphDataError("a whole DGLGraph is needed, but a block of one was given.")
+    # First, as user_ids= or without= may name dgl.NID, of which there is then nothing to warn.
     graph, ids = _set_apart(graph, user_ids, without)
     _warn_of_rest(graph)
-    node_types, edge_types = ({kind: kind for kind in kinds} for kinds in (graph.ntypes, graph.canonical_etypes))
+    # What DGL calls a type, by what GraphData calls it.
+    node_types: dict[Any, Any] = {name: name for name in graph.ntypes}
+    edge_types: dict[Any, Any] = {name: name for name in graph.canonical_etypes}
     if len(node_types) == len(edge_types) == 1:
         [node_type], [edge_type] = node_types, edge_types
         node_types, edge_types, ids = {UNTYPED: node_type}, {UNTYPED: edge_type}, {UNTYPED: ids.get(node_type)}
-    nodes = {kind: _columns(graph.nodes[of].data, dgl.NID) for kind, of in node_types.items()}
-    edges = {kind: _columns(graph.edges[of].data, dgl.EID) for kind, of in edge_types.items()}
-    carried = node_tables(nodes, None, others=(feature_name, label_name))
-    check_names(
+    nodes = {key: _columns(graph.nodes[name].data, dgl.NID) for key, name in node_types.items()}
+    edges = {key: _columns(graph.edges[name].data, dgl.EID) for key, name in edge_types.items()}
+    carried = node_tables(nodes, None, excluded=(feature_name, label_name))
+    check_column_names(
         "the graph's ndata",
         ("feature_name", None if feature_name == FEATURE_NAME else feature_name, nodes.values()),
         ("label_name", None if label_name == LABEL_NAME else label_name, nodes.values()),
         ("tables", tables, carried.values()),
     )
-    check_names(
+    check_column_names(
         "the graph's edata",
         ("edge_tables", edge_tables, edges.values()),
         ("edge_feature_name", edge_feature_name, edges.values()),
         ("edge_weight_name", edge_weight_name, edges.values()),
     )
-    check_names("the graph", ("time_name", time_name, [*nodes.values(), *edges.values()]))
-    num_nodes = {kind: graph.num_nodes(of) for kind, of in node_types.items()}
-    weights = {
-        kind: drawable_weights(repr(edge_weight_name) if kind is UNTYPED else f"{edge_weight_name!r} of {kind}", rows)
-        for kind, rows in of_name(edges, edge_weight_name).items()
-    }
+    check_column_names("the graph", ("time_name", time_name, [*nodes.values(), *edges.values()]))
+    num_nodes = {key: graph.num_nodes(name) for key, name in node_types.items()}
+    weights = _weights(edges, edge_weight_name)
     if UNTYPED in edges and time_name is None:
-        made = _topology(graph, weights.get(UNTYPED), drawable_types(edges[UNTYPED].get(dgl.ETYPE)))
+        topology = _topology(graph, weights.get(UNTYPED), drawable_types(edges[UNTYPED].get(dgl.ETYPE)))
     else:  # lists are cut by time or by type
-        made = build_graph(
+        topology = graph_of_columns(
             num_nodes,
-            {kind: graph.edges(etype=of, order="eid") for kind, of in edge_types.items()},
-            edge_weight={kind: rows for kind, rows in weights.items() if rows is not None},
-            edge_time=of_name(edges, time_name),
-            node_time=of_name(nodes, time_name),
+            {key: graph.edges(etype=name, order="eid") for key, name in edge_types.items()},
+            edge_weight=weights,
+            edge_time=columns_named(edges, time_name),
+            node_time=columns_named(nodes, time_name),
         )
     edge_x, carried_edges = edge_columns(edges, edge_tables, edge_feature_name, EDGE_FEATURE_NAME)
     return graph_data(
-        made,
+        topology,
         nodes,
         num_nodes,
         {"train": train, "val": val, "test": test},
@@ -140,6 +141,13 @@ def from_dgl(
 def _columns(frame: Any, ids: str) -> dict[str, Any]:
     """Returns the columns of a frame by name, without those that DGL calls ids of another graph."""
     return {name: rows for name, rows in frame.items() if name != ids}
+
+
+def _weights(edges: dict[Any, dict[str, Any]], name: str | None) -> dict[Any, Any]:
+    """Returns the weights that samplers can draw by, of those types that have some."""
+    labels = {key: repr(name) if key is UNTYPED else f"{name!r} of {key}" for key in edges}
+    weights = {key: drawable_weights(labels[key], rows) for key, rows in columns_named(edges, name).items()}
+    return {key: rows for key, rows in weights.items() if rows is not None}
 
 
 def _topology(graph: Any, edge_weight: Any, edge_type: Any) -> Graph:
@@ -157,29 +165,23 @@ def _topology(graph: Any, edge_weight: Any, edge_type: Any) -> Graph:
 
 
 def _set_apart(graph: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[Any, Any]]:
-    """Returns the graph less the columns ``without`` and that of the user's ids of nodes, and these by node type.
-
-    Raises:
-        GraphDataError: there is no column of such a name.
-    """
-    gone = [*(as_names(without) or ()), *([] if user_ids is None else [user_ids])]
-    if not gone:
+    """Returns the graph without the columns ``without`` and that of the user's ids of nodes, and these by node type;
+    raises GraphDataError where there is no column of such a name."""
+    names = removed_names(without, user_ids)
+    if not names:
         return graph, {}
-    less = graph.local_var()  # the caller's own keeps its columns
-    of_nodes = {kind: less.nodes[kind].data for kind in less.ntypes}
-    frames = [*of_nodes.values(), *(less.edges[kind].data for kind in less.canonical_etypes)]
+    reduced = graph.local_var()  # the caller's own keeps its columns
+    by_type = {node_type: reduced.nodes[node_type].data for node_type in reduced.ntypes}
+    frames = [*by_type.values(), *(reduced.edges[edge_type].data for edge_type in reduced.canonical_etypes)]
     if user_ids is not None:
-        chosen(dict.fromkeys(name for frame in of_nodes.values() for name in frame), user_ids, "user_ids", "ndata")
-    chosen(dict.fromkeys(name for frame in frames for name in frame), gone, "without", "the graph")
-    ids = {
-        kind: UserIds.of(frame[user_ids], column=str(user_ids))
-        for kind, frame in of_nodes.items()
-        if user_ids is not None and user_ids in frame
-    }
+        chosen(dict.fromkeys(chain.from_iterable(by_type.values())), user_ids, "user_ids", "ndata")
+    chosen(dict.fromkeys(chain.from_iterable(frames)), names, "without", "the graph")
+    columns = columns_named(by_type, user_ids)
+    ids = {node_type: UserIds.of(rows, column=str(user_ids)) for node_type, rows in columns.items()}
     for frame in frames:
-        for name in gone:
+        for name in names:
             frame.pop(name, None)
-    return less, ids
+    return reduced, ids
 
 
 def _warn_of_rest(graph: Any) -> None:
@@ -199,6 +201,6 @@ def _warn_of_rest(graph: Any) -> None:
 
 
 def _names(graph: Any) -> set[str]:
-    frames = [graph.nodes[kind].data for kind in graph.ntypes]
-    frames += [graph.edges[kind].data for kind in graph.canonical_etypes]
+    frames = [graph.nodes[node_type].data for node_type in graph.ntypes]
+    frames += [graph.edges[node_type].data for node_type in graph.canonical_etypes]
     return {name for frame in frames for name in frame}

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.adapters.columns import chosen, drawable_weights, times_of
-from lightning_gnnload.adapters.named_columns import as_numbers, left_out
+from lightning_gnnload.adapters.columns import chosen, drawable_weights, time_column
+from lightning_gnnload.adapters.named_columns import numeric_array, omitted
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError
 
-_MOST_NODES_AN_END = 1000  # beyond which ids are hardly the numbers of nodes
+# With more nodes for each edge, ids are hardly the numbers of nodes: a graph of them would be all but empty.
+_MOST_NODES_AN_END = 1000
 _BY_NAME = "Give a dict: GraphData.from_edge_list({'src': sources, 'dst': destinations})."
 
 
@@ -62,36 +63,39 @@ def from_edge_list(
         >>> data.num_nodes, data.user_ids[""].take(data.graph.in_neighbors(1)).tolist()
         (3, ['ann', 'cleo'])
     """
-    ends = src, dst
-    named = dict(zip(ends, _ends(edges), strict=True))
-    if isinstance(edges, Mapping) or hasattr(edges, "columns"):
-        named = {name: edges[name] for name in (edges if isinstance(edges, Mapping) else edges.columns)}
-    gone = left_out(without, named, "the edge list")
-    asked = {"src": src, "dst": dst, "edge_weight_name": edge_weight_name, "time_name": time_name}
-    for argument, name in asked.items():
+    named = _named(edges, src, dst)
+    dropped = {src, dst, *omitted(without, named, "the edge list")}
+    names = {"src": src, "dst": dst, "edge_weight_name": edge_weight_name, "time_name": time_name}
+    for argument, name in names.items():
         chosen(named, name or [], argument, "the edge list")
-    of_edges = {name: _column(rows, name) for name, rows in named.items() if name not in ends and name not in gone}
-    has_count = num_nodes is not None
-    user_ids, between = _numbered(_end(named[src], src), _end(named[dst], dst), nodes, has_count=has_count)
+    tables = {name: _column(rows, name) for name, rows in named.items() if name not in dropped}
+    endpoints = _endpoint(named[src], src), _endpoint(named[dst], dst)
+    user_ids, endpoints = _numbered(*endpoints, nodes, has_count=num_nodes is not None)
     if user_ids is not None and num_nodes is not None:
         raise GraphDataError(
             f"num_nodes={num_nodes} is for ends that are numbers of nodes. Give nodes=, a list of ids."
         )
     graph = Graph.from_coo(
-        *between,
+        *endpoints,
         num_nodes if user_ids is None else len(user_ids),
-        edge_weight=drawable_weights(repr(edge_weight_name), of_edges.get(edge_weight_name)),  # type: ignore[arg-type]
-        edge_time=times_of(of_edges, time_name),
+        edge_weight=drawable_weights(repr(edge_weight_name), tables.get(edge_weight_name)),  # type: ignore[arg-type]
+        edge_time=time_column(tables, time_name),
         keep_order=True,
     )
-    columns["edge_tables"] = of_edges | dict(columns.get("edge_tables") or {})
+    columns["edge_tables"] = tables | dict(columns.get("edge_tables") or {})
     return GraphData(graph, **(columns if user_ids is None else {"user_ids": user_ids} | columns))
 
 
-def _ends(edges: Any) -> tuple[Any, Any]:
-    """Returns the two ends of edges that lie in an array, a list of pairs or a file; of columns by name, nothing."""
-    if isinstance(edges, Mapping) or hasattr(edges, "columns"):
-        return None, None
+def _named(edges: Any, src: str, dst: str) -> dict[str, Any]:
+    """Returns the columns of a list of edges by name; an array, a list of pairs or a file has the endpoints alone."""
+    if isinstance(edges, Mapping):
+        return dict(edges)
+    if hasattr(edges, "columns"):
+        return {name: edges[name] for name in edges.columns}
+    return dict(zip((src, dst), _endpoints(edges), strict=True))
+
+
+def _endpoints(edges: Any) -> tuple[Any, Any]:
     if isinstance(edges, str | os.PathLike):
         return _read(edges)
     array = edges.detach().cpu().numpy() if isinstance(edges, torch.Tensor) else np.asarray(edges)
@@ -123,15 +127,16 @@ def _read(path: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _column(rows: Any, name: str) -> np.ndarray:
     rows = rows.detach().numpy() if isinstance(rows, torch.Tensor) else rows
-    return as_numbers(rows, f"column {name!r} of the edge list", name)
+    return numeric_array(rows, f"column {name!r} of the edge list", name)
 
 
-def _end(rows: Any, name: str) -> np.ndarray:
+def _endpoint(rows: Any, name: str) -> np.ndarray:
     array = np.asarray(rows)
-    if array.dtype.kind == "O" and all(isinstance(each, str) for each in array.tolist()):
+    # Columns of texts in pandas are Python objects; NumPy's own texts sort and compare much faster.
+    if array.dtype.kind == "O" and all(isinstance(value, str) for value in array.tolist()):
         array = array.astype(str)
     if array.dtype.kind not in "iuU" and array.size:
-        odd = next((each for each in array.tolist() if not isinstance(each, int | str)), array.dtype)
+        odd = next((value for value in array.tolist() if not isinstance(value, int | str)), array.dtype)
         raise GraphDataError(
             f"{name!r} of the edge list: whole numbers or texts are needed, but there is {odd!r}. Remove edges without "
             f"an end first."
@@ -142,8 +147,8 @@ def _end(rows: Any, name: str) -> np.ndarray:
 def _numbered(
     src: np.ndarray, dst: np.ndarray, nodes: Any, *, has_count: bool
 ) -> tuple[UserIds | None, tuple[np.ndarray, np.ndarray]]:
-    """Returns the user's ids, None where ends are numbers of nodes, and the ends as such numbers."""
-    is_text = [end.dtype.kind == "U" for end in (src, dst)]
+    """Returns the user's ids, None where endpoints are numbers of nodes, and the endpoints as such numbers."""
+    is_text = [endpoint.dtype.kind == "U" for endpoint in (src, dst)]
     if any(is_text) and not all(is_text):
         raise GraphDataError("one end of the edges is text and the other is a number: both name nodes of one kind.")
     if nodes is not None:

@@ -18,8 +18,8 @@ from lightning_gnnload.data.tables import EDGE_PREFIX, GRAPH_COLUMNS, EdgeTable,
 from lightning_gnnload.data.typed_parts import columns_of
 
 
-class _Edges(NamedTuple):
-    """The edges of one type: int64 ``[E_k]`` each, in the order in which they were given, and columns by name."""
+class _TypedEdges(NamedTuple):
+    """The edges of one type: int64 ``[E_k]`` each, in the user's order, and columns by name."""
 
     src: torch.Tensor
     dst: torch.Tensor
@@ -44,15 +44,15 @@ def to_pyg_graph(data: GraphData) -> Any:
         Data(num_nodes=3, y=[3], train_mask=[3], edge_index=[2, 2])
     """
     pyg = import_pyg("Making a PyG graph")
-    made = pyg.data.HeteroData() if data.graph.types is not None else pyg.data.Data()
-    for kind, columns in _nodes(data).items():
-        store = made if kind is UNTYPED else made[kind]
-        _set(store, {"num_nodes": _count(data.graph, kind), **columns})
-    for kind, edges in _edges(data).items():
-        store = made if kind is UNTYPED else made[kind]
+    graph = pyg.data.HeteroData() if data.graph.types is not None else pyg.data.Data()
+    for node_type, columns in _nodes(data).items():
+        store = graph if node_type is UNTYPED else graph[node_type]
+        _set(store, {"num_nodes": _count(data.graph, node_type), **columns})
+    for edge_type, edges in _edges(data).items():
+        store = graph if edge_type is UNTYPED else graph[edge_type]
         columns = {("edge_attr" if name == "x" else name): rows for name, rows in edges.columns.items()}
         _set(store, {"edge_index": torch.stack([edges.src, edges.dst]), **columns})
-    return made
+    return graph
 
 
 def to_dgl_graph(
@@ -80,20 +80,20 @@ def to_dgl_graph(
         (3, [0, 1], [0, 1, 0])
     """
     dgl = import_dgl("Making a DGL graph")
-    edges = _edges(data)
+    typed_edges = _edges(data)
+    pairs = {edge_type: (edges.src, edges.dst) for edge_type, edges in typed_edges.items()}
     if data.graph.types is None:
-        made = dgl.graph((edges[UNTYPED].src, edges[UNTYPED].dst), num_nodes=data.num_nodes)
+        graph = dgl.graph(pairs[UNTYPED], num_nodes=data.num_nodes)
     else:
-        ends = {kind: (each.src, each.dst) for kind, each in edges.items()}
-        made = dgl.heterograph(ends, {kind: _count(data.graph, kind) for kind in data.graph.types.node_types})
+        graph = dgl.heterograph(pairs, {name: _count(data.graph, name) for name in data.graph.types.node_types})
     names = {"x": feature_name, "y": label_name}
-    for kind, columns in _nodes(data).items():
-        frame = made.ndata if kind is UNTYPED else made.nodes[kind].data
+    for node_type, columns in _nodes(data).items():
+        frame = graph.ndata if node_type is UNTYPED else graph.nodes[node_type].data
         frame.update({names.get(name, name): rows for name, rows in columns.items()})
-    for kind, each in edges.items():
-        frame = made.edata if kind is UNTYPED else made.edges[kind].data
-        frame.update({edge_feature_name if name == "x" else name: rows for name, rows in each.columns.items()})
-    return made
+    for edge_type, edges in typed_edges.items():
+        frame = graph.edata if edge_type is UNTYPED else graph.edges[edge_type].data
+        frame.update({edge_feature_name if name == "x" else name: rows for name, rows in edges.columns.items()})
+    return graph
 
 
 def _set(store: Any, columns: dict[str, Any]) -> None:
@@ -101,36 +101,39 @@ def _set(store: Any, columns: dict[str, Any]) -> None:
         store[name] = rows
 
 
-def _count(graph: Graph, kind: Any) -> int:
-    return graph.num_nodes if graph.types is None else len(graph.types.range_of(kind))
+def _count(graph: Graph, node_type: Any) -> int:
+    return graph.num_nodes if graph.types is None else len(graph.types.range_of(node_type))
 
 
 def _nodes(data: GraphData) -> dict[Any, dict[str, torch.Tensor]]:
     """Returns all columns of nodes, by type and name."""
-    types, of_type = data.graph.types, columns_of(data)
-    kinds = {UNTYPED: range(data.num_nodes)} if types is None else {k: types.range_of(k) for k in types.node_types}
-    found: dict[Any, dict[str, torch.Tensor]] = {kind: {} for kind in kinds}
+    types, typed = data.graph.types, columns_of(data)
+    spans = {UNTYPED: range(data.num_nodes)}
+    if types is not None:
+        spans = {node_type: types.range_of(node_type) for node_type in types.node_types}
+    by_type: dict[Any, dict[str, torch.Tensor]] = {node_type: {} for node_type in spans}
     whole = {} if data.x is None else {"x": _rows(data.x)}
     for name, table in data.tables.items():
-        if name in of_type:
-            kind, column = of_type[name]
-            found[kind][column] = _rows(table)
+        if name in typed:
+            node_type, column = typed[name]
+            by_type[node_type][column] = _rows(table)
         elif not isinstance(table, NodeTable):
             whole[name] = _rows(table)
-    for kind, nodes in kinds.items():
-        found[kind] |= {name: rows[nodes.start : nodes.stop] for name, rows in whole.items()}
-        if data.y is not None and _is_labelled(y := data.y[nodes.start : nodes.stop], types is not None):
-            found[kind]["y"] = y
+    for node_type, span in spans.items():
+        columns = by_type[node_type]
+        columns |= {name: rows[span.start : span.stop] for name, rows in whole.items()}
+        if data.y is not None and _is_labelled(y := data.y[span.start : span.stop], types is not None):
+            columns["y"] = y
         for split in SPLITS:
             ids = data.split(split)
-            own = ids[(ids >= nodes.start) & (ids < nodes.stop)] - nodes.start
-            if len(own):
-                found[kind].setdefault(f"{split}_mask", _mask(own, len(nodes)))
-    return found
+            ids = ids[(ids >= span.start) & (ids < span.stop)] - span.start
+            if len(ids):
+                columns.setdefault(f"{split}_mask", _mask(ids, len(span)))
+    return by_type
 
 
 def _is_labelled(y: torch.Tensor, by_type: bool) -> bool:
-    """Returns whether labels are those of a type that has any: others are NaN or negative in all its rows."""
+    """Whether labels are those of a type that has any: in other types, all rows are NaN or negative."""
     if not by_type or not y.dtype.is_signed:
         return True
     return not bool((y.isnan() if y.is_floating_point() else y < 0).all())
@@ -142,42 +145,44 @@ def _mask(ids: np.ndarray, count: int) -> torch.Tensor:
     return mask
 
 
-def _edges(data: GraphData) -> dict[Any, _Edges]:
-    graph, of_type = data.graph, columns_of(data)
-    found = {kind: _edges_at(data, kind, positions) for kind, positions in _positions(graph).items()}
+def _edges(data: GraphData) -> dict[Any, _TypedEdges]:
+    graph, typed = data.graph, columns_of(data)
+    by_type = {edge_type: _edges_at(data, edge_type, positions) for edge_type, positions in _positions(graph).items()}
     for name, table in data.edge_tables.items():
-        kind, column = of_type.get(EDGE_PREFIX + name, (UNTYPED, name))
-        found[kind].columns[column] = _rows(table)
+        edge_type, column = typed.get(EDGE_PREFIX + name, (UNTYPED, name))
+        by_type[edge_type].columns[column] = _rows(table)
     if data.edge_x is not None:
-        found[UNTYPED].columns["x"] = _rows(data.edge_x)
-    return found
+        by_type[UNTYPED].columns["x"] = _rows(data.edge_x)
+    return by_type
 
 
-def _edges_at(data: GraphData, kind: Any, positions: np.ndarray) -> _Edges:
-    """Returns the edges of a type, which lie at these positions, with the graph's own columns."""
+def _edges_at(data: GraphData, edge_type: Any, positions: np.ndarray) -> _TypedEdges:
+    """Returns the edges of a type, which are at these positions, with the graph's own columns."""
     graph, begins = data.graph, (0, 0)
     if graph.types is not None:
-        begins = graph.types.range_of(kind[0]).start, graph.types.range_of(kind[2]).start
+        begins = graph.types.range_of(edge_type[0]).start, graph.types.range_of(edge_type[2]).start
     src = graph.indices[positions].astype(np.int64) - begins[0]
+    # Of all edges first: those of a type are spread over the lists of all nodes.
     dst = np.repeat(np.arange(graph.num_nodes), graph.in_degrees)[positions] - begins[1]
     named = () if data.names_edge_tables else GRAPH_COLUMNS
+    # A user who named edge tables has said what is carried.
     columns = {
         name: torch.from_numpy(array[positions]) for name in named if (array := getattr(graph, name)) is not None
     }
-    return _Edges(torch.from_numpy(src), torch.from_numpy(dst), columns)
+    return _TypedEdges(torch.from_numpy(src), torch.from_numpy(dst), columns)
 
 
 def _positions(graph: Graph) -> dict[Any, np.ndarray]:
-    """Returns by edge type where its edges are in ``Graph.indices``, in the order in which they were given."""
+    """Returns by edge type where its edges are in ``Graph.indices``, in the user's order."""
     every = np.arange(graph.num_edges)
     if graph.types is None:
-        own = {UNTYPED: every}
+        by_type = {UNTYPED: every}
     else:
         numbers = graph.edge_types_of(every)
-        own = {kind: np.flatnonzero(numbers == k) for k, kind in enumerate(graph.types.edge_types)}
+        by_type = {edge_type: np.flatnonzero(numbers == k) for k, edge_type in enumerate(graph.types.edge_types)}
     if (order := graph.edge_order) is None:
-        return own
-    return {kind: positions[np.argsort(order[positions])] for kind, positions in own.items()}
+        return by_type
+    return {edge_type: positions[np.argsort(order[positions])] for edge_type, positions in by_type.items()}
 
 
 def _rows(table: FeatureStore | NodeTable | EdgeTable) -> torch.Tensor:

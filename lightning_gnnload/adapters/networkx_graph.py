@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.adapters.columns import chosen, drawable_weights, split_ids, times_of
-from lightning_gnnload.adapters.named_columns import as_features, columns_of_dicts, left_out, single
+from lightning_gnnload.adapters.columns import chosen, drawable_weights, split_ids, time_column
+from lightning_gnnload.adapters.named_columns import as_features, as_floats, columns_of_dicts, omitted
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.userids import UserIds
@@ -65,17 +66,16 @@ def from_networkx(
             f"GraphData.from_networkx: a NetworkX graph is needed, but a {type(graph).__name__} was given."
         )
     keys, edges = list(graph.nodes), _edges(graph)
-    of_nodes, of_edges = [graph.nodes[key] for key in keys], [attributes for _, _, attributes in edges]
-    names = {name for row in (*of_nodes, *of_edges, graph.graph) for name in row}
-    without = left_out(without, names, "the NetworkX graph")
+    node_rows, edge_rows = [graph.nodes[key] for key in keys], [attributes for _, _, attributes in edges]
+    without = omitted(without, chain(*node_rows, *edge_rows, graph.graph), "the NetworkX graph")
     if whole := [name for name in graph.graph if name not in without]:
         warn(
             f"{', '.join(map(repr, whole))} of the NetworkX graph: no attribute of nodes or edges, but of the graph, "
             f"which GraphData does not carry. without=[...] leaves it out without this warning."
         )
-    nodes = columns_of_dicts(of_nodes, keys, "nodes", without)
-    columns = columns_of_dicts(of_edges, [(src, dst) for src, dst, _ in edges], "edges", without)
-    for argument, name, usual, held in (
+    nodes = columns_of_dicts(node_rows, keys, "nodes", without)
+    columns = columns_of_dicts(edge_rows, [(src, dst) for src, dst, _ in edges], "edges", without)
+    for argument, name, usual, named in (
         ("feature_name", feature_name, "x", nodes),
         ("label_name", label_name, "y", nodes),
         ("edge_feature_name", edge_feature_name, None, columns),
@@ -83,20 +83,15 @@ def from_networkx(
         ("time_name", time_name, None, nodes | columns),
     ):
         if name != usual:
-            chosen(held, name, argument, "the NetworkX graph")
-    number = {key: at for at, key in enumerate(keys)}
-    src, dst = (np.array([number[edge[end]] for edge in edges], np.int64) for end in (0, 1))
-    if not graph.is_directed():  # the way back, but for loops, which are their own
-        back = np.flatnonzero(src != dst)
-        src, dst = np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]])
-        columns = {name: np.concatenate([rows, rows[back]]) for name, rows in columns.items()}
+            chosen(named, name, argument, "the NetworkX graph")
+    src, dst, columns = _both_ways(graph, keys, edges, columns)
     topology = Graph.from_coo(
         src,
         dst,
         len(keys),
         edge_weight=drawable_weights(repr(edge_weight_name), columns.get(edge_weight_name)),
-        edge_time=times_of(columns, time_name),
-        node_time=times_of(nodes, time_name),
+        edge_time=time_column(columns, time_name),
+        node_time=time_column(nodes, time_name),
         keep_order=True,
     )
     edge_x = None if edge_feature_name is None else columns.pop(edge_feature_name)
@@ -104,7 +99,7 @@ def from_networkx(
     return GraphData(
         topology,
         x=as_features(nodes.get(feature_name), f"attribute {feature_name!r} of nodes"),
-        y=single(nodes.get(label_name), f"attribute {label_name!r} of nodes"),
+        y=as_floats(nodes.get(label_name), f"attribute {label_name!r} of nodes"),
         **split_ids({"train": train, "val": val, "test": test}, nodes, len(keys)),
         tables=tables,
         edge_x=as_features(edge_x, f"attribute {edge_feature_name!r} of edges"),
@@ -113,11 +108,25 @@ def from_networkx(
     )
 
 
+def _both_ways(
+    graph: Any, keys: list[Any], edges: list[tuple[Any, Any, Any]], columns: dict[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """Returns sources, destinations and columns of edges; of an undirected graph, also those of the ways back."""
+    number = {key: at for at, key in enumerate(keys)}
+    src, dst = (np.array([number[edge[end]] for edge in edges], np.int64) for end in (0, 1))
+    if not graph.is_directed():  # the way back, but for loops, which are their own
+        back = np.flatnonzero(src != dst)
+        src, dst = np.concatenate([src, dst[back]]), np.concatenate([dst, src[back]])
+        columns = {name: np.concatenate([rows, rows[back]]) for name, rows in columns.items()}
+    return src, dst, columns
+
+
 def _edges(graph: Any) -> list[tuple[Any, Any, Mapping[Any, Any]]]:
     """Returns source, destination and attributes of each edge. The keys of a multigraph's are ``"key"`` among these,
     unless they only count the edges of a pair."""
     if not graph.is_multigraph():
         return list(graph.edges(data=True))
+    # NetworkX numbers the edges of a pair by itself where the user names no keys: such keys say nothing.
     edges, counts = list(graph.edges(keys=True, data=True)), Counter[Any]()
     only_count = True
     for src, dst, key, _ in edges:

@@ -13,9 +13,9 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
 from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields, without_none
-from lightning_gnnload.adapters.pyg_read import check_graph, from_pyg, part_whole, set_apart
+from lightning_gnnload.adapters.pyg_read import check_pyg_graph, from_pyg, part_whole, set_apart
 from lightning_gnnload.adapters.pyg_stores import (
-    fill,
+    fill_store,
     import_pyg,
     links_by_store,
     steps,
@@ -58,7 +58,7 @@ def to_pyg(
 
     Of edges:
 
-    - ``edge_index``: int64 ``[2, E]``, sources above destinations, as places in ``n_id``, nearest hop first.
+    - ``edge_index``: int64 ``[2, E]``, sources above destinations, as positions in ``n_id``, nearest hop first.
     - ``e_id``: int64 ``[E]``, edge ids, where the sampler gives them: of a type's own list.
     - ``edge_attr``: ``[E, F]``, edge features, where the graph has them.
     - ``num_sampled_edges``: by hop.
@@ -66,24 +66,18 @@ def to_pyg(
     - ``edge_type``: int64 ``[E]``, where there is such a table, or the sampler draws by type.
 
     Tables are there under their names: of all nodes ``[V, ...]``, of edges ``[E, ...]``; in a Data, from a
-    :class:`NodeTable` ``[M, ...]`` and their places in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with PyG's
-    loader, attributes of a Data that are named ``n_id`` or ``e_id`` come instead of the ids. Of links, ``batch_size``
-    counts rows, and instead of ``y`` there is what :func:`.pyg_link_fields` says, in stores as :func:`.links_by_store`
-    says.
+    :class:`NodeTable` ``[M, ...]`` and their positions in ``n_id`` as ``<name>_positions``, int64 ``[M]``. As with
+    PyG's loader, attributes of a Data that are named ``n_id`` or ``e_id`` come instead of the ids. Of links,
+    ``batch_size`` counts rows, and instead of ``y`` there is what :func:`.pyg_link_fields` says, in stores as
+    :func:`.links_by_store` says. Features, labels, tables and the ids of a Data are views of the mini-batch.
 
-    Features, labels, tables and the ids of a Data are views of the mini-batch.
-
-    Args:
-        batch: from a sampler with ``expand="new"``, whose hops draw no node's neighbours twice.
-        graph: says which types there are; its ``edge_order`` turns edge ids into columns of the user's ``edge_index``.
-            None: no types, and ids are positions in ``Graph.indices``.
-        columns: of tables that have rows of one type, see :meth:`.TypedMiniBatch.of`.
-        template: a Data or HeteroData with what every mini-batch repeats, as :func:`.part_whole` makes it.
+    Without ``graph`` there are no types, and edge ids are positions in ``Graph.indices``, not the user's. ``columns``
+    says which tables have rows of one type; ``template`` is what every mini-batch repeats, as :func:`.part_whole` makes
+    it.
 
     Raises:
         SamplerConfigError: the hops are not prefixes of one another, as with ``expand="all"``.
         GraphDataError: a table has the name of another attribute.
-        MissingExtraError: PyG cannot be imported.
 
     Example:
         >>> from lightning_gnnload import NeighborSampler
@@ -101,50 +95,51 @@ def to_pyg(
     types, order = (None, None) if graph is None else (graph.types, graph.edge_order)
     typed = cut_by_type(batch, graph, columns)
     # By store: the fields, and the tables of nodes, of edges and of seeds.
-    parts: dict[Any, _Part] = {kind: (_node_fields(typed, kind), [typed.tables[kind]]) for kind in typed.nodes}
-    for kind in (UNTYPED,) if types is None else types.edge_types:
-        fields, tables = parts.setdefault(kind, ({}, []))
-        tables.append(_add_edges(fields, typed, kind, order))
+    parts: dict[Any, _Part] = {key: (_node_fields(typed, key), [typed.tables[key]]) for key in typed.nodes}
+    for key in (UNTYPED,) if types is None else types.edge_types:
+        fields, tables = parts.setdefault(key, ({}, []))
+        tables.append(_add_edges(fields, typed, key, order))
     _add_seeds(parts, batch, typed, types)
     if types is None and batch.positions:
-        parts[UNTYPED][1].append({f"{name}_positions": places for name, places in batch.positions.items()})
+        parts[UNTYPED][1].append({f"{name}_positions": positions for name, positions in batch.positions.items()})
     pyg = import_pyg("batch_format='pyg'").data
     data = copy(template) if template is not None else pyg.Data() if types is None else pyg.HeteroData()
-    for kind, (fields, tables) in parts.items():
-        _write(data, kind, {name: value for name, value in fields.items() if value is not None}, tables, template)
+    for key, (fields, tables) in parts.items():
+        _write(data, key, {name: value for name, value in fields.items() if value is not None}, tables, template)
     return data
 
 
-def _write(data: Any, kind: Any, fields: dict[str, Any], tables: list[dict[str, Any]], template: Any) -> None:
-    """Sets what a store holds. Raises GraphDataError: a table has the name of another attribute."""
-    store, columns = data if kind is UNTYPED else data[kind], _together(*tables)
+def _write(data: Any, key: Any, fields: dict[str, Any], tables: list[dict[str, Any]], template: Any) -> None:
+    """Sets the attributes of a store; raises GraphDataError where a table has the name of another attribute."""
+    store, columns = data if key is UNTYPED else data[key], _merge_columns(*tables)
+    # Of a user's own Data, whose attributes the template repeats, n_id comes instead of ours, as with PyG's loader.
     reserved = fields.keys() - ({"e_id"} if template is None else {"e_id", "n_id"})
-    if template is None and kind is UNTYPED:
+    if template is None and key is UNTYPED:
         reserved |= {name for name in columns if hasattr(type(data), name) and name not in _OPTIONAL}
     if twice := reserved & columns.keys():
-        whose = "" if kind is UNTYPED else f" of {kind}"
+        with_type = "" if key is UNTYPED else f" of {key}"
         raise GraphDataError(
-            f"{min(twice)!r} of the tables{whose} is another attribute of PyG's mini-batches. Name the table anew."
+            f"{min(twice)!r} of the tables{with_type} is another attribute of PyG's mini-batches. Name the table anew."
         )
-    fill(store, columns, fields)
+    fill_store(store, columns, fields)
 
 
-def _node_fields(typed: TypedMiniBatch, kind: Any) -> dict[str, Any]:
-    nodes, counts = typed.nodes[kind], [0, typed.num_seeds[kind]]
+def _node_fields(typed: TypedMiniBatch, key: Any) -> dict[str, Any]:
+    nodes, counts = typed.nodes[key], [0, typed.num_seeds[key]]
     for hop in reversed(typed.num_src):  # nearest first
-        counts.append(hop[kind])
+        counts.append(hop[key])
     return {
-        "x": typed.x.get(kind),
-        "y": typed.y.get(kind),
+        "x": typed.x.get(key),
+        "y": typed.y.get(key),
         "n_id": nodes,
-        "num_nodes": None if kind is UNTYPED or kind in typed.x else len(nodes),  # PyG cannot count them by n_id
+        "num_nodes": None if key is UNTYPED or key in typed.x else len(nodes),  # PyG cannot count them by n_id
         "num_sampled_nodes": steps(counts),
-        "batch": typed.rows[kind].long() if typed.rows else None,
+        "batch": typed.rows[key].long() if typed.rows else None,
     }
 
 
 def _add_edges(
-    fields: dict[str, Any], typed: TypedMiniBatch, kind: Any, order: np.ndarray | None
+    fields: dict[str, Any], typed: TypedMiniBatch, key: Any, order: np.ndarray | None
 ) -> dict[str, torch.Tensor]:
     """Adds the fields of an edge type, and returns its tables."""
     new_empty, counts = next(iter(typed.nodes.values())).new_empty, [0]
@@ -152,8 +147,8 @@ def _add_edges(
         fields |= {"edge_index": new_empty((2, 0)), "num_sampled_edges": []}
         return {}
     for hop in reversed(typed.blocks):  # nearest first
-        counts.append(hop[kind].num_edges)
-    outermost, edge_index = typed.blocks[0][kind], new_empty((2, counts[-1]))
+        counts.append(hop[key].num_edges)
+    outermost, edge_index = typed.blocks[0][key], new_empty((2, counts[-1]))
     edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
     fields |= {"edge_index": edge_index, "num_sampled_edges": steps(counts), "edge_attr": outermost.x}
     if outermost.edge_ids is not None:
@@ -171,8 +166,8 @@ _Fields = list[tuple[Any, dict[str, Any]]]
 
 def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> None:
     """Adds what belongs to seeds to the stores of their types."""
-    for kind, rows in _SEED_WRITERS[batch.seed_form.name](batch, typed, types):
-        fields, tables = parts[kind]
+    for key, rows in _SEED_WRITERS[batch.seed_form.name](batch, typed, types):
+        fields, tables = parts[key]
         for name in ("input_id", "batch_size"):
             if name in rows:
                 fields[name] = rows.pop(name)
@@ -217,54 +212,44 @@ def _begins_with(outer: torch.Tensor, inner: torch.Tensor) -> bool:
     return outer.data_ptr() == inner.data_ptr() or torch.equal(outer[: len(inner)], inner)
 
 
-def _together(*columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns columns of nodes, of edges and of seeds as attributes of one store.
-
-    Raises:
-        GraphDataError: two have one name.
-    """
-    found: dict[str, Any] = {}
-    for each in columns:
-        if twice := found.keys() & each.keys():
+def _merge_columns(*columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns columns of nodes, of edges and of seeds as attributes of one store; raises GraphDataError where two have
+    one name."""
+    merged: dict[str, Any] = {}
+    for part in columns:
+        if twice := merged.keys() & part.keys():
             raise GraphDataError(
                 f"{min(twice)!r} names two columns, of nodes, edges or seeds, which a mini-batch of PyG cannot tell "
                 "apart. Name one of them anew."
             )
-        found |= each
-    return found
+        merged |= part
+    return merged
 
 
 def pyg_link_fields(
     columns: Mapping[str, torch.Tensor], labels: torch.Tensor | None, link: LinkForm
 ) -> dict[str, torch.Tensor]:
-    """Returns the columns of a mini-batch's links as PyG's LinkNeighborLoader names them.
+    """Returns the columns of a mini-batch's R links as PyG's LinkNeighborLoader names them.
 
     - ``input_id``, and further columns under their names.
     - Beside negatives that are no binary ones, what :func:`pyg_triplet_fields` says, and ``edge_label``, the labels.
 
-    Otherwise:
+    Otherwise, with M binary negatives:
 
     - ``edge_label_index``: int64 ``[2, R + M]``, pairs that are rows first, then negative ones, row by row.
     - ``edge_label``: ``[R + M]`` or ``[R + M, C]``: the labels, with ``LinkForm.first_label`` more, and 0 for
       negatives; of rows without labels, 1 in float32. Not there without labels and negatives.
     - ``edge_label_time``: ``[R + M]``, a negative has its row's. Not there without times.
 
-    Args:
-        columns: ``MiniBatch.seed_columns``, of links.
-        labels: ``[R]`` or ``[R, C]``, of the rows.
-        link: what they are.
-
-    Shapes: R rows, M negatives of mode ``"binary"``.
-
     Example:
-        >>> ends = {"src": torch.tensor([0, 1, 0]), "dst": torch.tensor([2, 3, 4]), "input_id": torch.tensor([7, 8])}
-        >>> columns = {**ends, "label": torch.tensor([1.0, 1.0, 0.0]), "row": torch.tensor([0, 1, 0])}
+        >>> pairs = {"src": torch.tensor([0, 1, 0]), "dst": torch.tensor([2, 3, 4]), "input_id": torch.tensor([7, 8])}
+        >>> columns = {**pairs, "label": torch.tensor([1.0, 1.0, 0.0]), "row": torch.tensor([0, 1, 0])}
         >>> fields = pyg_link_fields(columns, torch.tensor([0, 3]), LinkForm(first_label=1))
         >>> fields["edge_label_index"].tolist(), fields["edge_label"].tolist()
         ([[0, 1, 0], [2, 3, 4]], [1, 4, 0])
     """
     src, dst, times = columns["src"], columns["dst"], columns.get("time")
-    fields: dict[str, torch.Tensor | None] = {name: each for name, each in columns.items() if name not in _OWN_COLUMNS}
+    fields: dict[str, torch.Tensor | None] = {name: rows for name, rows in columns.items() if name not in _OWN_COLUMNS}
     if "negatives" in columns:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
         triplets = pyg_triplet_fields(src, dst, negatives, num_dst=link.num_dst, times=times)
@@ -288,21 +273,17 @@ def pyg_triplet_fields(
     num_dst: int | None = None,
     times: torch.Tensor | None = None,
 ) -> dict[str, torch.Tensor]:
-    """Returns what PyG's LinkNeighborLoader calls pairs with ``"triplet"`` negatives.
+    """Returns PyG's fields of P pairs with ``"triplet"`` negatives.
 
     - ``src_index``, ``dst_pos_index``: int64 ``[P]``.
-    - ``dst_neg_index``: int64 ``[P, num_dst]``, or ``[P]`` where that is 1. One that is not there is the positive
+    - ``dst_neg_index``: int64 ``[P, num_dst]``, or ``[P]`` where that is 1. One that does not exist is the positive
       pair's own, so that whatever compares both learns nothing;
-    - ``dst_neg_mask``: bool, of the same shape, tells which are there. PyG has no such field.
+    - ``dst_neg_mask``: bool, of the same shape: which exist. PyG has no such field.
     - ``src_neg_index``, ``src_neg_mask``: likewise, where some negatives replace sources. Nor these.
     - ``seed_time``: ``[P]``. Not there without times.
 
-    Args:
-        src: int64 ``[P]``, places of the sources in the mini-batch, or among its nodes of their type.
-        dst: int64 ``[P]``, likewise.
-        negatives: int64 ``[P, num]``, likewise; -1 for none.
-        num_dst: of the negatives, how many replace destinations; None: all.
-        times: ``[P]``.
+    ``src`` and ``dst`` are positions in the mini-batch, or among its nodes of their type; ``negatives``, ``[P, num]``,
+    likewise, -1 for none: the first ``num_dst`` of a row replace its destination, all by default.
 
     Example:
         >>> fields = pyg_triplet_fields(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([[4], [-1]]))
@@ -311,10 +292,10 @@ def pyg_triplet_fields(
     """
     first = negatives.shape[1] if num_dst is None else num_dst
     fields = without_none({"src_index": src, "dst_pos_index": dst, "seed_time": times})
-    for end, own, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
+    for end, positive, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
         if nodes.shape[1]:
             is_there = nodes >= 0
-            fields[f"{end}_neg_index"] = torch.where(is_there, nodes, own[:, None]).squeeze(-1)
+            fields[f"{end}_neg_index"] = torch.where(is_there, nodes, positive[:, None]).squeeze(-1)
             fields[f"{end}_neg_mask"] = is_there.squeeze(-1)
     return fields
 
@@ -338,7 +319,7 @@ class PyGFormat(BatchFormat):
 
     def read(self, data: Any, settings: dict[str, Any]) -> tuple[GraphData, Any]:
         options = pop_arguments(settings, from_pyg)
-        check_graph(data)
+        check_pyg_graph(data)
         less, _ = set_apart(data, None, options.pop("without", ()))
         by_row, template = part_whole(less, options.get("user_ids"))
         # Where mini-batches repeat what belongs to the graph as a whole, none of it is lost.
@@ -348,8 +329,8 @@ class PyGFormat(BatchFormat):
         return True
 
     def argument(self, batch: Any, name: str, feature_name: str) -> Any:
-        found = super().argument(batch, name, feature_name)
-        return None if isinstance(found, dict) and not found else found  # a HeteroData has any ``<name>_dict``
+        value = super().argument(batch, name, feature_name)
+        return None if isinstance(value, dict) and not value else value  # a HeteroData has any ``<name>_dict``
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         return batch.apply(convert)

@@ -11,21 +11,21 @@ import torch
 
 from lightning_gnnload.adapters.columns import (
     UNTYPED,
-    as_names,
-    build_graph,
-    check_names,
+    check_column_names,
     chosen,
+    columns_named,
     drawable_types,
     drawable_weights,
     edge_columns,
     graph_data,
+    graph_of_columns,
     node_tables,
-    of_name,
+    removed_names,
 )
 from lightning_gnnload.adapters.pyg_stores import (
     attributes,
     count_nodes,
-    edge_ends,
+    edges_of_store,
     import_pyg,
     is_by_row,
     numbers_of_nodes,
@@ -37,8 +37,8 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError, warn
 
+# What has a row for each node or edge in all of PyG: another length is a mistake, not an attribute of the graph.
 _BY_ROW = ("x", "edge_attr", "edge_weight", "edge_type", "train_mask", "val_mask", "test_mask")
-"""What has a row for each node or edge wherever PyG speaks of it."""
 
 
 def from_pyg(
@@ -89,40 +89,41 @@ def from_pyg(
         >>> GraphData.from_pyg(data).tables.keys()
         dict_keys(['year'])
     """
-    check_graph(data)
+    check_pyg_graph(data)
     splits = {"train": train, "val": val, "test": test}
     data, ids = set_apart(data, user_ids, without)
-    _warn_of_rest(data, splits)
+    _warn_of_rest(data)
+    _warn_of_numbers(data, splits)
     node_stores, edge_stores = stores_of(data)
-    nodes = {kind: _row_attributes(store, store.is_node_attr) for kind, store in node_stores.items()}
-    edges = {kind: _row_attributes(store, store.is_edge_attr) for kind, store in edge_stores.items()}
-    check_names(
+    nodes = {key: _row_attributes(store, store.is_node_attr) for key, store in node_stores.items()}
+    edges = {key: _row_attributes(store, store.is_edge_attr) for key, store in edge_stores.items()}
+    check_column_names(
         "the PyG graph",
         ("tables", tables, nodes.values()),
         ("edge_tables", edge_tables, edges.values()),
         ("edge_feature_name", edge_feature_name, edges.values()),
         ("time_attr", time_attr, [*nodes.values(), *edges.values()]),
     )
-    num_nodes = {kind: count_nodes(store) for kind, store in node_stores.items()}
-    carried = node_tables(nodes, tables, others=("x", "y"))
+    num_nodes = {key: count_nodes(store) for key, store in node_stores.items()}
+    carried = node_tables(nodes, tables, excluded=("x", "y"))
     edge_x, carried_edges = edge_columns(edges, edge_tables, edge_feature_name, "edge_attr")
     for stores, columns in ((node_stores, carried), (edge_stores, carried_edges)):
-        for kind, store in stores.items():
-            _check_rows(data, store, columns[kind])
-    ends, weights, types = {}, {}, None
-    for kind, store in edge_stores.items():
-        rows = edges[kind], edge_x.get(kind), carried_edges[kind]
+        for key, store in stores.items():
+            _check_rows(data, store, columns[key])
+    endpoints, weights, types = {}, {}, None
+    for key, store in edge_stores.items():
+        rows = edges[key], edge_x.get(key), carried_edges[key]
         src, dst, weight = _edge_list(store, *rows, adds_weight=edge_tables is None)
-        ends[kind], weights[kind] = (src, dst), drawable_weights(f"edge_weight{type_of(store)}", weight)
-        if kind is UNTYPED and time_attr is None and "edge_index" in store:  # lists are cut by time or by type
-            types = drawable_types(edges[kind].get("edge_type"))
-    graph = build_graph(
+        endpoints[key], weights[key] = (src, dst), drawable_weights(f"edge_weight{type_of(store)}", weight)
+        if key is UNTYPED and time_attr is None and "edge_index" in store:  # lists are cut by time or by type
+            types = drawable_types(edges[key].get("edge_type"))
+    graph = graph_of_columns(
         num_nodes,
-        ends,
+        endpoints,
         edge_type=types,
-        edge_weight={kind: weight for kind, weight in weights.items() if weight is not None},
-        edge_time=of_name(edges, time_attr),
-        node_time=of_name(nodes, time_attr),
+        edge_weight={key: weight for key, weight in weights.items() if weight is not None},
+        edge_time=columns_named(edges, time_attr),
+        node_time=columns_named(nodes, time_attr),
     )
     return graph_data(
         graph,
@@ -137,10 +138,10 @@ def from_pyg(
     )
 
 
-def check_graph(data: Any) -> None:
+def check_pyg_graph(data: Any) -> None:
     """Raises GraphDataError: it is neither a Data nor a HeteroData."""
-    kinds = import_pyg("Reading a PyG graph").data
-    if not isinstance(data, kinds.Data | kinds.HeteroData):
+    classes = import_pyg("Reading a PyG graph").data
+    if not isinstance(data, classes.Data | classes.HeteroData):
         raise GraphDataError(
             f"a Data or HeteroData of torch_geometric is needed, but a {type(data).__name__} was given."
         )
@@ -148,7 +149,7 @@ def check_graph(data: Any) -> None:
 
 def part_whole(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
     """Returns a copy of a PyG ``Data`` or ``HeteroData`` without the attributes of the graph, or of a type, as a whole,
-    and a copy that keeps only these; ``user_ids`` are none."""
+    and a copy that has only these; the user's ids are of nodes."""
     by_row, template = copy(data), copy(data)
     for rows, whole in zip(by_row.stores, template.stores, strict=True):
         names = [name for name in _whole_of(rows) if name != user_ids]
@@ -160,11 +161,8 @@ def part_whole(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
 
 
 def _whole_of(store: Any) -> list[str]:
-    """Returns the names of a store's attributes that have no row for each node or edge.
-
-    Raises:
-        GraphDataError: an attribute that by its name has, but has not.
-    """
+    """Returns the names of a store's attributes that have no row for each node or edge; raises GraphDataError for one
+    that by its name should have."""
     names = [name for name in attributes(store) if not is_by_row(store, name)]
     for name in names:
         if name in _BY_ROW and getattr(store[name], "ndim", 1) > 0:
@@ -181,74 +179,73 @@ def _row_attributes(store: Any, has_rows: Callable[[str], bool]) -> dict[str, An
 
 
 def set_apart(data: Any, user_ids: str | None, without: Iterable[str]) -> tuple[Any, dict[Any, UserIds]]:
-    """Returns the graph less the attributes ``without`` and that of the user's ids of nodes, and these by node type;
-    those of a Data under None.
-
-    Raises:
-        GraphDataError: there is no attribute of such a name.
-    """
-    gone = [*(as_names(without) or ()), *([] if user_ids is None else [user_ids])]
-    if not gone:
+    """Returns the graph without the attributes ``without`` and that of the user's ids of nodes, and these by node type,
+    of a Data under None; raises GraphDataError where there is no attribute of such a name."""
+    names = removed_names(without, user_ids)
+    if not names:
         return data, {}
-    less, ids = copy(data), {}  # the caller's own keeps its attributes
-    chosen({name: None for store in less.stores for name in store}, gone, "without", "the PyG graph")
-    for store in less.stores:
+    reduced, ids = copy(data), {}  # the caller's own keeps its attributes
+    chosen({name: None for store in reduced.stores for name in store}, names, "without", "the PyG graph")
+    for store in reduced.stores:
         if hasattr(store, "is_node_attr") and not isinstance(store._key, tuple):
-            store.num_nodes = store.num_nodes  # which may be known by what goes
+            store.num_nodes = store.num_nodes  # PyG may count nodes by an attribute that is removed below
             if user_ids in store:
                 ids[store._key] = UserIds.of(store[user_ids], column=str(user_ids))
-        for name in gone:
+        for name in names:
             if name in store:
                 del store[name]
-    return less, ids
+    return reduced, ids
 
 
-def _warn_of_rest(data: Any, splits: Mapping[str, Any]) -> None:
-    """Warns of what a PyG graph says that GraphData has no place for, and that is not given as splits."""
+def _warn_of_rest(data: Any) -> None:
+    """Warns of what a PyG graph has that GraphData does not carry."""
     if whole := [f"{name!r}{type_of(store)}" for store in data.stores for name in _whole_of(store)]:
         warn(
             f"{', '.join(whole)} of the PyG graph: no attribute of nodes or edges, but of all together, which "
             f"GraphData does not carry. GraphDataModule.from_pyg(data, ...) repeats it in every mini-batch of PyG's "
             f"format; without=[...] leaves it out."
         )
+    if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):
+        warn("'adj_t' of the PyG graph is not read, as there is an edge_index.")
+
+
+def _warn_of_numbers(data: Any, splits: Mapping[str, Any]) -> None:
+    """Warns of attributes that number nodes, as lists of seeds do, but that are not among the splits."""
     numbers = {name for store in data.stores for name in numbers_of_nodes(store)}
     if "edge_label_index" in numbers and not any(isinstance(split, SeedTable) for split in splits.values()):
         warn(
             "'edge_label_index' of the PyG graph: links to be asked about are not read. Give them as a table: "
             "train=SeedTable(src=data.edge_label_index[0], dst=data.edge_label_index[1], y=data.edge_label)."
         )
-    told = {f"{name}_{kind}" for name, ids in splits.items() if ids is not None for kind in ("idx", "index")}
-    told |= {name.replace("val_", "valid_") for name in told}
-    if others := sorted(name for name in numbers - told if not name.startswith("edge_label")):
+    listed = {f"{name}_{suffix}" for name, ids in splits.items() if ids is not None for suffix in ("idx", "index")}
+    listed |= {name.replace("val_", "valid_") for name in listed}
+    if unread := sorted(name for name in numbers - listed if not name.startswith("edge_label")):
         warn(
-            f"{', '.join(map(repr, others))} of the PyG graph: by their names, these number the nodes of the whole "
+            f"{', '.join(map(repr, unread))} of the PyG graph: by their names, these number the nodes of the whole "
             "graph, which have other numbers in a mini-batch, and are not read. Give lists of seeds as train=, val=, "
             "test=; rename what numbers no nodes."
         )
-    if any(store.get("edge_index") is not None and store.get("adj_t") is not None for store in data.stores):
-        warn("'adj_t' of the PyG graph is not read, as there is an edge_index.")
 
 
 def _sizes(store: Any) -> str:
     counts = {"nodes": getattr(store, "num_nodes", None), "edges": getattr(store, "num_edges", None)}
-    return "there are " + " and ".join(f"{count} {what}" for what, count in counts.items() if count is not None)
+    return "there are " + " and ".join(f"{count} {noun}" for noun, count in counts.items() if count is not None)
 
 
 def _edge_list(
-    store: Any, of_edges: Mapping[str, Any], edge_x: Any, carried: dict[str, Any], *, adds_weight: bool
+    store: Any, columns: Mapping[str, Any], edge_x: Any, carried: dict[str, Any], *, adds_weight: bool
 ) -> tuple[Any, Any, Any]:
     """Returns the sources, the targets and, where there are any, the weights of a store's edges: values of ``adj_t``,
     where that is all, which then are ``carried``, too, if ``adds_weight``.
 
-    Raises:
-        GraphDataError: neither is there, or attributes of edges beside ``adj_t``.
+    Attributes of edges beside ``adj_t``, or neither, raise GraphDataError.
     """
-    src, dst, values = edge_ends(store)
+    src, dst, values = edges_of_store(store)
     if store.get("edge_index") is not None:
-        return src, dst, of_edges.get("edge_weight")
+        return src, dst, columns.get("edge_weight")
     if carried or edge_x is not None:
         raise GraphDataError(
-            f"{min(of_edges)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
+            f"{min(columns)!r}: which row belongs to which entry of adj_t is not known. Give the PyG graph an "
             f"edge_index, in the order of these rows, or leave them out: edge_tables=[]."
         )
     if adds_weight:
@@ -260,12 +257,12 @@ def _check_rows(data: Any, store: Any, columns: Mapping[str, Any]) -> None:
     """Raises GraphDataError: what PyG takes for rows of a store's nodes or edges is no table of them."""
     for key, rows in columns.items():
         if not isinstance(rows, torch.Tensor | np.ndarray):
-            what = f"a {type(rows).__name__}, but a tensor or an array is needed"
+            problem = f"a {type(rows).__name__}, but a tensor or an array is needed"
         elif data.__cat_dim__(key, rows, store) != 0:
-            what = f"{list(rows.shape)} with its entries in another dimension than the first"
+            problem = f"{list(rows.shape)} with its entries in another dimension than the first"
         else:
             continue
         raise GraphDataError(
-            f"{key!r} of the PyG graph is {what}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; or, "
-            f"if it is what you call the nodes: user_ids={key!r}."
+            f"{key!r} of the PyG graph is {problem}: mini-batches cannot carry it. Leave it out: without=[{key!r}]; "
+            f"or, if it is what you call the nodes: user_ids={key!r}."
         )

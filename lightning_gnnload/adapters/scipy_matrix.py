@@ -50,16 +50,17 @@ def from_scipy(matrix: Any, *, orientation: Literal["src_dst", "dst_src"] = "src
             f"are needed. Where rows and columns are nodes of two types, build the graph with Graph.from_hetero."
         )
     entries = matrix.tocoo()
-    ends = (entries.row, entries.col) if orientation == "src_dst" else (entries.col, entries.row)
-    weights, of_edges = None, dict(columns.get("edge_tables") or {})
+    edges = (entries.row, entries.col) if orientation == "src_dst" else (entries.col, entries.row)
+    weights, edge_tables = None, dict(columns.get("edge_tables") or {})
+    # A matrix of ones is an adjacency matrix: weights of 1 would only make sampling slower.
     if bool((entries.data != 1).any()):
         if num_zeros := int(np.count_nonzero(entries.data == 0)):
             warn(
                 f"GraphData.from_scipy: {num_zeros} stored entries are 0, and are edges of weight 0 here. To have "
                 f"none, call matrix.eliminate_zeros() first."
             )
-        weights = of_edges["edge_weight"] = entries.data
+        weights = edge_tables["edge_weight"] = entries.data
     graph = Graph.from_coo(
-        *ends, matrix.shape[0], edge_weight=drawable_weights("the matrix's entries", weights), keep_order=True
+        *edges, matrix.shape[0], edge_weight=drawable_weights("the matrix's entries", weights), keep_order=True
     )
-    return GraphData(graph, **{**columns, "edge_tables": of_edges})
+    return GraphData(graph, **{**columns, "edge_tables": edge_tables})

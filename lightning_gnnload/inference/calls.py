@@ -14,17 +14,11 @@ from lightning_gnnload.data.block import Block
 from lightning_gnnload.errors import InferenceError
 
 Answer = Callable[[int, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-"""What takes the place of a convolution: its number among the calls of a forward pass, its own forward, what that is
-given."""
+"""Runs instead of a convolution: of its number among the calls of a forward pass, its own forward and its arguments."""
 
 
 class Rows(NamedTuple):
-    """The rows that a call gives for nodes of one type.
-
-    Attributes:
-        row_shape: of one row.
-        dtype: of the rows.
-    """
+    """Shape and dtype of one of the rows that a call gives for nodes of one type."""
 
     row_shape: tuple[int, ...]
     dtype: torch.dtype
@@ -34,91 +28,81 @@ class Rows(NamedTuple):
 class Call:
     """A call of a convolution in a forward pass.
 
-    Attributes:
-        number: among these calls.
-        name: of the module in the model.
-        module: itself.
-        gives: its rows by node type; ``""`` in a graph without types.
-        of_types: it returns a dict by node type.
-        layer: whose block it is given.
-        edges: tells its edges and their weights from those of other calls.
+    ``gives`` are its rows by node type, ``""`` in a graph without types; ``is_typed`` says that it returns a dict of
+    them. ``layer`` is whose block its arguments have; equal ``edges`` mean equal edges and weights.
     """
 
     number: int
     name: str
     module: nn.Module
     gives: dict[str, Rows]
-    of_types: bool
+    is_typed: bool
     layer: int
     edges: tuple[int, ...]
 
 
-def edges_in(given: Any) -> Iterator[Any]:
-    """Yields what says of edges which nodes they join, in the arguments of a module: blocks, graphs of DGL, tensors
-    ``[2, E]``, sparse matrices."""
-    if isinstance(given, dict):
-        given = list(given.values())
-    if isinstance(given, list | tuple):
-        for each in given:
-            yield from edges_in(each)
-    elif isinstance(given, torch.Tensor):
-        is_pairs = given.ndim == 2 and given.shape[0] == 2 and given.dtype in (torch.int64, torch.int32)
-        if is_pairs or given.layout is not torch.strided:
-            yield given
-    elif isinstance(given, Block) or hasattr(given, "canonical_etypes") or type(given).__name__ == "SparseTensor":
-        yield given
+def _leaves(arguments: Any) -> Iterator[Any]:
+    """Yields what lists, tuples and dicts hold, at any depth."""
+    if isinstance(arguments, dict):
+        arguments = list(arguments.values())
+    if isinstance(arguments, list | tuple):
+        for argument in arguments:
+            yield from _leaves(argument)
+    else:
+        yield arguments
 
 
-def _rows_in(given: Any) -> Iterator[int]:
-    """Yields the addresses of the floating rows among a module's arguments."""
-    if isinstance(given, dict):
-        given = list(given.values())
-    if isinstance(given, list | tuple):
-        for each in given:
-            yield from _rows_in(each)
-    elif isinstance(given, torch.Tensor) and given.is_floating_point() and given.layout is torch.strided:
-        yield given.data_ptr()
+def edges_in(arguments: Any) -> list[Any]:
+    """Returns those of a module's arguments that say which nodes edges join: blocks, graphs of DGL, tensors ``[2, E]``,
+    sparse matrices."""
+    return [leaf for leaf in _leaves(arguments) if _joins_nodes(leaf)]
+
+
+def _joins_nodes(leaf: Any) -> bool:
+    if isinstance(leaf, torch.Tensor):
+        is_pairs = leaf.ndim == 2 and leaf.shape[0] == 2 and leaf.dtype in (torch.int64, torch.int32)
+        return is_pairs or leaf.layout is not torch.strided
+    return isinstance(leaf, Block) or hasattr(leaf, "canonical_etypes") or type(leaf).__name__ == "SparseTensor"
+
+
+def _row_addresses(arguments: Any) -> set[int]:
+    """Returns the addresses of the floating rows among a module's arguments."""
+    tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    return {rows.data_ptr() for rows in tensors if rows.is_floating_point() and rows.layout is torch.strided}
 
 
 @dataclass
-class _Seen:
-    """A call of a module that was given edges, and those calls within it."""
+class _CallTree:
+    """A call of a module with edges among its arguments, and such calls within it."""
 
     name: str
     rows: set[int]
-    within: list[_Seen] = field(default_factory=list)
+    within: list[_CallTree] = field(default_factory=list)
 
     def convolutions(self) -> set[str]:
-        """Returns the modules of one hop: those without others within, and those whose others stand side by side.
-
-        They do where each is given the very rows that this one was given, as those of one edge type each are.
-        """
-        found = set[str]().union(*(each.convolutions() for each in self.within))
+        """Returns the modules that lead over one hop: those without calls within, or with calls side by side."""
+        names = set[str]().union(*(call.convolutions() for call in self.within))
+        # Side by side, as a module for each edge type: all get the very rows that this one got, not each other's.
         side_by_side = len(self.within) > 1 and all(
-            each.name in found and each.rows <= self.rows for each in self.within
+            call.name in names and call.rows <= self.rows for call in self.within
         )
-        return {self.name} if self.name and (not self.within or side_by_side) else found
+        return {self.name} if self.name and (not self.within or side_by_side) else names
 
 
 def find_convolutions(model: nn.Module, run: Callable[[], Any]) -> tuple[str, ...]:
-    """Returns the names of a model's convolutions: of the modules that are given edges in a forward pass, those that
-    lead over one hop.
-
-    Args:
-        model: of which modules are looked at.
-        run: a forward pass over a small mini-batch.
-    """
-    top = _Seen("", set())
+    """Returns the names of a model's convolutions: of the modules with edges among their arguments in a forward pass,
+    ``run`` over a small mini-batch, those that lead over one hop."""
+    top = _CallTree("", set())
     stack = [top]
 
     def enter(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            given = [*args, *kwargs.values()]
-            is_conv = any(True for _ in edges_in(given))
-            seen = _Seen(name, set(_rows_in(given)))
-            if is_conv:
-                stack[-1].within.append(seen)
-            stack.append(seen if is_conv else stack[-1])
+            arguments = [*args, *kwargs.values()]
+            call = stack[-1]
+            if edges_in(arguments):
+                call = _CallTree(name, _row_addresses(arguments))
+                stack[-1].within.append(call)
+            stack.append(call)  # each call is popped as it ends, with edges or without
 
         return hook
 
@@ -128,8 +112,8 @@ def find_convolutions(model: nn.Module, run: Callable[[], Any]) -> tuple[str, ..
                 hooks.callback(module.register_forward_pre_hook(enter(name), with_kwargs=True).remove)
                 hooks.callback(module.register_forward_hook(lambda *_: stack.pop() and None).remove)
         run()
-    found = top.convolutions()
-    return tuple(name for name, _ in model.named_modules() if name in found)
+    names = top.convolutions()
+    return tuple(name for name, _ in model.named_modules() if name in names)
 
 
 class Interrupted(BaseException):  # an Exception might be caught by a model, and is printed by torch.fx
@@ -137,8 +121,8 @@ class Interrupted(BaseException):  # an Exception might be caught by a model, an
 
 
 @contextmanager
-def in_place_of(modules: Mapping[str, nn.Module], answer: Answer) -> Iterator[list[str]]:
-    """Lets ``answer`` take the place of these modules' forward; gives the names of those called so far, in order."""
+def intercept(modules: Mapping[str, nn.Module], answer: Answer) -> Iterator[list[str]]:
+    """Runs ``answer`` instead of these modules' forward; yields the names of those called so far, in order."""
     called: list[str] = []
 
     def replaced(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -150,30 +134,29 @@ def in_place_of(modules: Mapping[str, nn.Module], answer: Answer) -> Iterator[li
 
     with ExitStack() as restored:
         for name, module in modules.items():
-            own = module.__dict__.get("forward")
+            # Set on the instance, before the class's: what a script has set there itself comes back afterwards.
+            instance_forward = module.__dict__.get("forward")
 
-            def restore(module: nn.Module = module, own: Any = own) -> None:
-                if own is None:
+            def restore(module: nn.Module = module, instance_forward: Any = instance_forward) -> None:
+                if instance_forward is None:
                     del module.__dict__["forward"]
                 else:
-                    module.__dict__["forward"] = own
+                    module.__dict__["forward"] = instance_forward
 
+            # forward, not __call__: hooks of users and of Lightning still run.
             module.__dict__["forward"] = replaced(name, module.forward)
             restored.callback(restore)
         yield called
 
 
-def rows_of(given: Any, what: str, node_type: str = "") -> dict[str, torch.Tensor]:
-    """Returns rows by node type; of a tensor, as those of ``node_type``.
-
-    Raises:
-        InferenceError: what a module returned is neither rows nor a dict of them by type.
-    """
-    rows = given if isinstance(given, dict) else {node_type: given}
-    for name, each in rows.items():
-        if not isinstance(each, torch.Tensor) or each.ndim < 1 or not isinstance(name, str):
+def rows_by_type(output: Any, source: str, node_type: str = "") -> dict[str, torch.Tensor]:
+    """Returns the rows of a module's output by node type, of a tensor as those of ``node_type``; raises InferenceError
+    for anything else."""
+    rows = output if isinstance(output, dict) else {node_type: output}
+    for name, tensor in rows.items():
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim < 1 or not isinstance(name, str):
             raise InferenceError(
-                f"{what} returned {type(each).__name__}, but a tensor with a row for each node is needed, or a dict of "
-                "such by node type. Return no attention weights or lists beside them."
+                f"{source} returned {type(tensor).__name__}, but a tensor with a row for each node is needed, or a "
+                "dict of such by node type. Return no attention weights or lists beside them."
             )
     return dict(rows)

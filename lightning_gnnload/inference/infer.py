@@ -21,12 +21,12 @@ from lightning_gnnload.data.output import writing
 from lightning_gnnload.data.progress import progress as shown
 from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
 from lightning_gnnload.errors import InferenceError
-from lightning_gnnload.inference.asked import lists_of_sampler, nodes_wanted, time_of
 from lightning_gnnload.inference.compare import compare, rehearse
 from lightning_gnnload.inference.model import Layers, call_of, has_layers
 from lightning_gnnload.inference.neighborhoods import Batches, Columns, InLists
 from lightning_gnnload.inference.passes import Bounds, Passes, find_plan, reach_of, widest
-from lightning_gnnload.inference.save import EMBEDDING, PREDICTION, check_places, save
+from lightning_gnnload.inference.request import NodesByType, lists_of_sampler, requested_nodes, time_of
+from lightning_gnnload.inference.save import EMBEDDING, PREDICTION, check_files, save_rows
 from lightning_gnnload.inference.stages import Key
 from lightning_gnnload.inference.trace import trace
 
@@ -116,51 +116,60 @@ def infer(
             f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a "
             "layer. Predict batch by batch: gnnload predict."
         )
+    # Of other libraries, models find the graph's weights and types among the batch's attributes.
     if FORMATS[batch_format].library is not None:
         graph_data = graph_data.with_graph_columns()
     lists = InLists(graph_data, time=time_of(graph_data, sampler, time), settings=lists_of_sampler(sampler))
+    few = replace(lists, fanout=_FEW)
     memory = free_bytes() // 2 if memory is None else memory
-    with ExitStack() as held:
-        held.enter_context(_evaluation(model))
-        batches, run, ran = _made_by(model, data, graph_data, batch_format, method, memory)
+    with ExitStack() as stack:
+        stack.enter_context(_evaluation(model))
+        batches, run, traced = _batches_of(model, data, graph_data, batch_format, method, memory)
         hops = num_layers or getattr(sampler, "num_layers", None)
-        stages = trace(ran, run, batches, replace(lists, fanout=_FEW), layers=layers, num_layers=hops)
-        wanted = nodes_wanted(nodes, graph_data, stages, replace(lists, fanout=_FEW))
-        place = Path(scratch) / "infer" if scratch is not None else Path(out or _default_place())
-        files = check_places(out, wanted)
-        with writing(place):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            clear_leftovers(place)
-            folder = held.enter_context(workshop(place))
-        plan = find_plan(stages, lists, list(wanted))
-        width = widest(stages, plan)
-        bounds = Bounds(
-            max_edges or max(min(_MOST_EDGES, memory // (_ROWS_OF_EDGE * width)), 1),
-            max(min(_MOST_NODES, memory // (_ROWS_OF_EDGE * width)), 1),
-            memory,
-            dtype == torch.float16,
-        )
+        stages = trace(traced, run, batches, few, layers=layers, num_layers=hops)
+        requested = requested_nodes(nodes, graph_data, stages, few)
+        files = check_files(out, requested)
+        folder = Path(scratch) / "infer" if scratch is not None else Path(out or _default_folder())
+        with writing(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            clear_leftovers(folder)
+            folder = stack.enter_context(workshop(folder))
+        plan = find_plan(stages, lists, list(requested))
+        # A block's rows of all its edges are to fit memory several times over.
+        most = memory // (_ROWS_OF_EDGE * widest(stages, plan))
+        max_nodes = max(min(_MOST_NODES, most), 1)
+        bounds = Bounds(max_edges or max(min(_MOST_EDGES, most), 1), max_nodes, memory, dtype == torch.float16)
         reach = max(reach_of(stages, plan), 0 if batches.nested else stages.batches.num_layers)
-        rehearse(Passes(stages, replace(lists, fanout=_FEW), plan, _new(folder, "few"), bounds), wanted, reach, seed)
+        # A model that is refused is refused now, and not after hours.
+        rehearse(Passes(stages, few, plan, _new(folder, "few"), bounds), requested, reach, seed)
         passes = Passes(stages, lists, plan, _new(folder, "rows"), bounds)
-        everywhere = {key for (at, _), reads in plan.items() if at != stages.output for key in map(Key, reads.stored)}
         total = sum(passes.num_nodes(name) + passes.num_edges(key, name) for key, name in plan)
-
-        def of_stage(key: Key, node_type: str) -> np.ndarray:
-            asked = wanted.get(node_type)
-            whole = key != stages.output and (key in everywhere or key.degrees)
-            if whole or asked is None:
-                return np.arange(passes.num_nodes(node_type) if whole or node_type in wanted else 0)
-            return asked if key == stages.output else np.unique(asked)
-
-        with shown("inference", total, shown=progress) as done:
-            rows = passes.over(of_stage, done)
-        compare(passes, rows, wanted, reach, num_compared, seed)
-        found = {name: each.rows for name, each in rows.items()}
+        with shown("inference", total, shown=progress) as advance:
+            rows = passes.over(_nodes_of_stages(passes, requested), advance)
+        compare(passes, rows, requested, reach, num_compared, seed)
+        output = {name: stored.rows for name, stored in rows.items()}
         if files:
             # As predict_step and forward give them, they are what trainer.predict has.
-            found = save(files, rows, wanted, graph_data, PREDICTION if method in _PREDICTING else EMBEDDING)
-    return found if graph_data.graph.types is not None else found[""]
+            output = save_rows(files, rows, requested, graph_data, PREDICTION if method in _PREDICTING else EMBEDDING)
+    return output if graph_data.graph.types is not None else output[""]
+
+
+def _nodes_of_stages(passes: Passes, requested: NodesByType) -> Callable[[Key, str], np.ndarray]:
+    """Returns what gives the ids, within their type, of the nodes that a stage computes: all, if a later stage reads
+    it."""
+    stages, everywhere = passes.stages, set[Key]()
+    for (key, _), reads in passes.plan.items():
+        if key != stages.output:
+            everywhere.update(map(Key, reads.stored))
+
+    def nodes_of(key: Key, node_type: str) -> np.ndarray:
+        ids = requested.get(node_type)
+        whole = key != stages.output and (key in everywhere or key.degrees)
+        if whole or ids is None:
+            return np.arange(passes.num_nodes(node_type) if whole or node_type in requested else 0)
+        return ids if key == stages.output else np.unique(ids)
+
+    return nodes_of
 
 
 @contextmanager
@@ -174,7 +183,7 @@ def _evaluation(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def _made_by(
+def _batches_of(
     model: nn.Module, data: Any, graph_data: GraphData, batch_format: FormatName, method: str | None, memory: int
 ) -> tuple[Batches, Callable[[Any], Any], nn.Module]:
     """Returns what makes batches, what runs the model, and the module in which convolutions are looked for."""
@@ -182,19 +191,19 @@ def _made_by(
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     if has_layers(model) and method is None:
-        batch_format, ran = "blocks", cast(nn.Module, Layers(model))
-        run, nested = cast(Callable[[Any], Any], ran), False
+        batch_format, traced = "blocks", cast(nn.Module, Layers(model))
+        run, nested = cast(Callable[[Any], Any], traced), False
     else:
-        ran = model
+        traced = model
         run, nested = call_of(model, method, batch_format, names["feature_name"])
     convert = FORMATS[batch_format].adapter(graph_data, getattr(data, "template", None), **names)
-    return Batches(Columns(graph_data, memory), convert, 1, nested, device), run, ran
+    return Batches(Columns(graph_data, memory), convert, 1, nested, device), run, traced
 
 
 _NAMES = {"feature_name": "feat", "label_name": "label", "edge_feature_name": "feat"}
 
 
-def _default_place() -> Path:
+def _default_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"gnnload-infer-{os.getuid()}"
 
 

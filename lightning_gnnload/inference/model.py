@@ -1,4 +1,4 @@
-"""What is run of a model: the method, and where its arguments are found in a mini-batch."""
+"""What is run of a model: the method, and where its arguments are in a mini-batch."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Layers(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, model: nn.Module, number: int) -> None:
         super().__init__()
-        self._held, self.number = [model], number  # in a list, as the model is no part of this one
+        # In a list: as an attribute, the model would become a module of this one, and this one of the model.
+        self._model, self.number = [model], number
 
     def forward(self, block: Any, rows: Any) -> Any:
-        return self._held[0].layer(self.number, block, rows)  # type: ignore[operator]
+        return self._model[0].layer(self.number, block, rows)  # type: ignore[operator]
 
 
 def has_layers(model: nn.Module) -> bool:
-    """Whether the model says itself what each layer does."""
     return callable(getattr(model, "layer", None)) and isinstance(getattr(model, "num_layers", None), int)
 
 
@@ -48,45 +48,39 @@ def call_of(
     """Returns what runs a model on a mini-batch, and whether it takes one graph for all layers.
 
     It is ``method``, or ``predict_step``, if that is the model's own, or ``forward``. Either takes a batch, or several
-    arguments that are found in it by their names.
-
-    Args:
-        model: is run.
-        method: its name; None for the rule above.
-        batch_format: of the batches.
-        feature_name: of features in frames of DGL.
-
-    Raises:
-        InferenceError: there is no such method, or no such thing in batches as it needs.
+    arguments, which are looked up in it by their names. A method that the model lacks, or an argument that batches
+    lack, raises InferenceError.
     """
     form = FORMATS[batch_format]
     if method is None:
-        own = getattr(type(model), "predict_step", None)
-        method = "predict_step" if own is not None and not own.__module__.startswith(_LIGHTNING) else "forward"
+        predict_step = getattr(type(model), "predict_step", None)
+        # A LightningModule always has one: Lightning's own only calls forward.
+        is_own = predict_step is not None and not predict_step.__module__.startswith(_LIGHTNING)
+        method = "predict_step" if is_own else "forward"
     function = model if method == "forward" else getattr(model, method, None)
     if not callable(function):
         raise InferenceError(f"{type(model).__name__} has no method {method!r} to run. Give method= the name of one.")
     parameters = inspect.signature(model.forward if method == "forward" else function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    named = [each for each in parameters if each.kind in kinds]
-    needed = [each.name for each in named if each.default is inspect.Parameter.empty]
+    named = {parameter.name: parameter for parameter in parameters if parameter.kind in kinds}
+    needed = [name for name, parameter in named.items() if parameter.default is inspect.Parameter.empty]
     if needed[1:2] == ["batch_idx"]:
         return lambda batch: function(batch, 0), form.is_one_graph(())
     if len(needed) <= 1:
         return function, form.is_one_graph(())
 
     def run(batch: Any) -> Any:
-        given = {}
-        for each in named:
-            found = form.argument(batch, each.name, feature_name)
-            if found is None and each.name in needed:
+        arguments = {}
+        for name in named:
+            value = form.argument(batch, name, feature_name)
+            if value is None and name in needed:
                 raise InferenceError(
-                    f"{type(model).__name__}.{method} needs {each.name!r}, which batches of batch_format="
+                    f"{type(model).__name__}.{method} needs {name!r}, which batches of batch_format="
                     f"{batch_format!r} do not have. Give the data a table of that name, or the model a method that "
                     "takes a batch: method=."
                 )
-            if found is not None:
-                given[each.name] = found
-        return function(**given)
+            if value is not None:
+                arguments[name] = value
+        return function(**arguments)
 
     return run, form.is_one_graph(needed)

@@ -1,6 +1,6 @@
-"""Whole in-neighbourhoods as mini-batches: of one hop, of which a layer is computed, and of all hops, to compare with.
+"""Whole in-neighbourhoods as mini-batches: of one hop, for which a layer is computed, and of all hops, to compare with.
 
-Shapes: S nodes asked for, V nodes of a mini-batch, K layers of a model.
+Shapes: S requested nodes, V nodes of a mini-batch, K layers of a model.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.features import FeatureStore, gather
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.slab import EDGE_COLUMNS
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
@@ -22,18 +23,16 @@ from lightning_gnnload.inference.rows import rows_at
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
 ABSENT, BLANK = "absent", "blank"
-"""What stands for rows that a stage does not read: no rows at all, or zeros that take no memory."""
+"""What replaces rows that a stage does not read: no rows at all, or zeros that take no memory."""
+_SPREAD = 1000
 
 
 @dataclass(frozen=True)
 class InLists:
-    """The in-neighbours of nodes, as samplers read them: all, or some few that a node has whenever it is asked.
+    """The in-neighbours of nodes, as samplers read them: all, or a few, which are the same whenever a node comes.
 
-    Attributes:
-        data: whose graph it is.
-        fanout: how many a node has at most, of each edge type; -1 for all.
-        time: edges later than this do not count; None where the graph has no times, or they are ignored.
-        settings: ``before`` and ``window`` of the sampler.
+    A node has at most ``fanout`` of each edge type, -1 for all. Edges later than ``time`` do not count, None where the
+    graph has no times, or they are ignored; ``settings`` are ``before`` and ``window`` of the sampler.
     """
 
     data: GraphData
@@ -41,10 +40,11 @@ class InLists:
     time: Any = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def hop(self, nodes: np.ndarray, kinds: Sequence[int] | None = None) -> MiniBatch:
+    def hop(self, nodes: np.ndarray, edge_types: Sequence[int] | None = None) -> MiniBatch:
         """Returns these nodes, int64 ``[S]``, with their in-neighbours by edges of some types, or all."""
-        of_all = kinds is None or self.fanout != -1  # a node's few are to be the same, whatever is left out
-        fanouts: Any = [self.fanout] if of_all else [dict.fromkeys(kinds or (), self.fanout)]
+        # A few neighbours are to be the same, whatever types are read: they are drawn of all types together.
+        is_whole = edge_types is None or self.fanout != -1
+        fanouts: Any = [self.fanout] if is_whole else [dict.fromkeys(edge_types or (), self.fanout)]
         timed = self.time is not None
         sampler = NeighborSampler(
             fanouts,
@@ -59,17 +59,17 @@ class InLists:
     def hops(self, nodes: np.ndarray, count: int, most_edges: int | None = None) -> MiniBatch | None:
         """Returns these nodes with their neighbourhood of several hops; None where it has more than ``most_edges``.
 
-        Whoever is found by one hop has the same neighbours at the next, so that each hop is the beginning of the one
-        outside it, and the mini-batch is one of any format.
+        A node has the same neighbours at each hop, so that each hop is the beginning of the one outside it, and the
+        mini-batch is one of any format.
         """
         sizes, batch = [len(nodes)], self.without_edges(nodes)
         for _ in range(count):
-            found = batch.nodes.numpy()
-            if most_edges is not None and self.num_edges(found) > most_edges:
+            reached = batch.nodes.numpy()
+            if most_edges is not None and self.num_edges(reached) > most_edges:
                 return None
-            batch = self.hop(found)
+            batch = self.hop(reached)
             sizes.append(batch.num_nodes)
-        blocks = [beginning(batch.blocks[0], *pair) for pair in zip(sizes[-2::-1], sizes[:0:-1], strict=True)]
+        blocks = [block_prefix(batch.blocks[0], *pair) for pair in zip(sizes[-2::-1], sizes[:0:-1], strict=True)]
         columns = {name: rows[: len(nodes)] for name, rows in batch.seed_columns.items()}
         return replace(batch, num_seeds=len(nodes), blocks=blocks, seed_columns=columns)
 
@@ -94,19 +94,26 @@ class InLists:
         )
 
 
-def beginning(block: Block, num_dst: int, num_src: int) -> Block:
-    """Returns the block of its first destinations, whose sources are its first."""
+def spread_nodes(graph: Graph, nodes: range) -> tuple[np.ndarray, np.ndarray]:
+    """Returns up to 1,000 nodes, spread evenly over a range, and how many in-edges each has, int64."""
+    spread = np.linspace(nodes.start, max(nodes.stop - 1, nodes.start), _SPREAD).astype(np.int64)
+    spread = np.unique(spread)[: len(nodes)]
+    return spread, graph.indptr[spread + 1] - graph.indptr[spread] if len(spread) else spread
+
+
+def block_prefix(block: Block, num_dst: int, num_src: int) -> Block:
+    """Returns the block of the first ``num_dst`` destinations and ``num_src`` sources."""
     end = int(block.indptr[num_dst])
-    ends = {name: int(torch.searchsorted(places, end)) for name, places in block.positions.items()}
-    columns = {each.name: rows[:end] for each in EDGE_COLUMNS if (rows := getattr(block, each.name)) is not None}
+    num_rows = {name: int(torch.searchsorted(positions, end)) for name, positions in block.positions.items()}
+    columns = {spec.name: rows[:end] for spec in EDGE_COLUMNS if (rows := getattr(block, spec.name)) is not None}
     return Block(
         block.indptr[: num_dst + 1],
         block.indices[:end],
         num_dst,
         num_src,
         x=None if block.x is None else block.x[:end],
-        tables={name: rows[: ends.get(name, end)] for name, rows in block.tables.items()},
-        positions={name: places[: ends[name]] for name, places in block.positions.items()},
+        tables={name: rows[: num_rows.get(name, end)] for name, rows in block.tables.items()},
+        positions={name: positions[: num_rows[name]] for name, positions in block.positions.items()},
         **columns,
     )
 
@@ -114,15 +121,15 @@ def beginning(block: Block, num_dst: int, num_src: int) -> Block:
 def edgeless(block: Block, num_nodes: int) -> Block:
     """Returns a block with the same columns, and without edges, whose sources and destinations are the same nodes."""
     indptr = torch.zeros(num_nodes + 1, dtype=block.indptr.dtype)
-    return replace(beginning(block, 0, 0), indptr=indptr, num_dst=num_nodes, num_src=num_nodes)
+    return replace(block_prefix(block, 0, 0), indptr=indptr, num_dst=num_nodes, num_src=num_nodes)
 
 
 def with_oddities(hop: MiniBatch) -> MiniBatch:
-    """Returns a hop, without types, whose destinations have each of their edges twice, but for the first, in place of
-    which they have a loop."""
+    """Returns a hop, without types, whose destinations have each of their edges twice, and a loop instead of the
+    first."""
     [block] = hop.blocks
     columns = {
-        each.name: rows.repeat_interleave(2) for each in EDGE_COLUMNS if (rows := getattr(block, each.name)) is not None
+        spec.name: rows.repeat_interleave(2) for spec in EDGE_COLUMNS if (rows := getattr(block, spec.name)) is not None
     }
     indptr, indices = block.indptr * 2, block.indices.repeat_interleave(2)
     if "edge_type" not in columns:
@@ -132,67 +139,61 @@ def with_oddities(hop: MiniBatch) -> MiniBatch:
 
 
 class Columns:
-    """Fills mini-batches with the rows of the data's tables.
-
-    Args:
-        data: whose tables they are.
-        memory_bytes: how much may be expected to stay in memory of tables that lie in files.
-    """
+    """Fills mini-batches with the rows of the data's tables; ``memory_bytes`` of those in files may be expected to stay
+    in memory."""
 
     def __init__(self, data: GraphData, memory_bytes: int) -> None:
         self.data, self.memory_bytes = data, memory_bytes
 
     def present(self, batch: MiniBatch) -> list[str]:
-        """Returns the names of those tables, as ``GraphData.stores`` has them, that have rows for a mini-batch."""
+        """Returns the names of the tables, as ``GraphData.stores`` has them, that have rows for a mini-batch."""
         filled = self.fill(batch, {})
         [block] = filled.blocks
         edges = {"edge_x": block.x} | {EDGE_PREFIX + name: rows for name, rows in block.tables.items()}
-        found = {"x": filled.x} | filled.tables | edges
-        return [name for name, rows in found.items() if rows is not None and len(rows)]
+        tables = {"x": filled.x} | filled.tables | edges
+        return [name for name, rows in tables.items() if rows is not None and len(rows)]
 
     def fill(self, batch: MiniBatch, unread: Mapping[str, str]) -> MiniBatch:
         """Returns the batch, of one hop or of nested ones, with the rows of its nodes and edges.
 
-        Args:
-            batch: its outermost block holds all edges.
-            unread: names of tables that are not read, each with what stands for them: ``ABSENT`` or ``BLANK``.
+        Its outermost block has all edges. ``unread`` names tables that are not read, each with ``ABSENT`` or ``BLANK``.
         """
         data, nodes = self.data, batch.nodes
         tables, positions = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
         for name, table in data.tables.items():
             if isinstance(table, NodeTable):
                 ids = nodes - table.first
-                places = ((ids >= 0) & (ids < table.count)).nonzero().squeeze(1)
-                tables[name] = self._rows(name, table.store, ids[places], unread)
-                positions[name] = places[: len(tables[name])]
+                rows_of_type = ((ids >= 0) & (ids < table.count)).nonzero().squeeze(1)
+                tables[name] = self._rows(name, table.store, ids[rows_of_type], unread)
+                positions[name] = rows_of_type[: len(tables[name])]
             else:
                 tables[name] = self._rows(name, table, nodes, unread)
-        block = self._of_edges(batch.blocks[0], unread) if batch.blocks else None
+        block = self._fill_block(batch.blocks[0], unread) if batch.blocks else None
         return replace(
             batch,
-            blocks=[beginning(block, each.num_dst, each.num_src) for each in batch.blocks] if block else [],
+            blocks=[block_prefix(block, hop.num_dst, hop.num_src) for hop in batch.blocks] if block else [],
             x=None if data.x is None else self._rows("x", data.x, nodes, unread),
             y=None if data.y is None else data.y[batch.seeds],
             tables=tables,
             positions=positions,
         )
 
-    def _of_edges(self, block: Block, unread: Mapping[str, str]) -> Block:
+    def _fill_block(self, block: Block, unread: Mapping[str, str]) -> Block:
         data, graph = self.data, self.data.graph
         if not data.edge_stores:
             return block
-        assert block.edge_ids is not None, "the sampler was asked for them"
+        assert block.edge_ids is not None, "hop() samples them"
         edges = block.edge_ids.numpy()
-        kinds = None if graph.types is None else edge_types(block, graph)
+        types = None if graph.types is None else edge_types(block, graph)
         tables, positions = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
         for name, table in data.edge_tables.items():
             key = EDGE_PREFIX + name
             if isinstance(table, EdgeTable):
-                assert kinds is not None
+                assert types is not None
                 assert graph.types is not None
-                places = np.flatnonzero(kinds == graph.types.edge_type_number(table.edge_type))
-                tables[name] = self._rows(key, table.store, _in_order(edges[places], graph.edge_order), unread)
-                positions[name] = torch.from_numpy(places)[: len(tables[name])]
+                at = np.flatnonzero(types == graph.types.edge_type_number(table.edge_type))
+                tables[name] = self._rows(key, table.store, _in_order(edges[at], graph.edge_order), unread)
+                positions[name] = torch.from_numpy(at)[: len(tables[name])]
             else:
                 tables[name] = self._rows(key, table, _in_order(edges, graph.flat_order), unread)
         x = None
@@ -211,21 +212,17 @@ def _in_order(edges: np.ndarray, order: np.ndarray | None) -> torch.Tensor:
     """Returns the rows of tables of edges at these positions of the graph, int64."""
     if order is None:
         return torch.from_numpy(edges)
-    found = torch.empty(len(edges), dtype=torch.from_numpy(order[:0]).dtype)
-    gather(torch.from_numpy(order), torch.from_numpy(edges), found)
-    return found.long()
+    rows = torch.empty(len(edges), dtype=torch.from_numpy(order[:0]).dtype)
+    gather(torch.from_numpy(order), torch.from_numpy(edges), rows)
+    return rows.long()
 
 
 @dataclass(frozen=True)
 class Batches:
-    """Makes what a model is given.
+    """Makes the batches of a model.
 
-    Attributes:
-        columns: of the data.
-        convert: from a MiniBatch to the batch format; None where that is the format.
-        num_layers: K.
-        nested: each hop's block holds the edges of all hops, as formats do that have one list of edges.
-        device: where the model is.
+    ``convert`` makes one of a MiniBatch, None where that is the format; the model has ``num_layers`` K layers;
+    ``nested`` says that each hop's block has the edges of all hops, as in formats with one list of edges.
     """
 
     columns: Columns
@@ -235,18 +232,14 @@ class Batches:
     device: torch.device
 
     def whole(self, batch: MiniBatch) -> Any:
-        """Returns what the model is given of all hops, with all rows."""
+        """Returns the batch of all hops, with all rows."""
         return self._made(self.columns.fill(batch, {}))
 
     def at_layer(self, hop: MiniBatch, layer: int, unread: Mapping[str, str]) -> Any:
-        """Returns what the model is given where nodes are to pass one layer.
+        """Returns the batch by which nodes pass the layer of this number, K or more for what follows the last one.
 
-        Layers before it have given their rows for all V nodes: their blocks have no edges, and keep all nodes.
-
-        Args:
-            hop: the nodes with their in-neighbours.
-            layer: from 0 on; K or more for what follows the last one.
-            unread: as for :meth:`Columns.fill`.
+        Layers before it have computed their rows for all V nodes of ``hop``: their blocks have no edges, and keep all
+        nodes. ``unread`` is as for :meth:`Columns.fill`.
         """
         filled = self.columns.fill(hop, unread)
         [block] = filled.blocks
@@ -263,11 +256,11 @@ class Batches:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """Returns what a batch holds, on a device."""
+    """Returns a batch with its tensors on a device."""
     if device.type == "cpu":
         return batch
     if isinstance(batch, list | tuple):
-        return type(batch)(moved(each, device) for each in batch)
+        return type(batch)(moved(part, device) for part in batch)
     if isinstance(batch, dict):
-        return {name: moved(each, device) for name, each in batch.items()}
+        return {name: moved(part, device) for name, part in batch.items()}
     return batch.to(device)

@@ -19,18 +19,11 @@ _SCAN_IS_FASTER = 16  # reading a page in turn over reading it at random, of a f
 
 
 class StoredRows:
-    """Rows of N nodes, one each, in a file of its own, as NumPy's ``.npy``. Parts that are never written take no room.
+    """Rows of N nodes, one each, in a file of NumPy's ``.npy`` format. Rows that are never written take no room on
+    disk.
 
-    Args:
-        path: of the file.
-        num_rows: N.
-        row_shape: of one row.
-        dtype: of the rows as the model has them.
-        half: keep floats as float16.
-        memory_bytes: how much of the file may be expected to stay in memory.
-
-    Raises:
-        OutputError: there is no room for the file, or, on :meth:`write`, for its rows.
+    ``row_shape`` and ``dtype`` are those of the model's rows; ``half`` keeps floats as float16; ``memory_bytes`` is how
+    much of the file may be expected to stay in memory. A full disk raises OutputError, here or on :meth:`write`.
     """
 
     def __init__(
@@ -45,31 +38,31 @@ class StoredRows:
     ) -> None:
         self.path, self.dtype, self.memory_bytes = path, dtype, memory_bytes
         self._allocated = np.zeros(0, np.bool_)
-        held = torch.float16 if half and dtype.is_floating_point else dtype
-        held = torch.float32 if held is torch.bfloat16 else held  # NumPy has none
-        kind = torch.empty(0, dtype=held).numpy().dtype
+        stored_dtype = torch.float16 if half and dtype.is_floating_point else dtype
+        stored_dtype = torch.float32 if stored_dtype is torch.bfloat16 else stored_dtype  # NumPy has none
+        np_dtype = torch.empty(0, dtype=stored_dtype).numpy().dtype
         # NumPy maps no empty file.
         shape = (num_rows, *row_shape)
         with writing(path):
+            # Nobody else may read what a model computes of its data, and no link is followed.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-            mapped = np.lib.format.open_memmap(path, "w+", kind, shape) if 0 not in shape else np.empty(shape, kind)
+            mapped = (
+                np.lib.format.open_memmap(path, "w+", np_dtype, shape) if 0 not in shape else np.empty(shape, np_dtype)
+            )
         if isinstance(mapped, np.memmap):
             self._first, self._row_bytes = mapped.offset, mapped.nbytes // num_rows
             self._allocated = np.zeros((self._first + mapped.nbytes) // _PAGE_BYTES + 1, np.bool_)
         self.rows = torch.from_numpy(mapped)
 
     def write(self, ids: np.ndarray, rows: torch.Tensor) -> None:
-        """Writes one row for each of the nodes ``ids``, int64 ``[S]``.
-
-        Raises:
-            InferenceError: a number that float16 does not hold.
-        """
+        """Writes one row for each of the nodes ``ids``, int64 ``[S]``; raises InferenceError for a number beyond
+        float16."""
         self._allocate(ids)
-        given = rows.detach().cpu()
-        rows = given.to(self.rows.dtype)
-        if rows.dtype is torch.float16 and bool((rows.isinf() & given.isfinite()).any()):
+        original = rows.detach().cpu()
+        rows = original.to(self.rows.dtype)
+        if rows.dtype is torch.float16 and bool((rows.isinf() & original.isfinite()).any()):
             raise InferenceError(
-                f"rows between layers go up to {given.abs().max():.5g}, but float16 holds numbers up to 65504. Give "
+                f"rows between layers go up to {original.abs().max():.5g}, but float16 holds numbers up to 65504. Give "
                 "dtype=torch.float32, --dtype float32."
             )
         if len(ids) and ids[-1] - ids[0] == len(ids) - 1 and (np.diff(ids) == 1).all():
@@ -78,7 +71,8 @@ class StoredRows:
             self.rows[torch.from_numpy(ids)] = rows
 
     def _allocate(self, ids: np.ndarray) -> None:
-        """Has the disk give the room for rows: writing to a mapped file whose disk is full would end the process."""
+        """Has the disk give the room for rows."""
+        # To write to a mapped file whose disk is full would end the process by a signal, not an error.
         if not len(ids) or not len(self._allocated):
             return
         first = self._first + np.asarray(ids) * self._row_bytes
@@ -96,7 +90,6 @@ class StoredRows:
         self._allocated[pages] = True
 
     def take(self, ids: np.ndarray) -> torch.Tensor:
-        """Returns the rows of nodes, int64 ``[V]``."""
         return rows_at(self.rows, torch.from_numpy(ids), self.memory_bytes).to(self.dtype)
 
     def remove(self) -> None:
@@ -133,11 +126,12 @@ def rows_at(table: torch.Tensor | FeatureStore, ids: torch.Tensor, memory_bytes:
 
 
 def _scan(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor) -> None:
-    ids, places = ids.sort()
+    # Only ids are sorted: rows go straight to their positions in the output.
+    ids, positions = ids.sort()
     chunk_rows = max(_CHUNK_BYTES // max(table[:1].nbytes, 1), 1)
     firsts = torch.arange(0, len(table) + chunk_rows, chunk_rows)
     bounds = torch.searchsorted(ids, firsts).tolist()
     for first, begin, end in zip(firsts.tolist(), bounds, bounds[1:], strict=False):
         if begin < end:
             chunk = table[first : first + chunk_rows].clone()  # which reads it in turn
-            gather(chunk, ids[begin:end] - first, out, places[begin:end])
+            gather(chunk, ids[begin:end] - first, out, positions[begin:end])

@@ -22,12 +22,9 @@ PREDICTION, EMBEDDING, _CLASS = "prediction", "embedding", "class"
 _CHUNK_ROWS = 1 << 16
 
 
-def check_places(out: str | os.PathLike[str] | None, types: Iterable[str]) -> dict[str, Path]:
-    """Returns the file of each node type, ``out`` itself where there is one type; none where nothing is to be written.
-
-    Raises:
-        OutputError: a suffix that is none of results.
-    """
+def check_files(out: str | os.PathLike[str] | None, types: Iterable[str]) -> dict[str, Path]:
+    """Returns the file of each node type, ``out`` itself for one type; none without ``out``. A suffix that results
+    cannot have raises OutputError."""
     if out is None:
         return {}
     path = Path(out)
@@ -38,62 +35,57 @@ def check_places(out: str | os.PathLike[str] | None, types: Iterable[str]) -> di
     return {name: check_output(path.with_suffix(f".{name}{path.suffix}") if several else path) for name in names}
 
 
-def save(
+def save_rows(
     files: Mapping[str, Path],
     rows: Mapping[str, StoredRows],
-    wanted: Mapping[str, np.ndarray | None],
+    requested: Mapping[str, np.ndarray | None],
     data: GraphData,
     values: str,
 ) -> dict[str, torch.Tensor]:
     """Writes rows with their nodes' ids, the user's own where the data have them; returns the rows.
 
     Of predictions that have as many numbers as the data name classes, a column says which is the largest. A ``.npy``
-    file is the one that holds the rows already; ids lie beside it, unless they count up from 0, and classes.
-
-    Args:
-        files: by node type.
-        rows: likewise.
-        wanted: ids of the rows; None: all.
-        data: whose ids and classes name them.
-        values: the column of the rows: :data:`PREDICTION` or :data:`EMBEDDING`.
+    file is the one that the rows are in already; ids come beside it, unless they count up from 0, and classes.
+    ``values`` is the column of the rows: :data:`PREDICTION` or :data:`EMBEDDING`.
     """
-    found = {}
+    output = {}
     for name, path in files.items():
-        held, ids, own = rows[name].rows, wanted[name], data.user_ids.get(name)
-        column = "node" if own is None or own.column in (*RESERVED, values) else own.column
+        tensor, ids, user_ids = rows[name].rows, requested[name], data.user_ids.get(name)
+        column = "node" if user_ids is None or user_ids.column in (*RESERVED, values) else user_ids.column
         classes = None if data.class_names is None or values != PREDICTION else np.array(data.class_names, object)
-        classes = None if classes is None or held.shape[1:] != classes.shape else classes
-        of_part = partial(_columns, held, ids, own, classes, (column, values))
+        classes = None if classes is None or tensor.shape[1:] != classes.shape else classes
+        part_columns = partial(_columns, tensor, ids, user_ids, classes, (column, values))
         if path.suffix != ".npy":
-            _write(path, values, of_part, len(held))
+            _write(path, values, part_columns, len(tensor))
         else:
-            if ids is not None or own is not None:
-                _write(path.with_suffix(f".{column}.npy"), column, of_part, len(held))
+            if ids is not None or user_ids is not None:
+                _write(path.with_suffix(f".{column}.npy"), column, part_columns, len(tensor))
             if classes is not None:
-                _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, of_part, len(held))
+                _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, part_columns, len(tensor))
+            # The rows are in a file of this format already: it is renamed, not copied.
             with writing(path):
                 rows[name].path.replace(path)
-        found[name] = held
-    return found
+        output[name] = tensor
+    return output
 
 
 def _columns(
     rows: torch.Tensor,
     ids: np.ndarray | None,
-    own: UserIds | None,
+    user_ids: UserIds | None,
     classes: np.ndarray | None,
     names: tuple[str, str],
     part: slice,
 ) -> dict[str, Any]:
-    """Returns the columns of some of the rows; ``names`` are those of ids and of rows."""
+    """Returns the columns of a part of the rows; ``names`` are those of ids and of rows."""
     nodes = np.arange(part.start, part.stop) if ids is None else ids[part]
-    columns = {names[0]: nodes if own is None else own.take(nodes), names[1]: rows[part]}
+    columns = {names[0]: nodes if user_ids is None else user_ids.take(nodes), names[1]: rows[part]}
     return columns if classes is None else {**columns, _CLASS: classes[rows[part].argmax(1).numpy()]}
 
 
-def _write(path: Path, values: str, of_part: Callable[[slice], dict[str, Any]], num_rows: int) -> None:
-    """Writes all columns of rows; to a ``.npy`` file the one that it holds."""
+def _write(path: Path, values: str, part_columns: Callable[[slice], dict[str, Any]], num_rows: int) -> None:
+    """Writes all columns of rows; to a ``.npy`` file the one of its name."""
     with OutputFile(path, values=values) as file:
         for begin in range(0, max(num_rows, 1), _CHUNK_ROWS):
-            columns = of_part(slice(begin, min(begin + _CHUNK_ROWS, num_rows)))
+            columns = part_columns(slice(begin, min(begin + _CHUNK_ROWS, num_rows)))
             file.write({values: columns[values]} if path.suffix == ".npy" else columns)

@@ -1,8 +1,8 @@
 """Stages: what a forward pass does between two convolutions, for few nodes at a time.
 
-A stage runs the model on nodes and their in-neighbours. Convolutions that are done give what is stored of these nodes,
-the one at hand is kept for the nodes alone, and the rest of the forward pass is cut off. So the model is what it is,
-and what stands between its convolutions need not be known.
+A stage runs the model on nodes and their in-neighbours. Convolutions that are done return the stored rows of these
+nodes, the next one is computed for the nodes alone, and the rest of the forward pass is cut off. So the model need not
+be changed, and what it does between its convolutions need not be known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,61 +24,48 @@ from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference import convolution
-from lightning_gnnload.inference.calls import Call, Interrupted, Rows, in_place_of, rows_of
+from lightning_gnnload.inference.calls import Call, Interrupted, Rows, intercept, rows_by_type
 from lightning_gnnload.inference.neighborhoods import ABSENT, BLANK, Batches, with_oddities
 
 
 class Key(NamedTuple):
-    """What a stage gives: the rows of a call, or the degrees that a call divides by; after the last call, the output.
-
-    Attributes:
-        call: its number.
-        degrees: not its rows, but the degrees.
-    """
+    """What a stage gives: the rows of a call, or the degrees that a call divides by; after the last call, the
+    output."""
 
     call: int
     degrees: bool = False
 
 
-class Held(Protocol):
-    """The interface of rows that stages have given for the nodes of a type."""
+class RowSource(Protocol):
+    """The rows that stages have computed for the nodes of a type."""
 
     def take(self, ids: np.ndarray) -> torch.Tensor:
         """Returns the rows of nodes, int64 ``[V]``, ids within the type."""
 
 
-Stored = Mapping[tuple[Key, str], Held]
+Stored = Mapping[tuple[Key, str], RowSource]
 """Rows by stage and node type."""
 
 
 @dataclass
-class Reads:
+class StageReads:
     """What a stage reads of what it could, for nodes of one type.
 
-    Attributes:
-        unread: tables of the data that it does not read, each with what stands for them.
-        stored: the calls whose rows it reads.
-        kinds: the numbers of the edge types that it reads; None for all.
-        form: how its convolution is called.
+    ``unread`` are tables that it does not read, each with what replaces it; ``stored`` the calls whose rows it reads;
+    ``edge_types`` the numbers of the types that it reads, None for all; ``form`` how its convolution is called.
     """
 
     unread: dict[str, str] = field(default_factory=dict)
     stored: frozenset[int] = frozenset()
-    kinds: tuple[int, ...] | None = None
-    form: Callable[[convolution.Given, int], convolution.Given] = convolution.as_called
+    edge_types: tuple[int, ...] | None = None
+    form: Callable[[convolution.Arguments, int], convolution.Arguments] = convolution.as_called
 
 
 @dataclass
 class Stages:
-    """Runs the stages of a model.
+    """Runs the stages of a model, whose forward pass ``run`` makes ``calls`` of the convolutions ``modules``, in order.
 
-    Attributes:
-        run: a forward pass.
-        modules: the convolutions by name.
-        calls: in the order of a forward pass.
-        batches: makes what the model is given.
-        types: of the graph; None where it has none.
-        degrees_of: for each call that divides by degrees, the call whose degrees these are.
+    ``degrees_of`` says for each call that divides by degrees, which call's degrees these are.
     """
 
     run: Callable[[Any], Any]
@@ -91,12 +78,12 @@ class Stages:
     @property
     def keys(self) -> list[Key]:
         """All stages, in order."""
-        found = []
+        keys = []
         for call in self.calls:
             if self.degrees_of.get(call.number) == call.number:
-                found.append(Key(call.number, degrees=True))
-            found.append(Key(call.number))
-        return [*found, self.output]
+                keys.append(Key(call.number, degrees=True))
+            keys.append(Key(call.number))
+        return [*keys, self.output]
 
     @property
     def output(self) -> Key:
@@ -118,21 +105,14 @@ class Stages:
             for number, name in enumerate(self.types.node_types)
         }
 
-    def at(self, key: Key, hop: MiniBatch, node_type: str, reads: Reads, stored: Stored) -> torch.Tensor:
-        """Returns what a stage gives for the S nodes of a hop, ``[S, ...]``.
+    def at(self, key: Key, hop: MiniBatch, node_type: str, reads: StageReads, stored: Stored) -> torch.Tensor:
+        """Returns what a stage gives for the S nodes of a hop, all of one type, ``[S, ...]``.
 
-        Args:
-            key: which stage.
-            hop: the nodes, all of one type, with their in-neighbours.
-            node_type: their type; ``""`` in a graph without types.
-            reads: what it reads.
-            stored: what stages before it gave.
-
-        Raises:
-            InferenceError: the model does not call its convolutions in the order in which it did.
+        ``node_type`` is ``""`` in a graph without types; ``stored`` are the rows that stages before it gave. A model
+        that does not call its convolutions in one order raises InferenceError.
         """
         batch = self.batches.at_layer(hop, self.layer_of(key), reads.unread)
-        ids, num_dst, found = self.ids_by_type(hop.nodes), hop.num_seeds, dict[str, torch.Tensor]()
+        ids, num_dst, results = self.ids_by_type(hop.nodes), hop.num_seeds, dict[str, torch.Tensor]()
 
         def answer(number: int, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if number >= len(self.calls) or called[-1] != self.calls[number].name:
@@ -143,19 +123,20 @@ class Stages:
             call = self.calls[number]
             if number < key.call:
                 return self._answered(call, ids, reads, stored)
-            given = convolution.positional((args, kwargs), list(inspect.signature(real).parameters))
+            arguments = convolution.positional((args, kwargs), list(inspect.signature(real).parameters))
             if key.degrees:
-                found[node_type] = convolution.degrees(call.module, given, num_dst)
+                results[node_type] = convolution.gcn_degrees(call.module, arguments, num_dst)
                 raise Interrupted
             if number in self.degrees_of:
-                of_nodes = stored[Key(self.degrees_of[number], degrees=True), node_type].take(ids[node_type])
-                given = convolution.with_degrees(given, of_nodes, num_dst)
+                degrees = stored[Key(self.degrees_of[number], degrees=True), node_type].take(ids[node_type])
+                arguments = convolution.with_degrees(arguments, degrees, num_dst)
             else:
-                given = reads.form(given, num_dst)
-            found.update(rows_of(real(*given[0], **given[1]), f"convolution {call.name!r}", node_type))
+                arguments = reads.form(arguments, num_dst)
+            output = real(*arguments[0], **arguments[1])
+            results.update(rows_by_type(output, f"convolution {call.name!r}", node_type))
             raise Interrupted
 
-        with torch.no_grad(), in_place_of(self.modules, answer) as called:
+        with torch.no_grad(), intercept(self.modules, answer) as called:
             try:
                 output = self.run(batch)
             except Interrupted:
@@ -166,32 +147,33 @@ class Stages:
                         f"the model ended before convolution {self.calls[key.call].name!r} was called, as it did on "
                         "another mini-batch. Predict batch by batch: gnnload predict."
                     )
-                found.update(rows_of(output, "the model", node_type))
-        if node_type not in found:
+                results.update(rows_by_type(output, "the model", node_type))
+        if node_type not in results:
             raise InferenceError(
-                f"the model gives rows of {', '.join(map(repr, found)) or 'no type'}, but none of {node_type!r}. Ask "
+                f"the model gives rows of {', '.join(map(repr, results)) or 'no type'}, but none of {node_type!r}. Ask "
                 "for nodes of the types that it has rows for: nodes=."
             )
-        return found[node_type][:num_dst]
+        return results[node_type][:num_dst]
 
     def layer_of(self, key: Key) -> int:
         """Returns the layer that a stage passes: calls side by side are of one."""
         return self.batches.num_layers if key == self.output else self.calls[key.call].layer
 
-    def _answered(self, call: Call, ids: dict[str, np.ndarray], reads: Reads, stored: Stored) -> Any:
+    def _answered(self, call: Call, ids: dict[str, np.ndarray], reads: StageReads, stored: Stored) -> Any:
         rows = {
             name: stored[Key(call.number), name].take(ids[name]).to(self.batches.device)
             if call.number in reads.stored
-            else torch.empty((0, *each.row_shape), dtype=each.dtype, device=self.batches.device)
-            for name, each in call.gives.items()
+            else torch.empty((0, *shape.row_shape), dtype=shape.dtype, device=self.batches.device)
+            for name, shape in call.gives.items()
         }
-        return rows if call.of_types else next(iter(rows.values()))
+        return rows if call.is_typed else next(iter(rows.values()))
 
 
-class _Invented:
-    """Rows that differ from node to node, in place of those that no stage has given yet."""
+class _RandomRows:
+    """Rows that differ from node to node, instead of those that no stage has computed yet."""
 
     def __init__(self, rows: Rows, number: int) -> None:
+        # 997 is a prime: ids with a common step, as in a grid, do not all share few rows.
         shape, generator = (997, *rows.row_shape), torch.Generator().manual_seed(number)
         numbers = torch.rand(shape, generator=generator) + 0.5  # positive, as degrees are
         self.rows = numbers.to(rows.dtype) if rows.dtype.is_floating_point else (numbers * 8).to(rows.dtype)
@@ -204,72 +186,74 @@ Hop = Callable[[tuple[int, ...] | None], MiniBatch]
 """Samples the same few nodes' in-neighbours by edges of some types."""
 
 
-def find_reads(stages: Stages, key: Key, node_type: str, hop: Hop) -> Reads:
+def find_reads(stages: Stages, key: Key, node_type: str, hop: Hop) -> StageReads:
     """Finds what a stage reads, by leaving out one thing after the other on a small mini-batch: what changes nothing is
-    not read.
-
-    Raises:
-        Exception: what the model raises where nothing is left out.
-    """
-    invented = {
-        (each, name): _Invented(rows, index)
-        for index, each in enumerate(stages.keys[:-1])
-        for name, rows in stages.gives(each).items()
+    not read. Raises what the model raises where nothing is left out."""
+    rows = {
+        (stage, name): _RandomRows(shape, index)
+        for index, stage in enumerate(stages.keys[:-1])
+        for name, shape in stages.gives(stage).items()
     }
-    everything = Reads(stored=frozenset(range(key.call)))
+    everything = StageReads(stored=frozenset(range(key.call)))
     whole = hop(None)
-    wanted = stages.at(key, whole, node_type, everything, invented)
+    expected = stages.at(key, whole, node_type, everything, rows)
 
-    def is_enough(reads: Reads, batch: MiniBatch = whole, *, exactly: bool = True) -> bool:
+    def is_enough(reads: StageReads, batch: MiniBatch = whole, *, exactly: bool = True) -> bool:
         try:
             with redirect_stderr(io.StringIO()), warnings.catch_warnings():  # torch.fx prints what it raises
                 warnings.simplefilter("ignore")
-                found = stages.at(key, batch, node_type, reads, invented)
+                actual = stages.at(key, batch, node_type, reads, rows)
         except Exception:  # whatever a model or its library raises where something is missing
             return False
-        if exactly and found.is_floating_point():
-            return torch.equal(found.nan_to_num(-1.5), wanted.nan_to_num(-1.5))
-        return found.shape == wanted.shape and torch.allclose(
-            found.double(), wanted.double(), rtol=1e-4, atol=1e-5, equal_nan=True
+        # To leave out what is not read changes no bit. Fewer edges change the order of sums, and so the rounding.
+        if exactly and actual.is_floating_point():
+            return torch.equal(actual.nan_to_num(-1.5), expected.nan_to_num(-1.5))
+        return actual.shape == expected.shape and torch.allclose(
+            actual.double(), expected.double(), rtol=1e-4, atol=1e-5, equal_nan=True
         )
 
-    reads, names = everything, stages.batches.columns.present(whole)
-    least = Reads(dict.fromkeys(names, ABSENT), frozenset({key.call - 1} if key.call else ()))
-    if key.call and is_enough(least):
-        reads = least
-    else:
-        for name in names:
-            for blank in (ABSENT, BLANK):
-                fewer = Reads({**reads.unread, name: blank}, reads.stored)
-                if is_enough(fewer):
-                    reads = fewer
-                    break
-    for number in sorted(reads.stored):
-        fewer = Reads(reads.unread, reads.stored - {number})
-        if is_enough(fewer):
-            reads = fewer
+    reads = _find_tables(key, stages.batches.columns.present(whole), everything, is_enough)
     if key == stages.output:
         return reads
     if stages.types is not None:
-        reads = _find_kinds(stages, reads, node_type, hop, is_enough)
+        reads = _find_edge_types(stages, reads, node_type, hop, is_enough)
     if not key.degrees and key.call not in stages.degrees_of:
         # Forms that would merge edges, or that know nothing of loops, differ here.
-        odd = with_oddities(whole if reads.kinds is None else hop(reads.kinds))
-        wanted = stages.at(key, odd, node_type, reads, invented)
+        odd = with_oddities(whole if reads.edge_types is None else hop(reads.edge_types))
+        expected = stages.at(key, odd, node_type, reads, rows)
         for form in convolution.FORMS:
-            faster = Reads(reads.unread, reads.stored, reads.kinds, form)
+            faster = replace(reads, form=form)
             if is_enough(faster, odd, exactly=False):
                 return faster
     return reads
 
 
-def _find_kinds(stages: Stages, reads: Reads, node_type: str, hop: Hop, is_enough: Callable[..., bool]) -> Reads:
-    types = stages.types
-    assert types is not None
-    kinds = types.slots_of(node_type)
-    seen = set(edge_types(hop(None).blocks[0], stages.batches.columns.data.graph).tolist())
-    for kind in [each for each in kinds if each in seen]:
-        fewer = tuple(each for each in kinds if each != kind)
+def _find_tables(key: Key, names: list[str], reads: StageReads, is_enough: Callable[[StageReads], bool]) -> StageReads:
+    """Finds the tables and the calls' rows that a stage reads."""
+    # Most stages read the call before them alone: one try says so.
+    least = StageReads(dict.fromkeys(names, ABSENT), frozenset({key.call - 1}))
+    if key.call and is_enough(least):
+        reads = least
+    else:
+        for name in names:
+            tries = (replace(reads, unread={**reads.unread, name: blank}) for blank in (ABSENT, BLANK))
+            reads = next((fewer for fewer in tries if is_enough(fewer)), reads)
+    for number in sorted(reads.stored):
+        fewer = replace(reads, stored=reads.stored - {number})
+        if is_enough(fewer):
+            reads = fewer
+    return reads
+
+
+def _find_edge_types(
+    stages: Stages, reads: StageReads, node_type: str, hop: Hop, is_enough: Callable[..., bool]
+) -> StageReads:
+    assert stages.types is not None
+    numbers = stages.types.slots_of(node_type)
+    # Types without edges here would seem unread, but may have some elsewhere.
+    present = set(edge_types(hop(None).blocks[0], stages.batches.columns.data.graph).tolist())
+    for left_out in [number for number in numbers if number in present]:
+        fewer = tuple(number for number in numbers if number != left_out)
         if is_enough(reads, hop(fewer), exactly=False):
-            kinds = fewer
-    return Reads(reads.unread, reads.stored, kinds)
+            numbers = fewer
+    return replace(reads, edge_types=numbers)

@@ -13,8 +13,8 @@ from torch import nn
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference import convolution
-from lightning_gnnload.inference.calls import Call, Rows, edges_in, find_convolutions, in_place_of, rows_of
-from lightning_gnnload.inference.neighborhoods import Batches, InLists
+from lightning_gnnload.inference.calls import Call, Rows, edges_in, find_convolutions, intercept, rows_by_type
+from lightning_gnnload.inference.neighborhoods import Batches, InLists, spread_nodes
 from lightning_gnnload.inference.stages import Stages
 
 _MOST_LAYERS = 8
@@ -30,35 +30,30 @@ def trace(
     layers: Sequence[str] | None,
     num_layers: int | None,
 ) -> Stages:
-    """Runs a model once, and says of which stages a forward pass is made.
+    """Runs a model once, ``run`` in evaluation mode, and returns of which stages a forward pass is made.
 
-    Args:
-        model: in evaluation mode.
-        run: a forward pass.
-        batches: makes its mini-batches, of any number of layers.
-        lists: of few neighbours.
-        layers: names of the convolutions; None to find them.
-        num_layers: how many hops a mini-batch has; None to try.
-
-    Raises:
-        InferenceError: there are no convolutions, or none of such a name, or what they return are not rows.
+    ``lists`` have few neighbours; ``layers`` are names of the convolutions, None to find them; ``num_layers`` says how
+    many hops a mini-batch has, None to try. A model without convolutions, or whose convolutions return no rows, raises
+    InferenceError.
     """
     seeds = _some_seeds(lists)
     if num_layers is not None:
         return _traced(model, run, replace(batches, num_layers=num_layers), lists, seeds, layers)
+    # With too few hops, a model that takes a block for each layer fails, or runs fewer layers: more hops are
+    # tried until they bring no further call.
     best: Stages | None = None
     failure: Exception | None = None
     for count in range(1, _MOST_LAYERS + 1):
         try:
-            found = _traced(model, run, replace(batches, num_layers=count), lists, seeds, layers)
+            stages = _traced(model, run, replace(batches, num_layers=count), lists, seeds, layers)
         except InferenceError:
             raise
         except Exception as error:  # whatever a model raises where it wants another number of blocks
             failure = failure if best is not None else error
             continue
-        if best is not None and len(found.calls) <= len(best.calls):
+        if best is not None and len(stages.calls) <= len(best.calls):
             return best
-        best = found
+        best = stages
     if best is None:
         raise InferenceError(
             f"{type(model).__name__} fails on mini-batches of 1 to {_MOST_LAYERS} hops; on the last: "
@@ -92,18 +87,20 @@ def _traced(
 
     def record(number: int, real: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = called[-1]
-        module, given = modules[name], real(*args, **kwargs)
-        edges = [*edges_in([*args, *kwargs.values()])]
-        node_type = "" if lists.data.graph.types is None else _type_of(edges, batch, lists.data.graph.types)
-        rows = {kind: Rows(tuple(each.shape[1:]), each.dtype) for kind, each in rows_of(given, name, node_type).items()}
-        source = convolution.edge_source((args, kwargs))
-        calls.append(Call(number, name, module, rows, isinstance(given, dict), _layer_of(edges, batch, number), source))
-        if lists.data.graph.types is None and convolution.normalizes(module):
-            alike = [each.number for each in calls if each.edges == source and each.number in degrees_of]
-            degrees_of[number] = degrees_of[alike[0]] if alike else number
-        return given
+        module, output, types = modules[name], real(*args, **kwargs), lists.data.graph.types
+        edges = edges_in([*args, *kwargs.values()])
+        node_type = "" if types is None else _type_of(edges, batch, types)
+        by_type = rows_by_type(output, name, node_type)
+        shapes = {key: Rows(tuple(rows.shape[1:]), rows.dtype) for key, rows in by_type.items()}
+        source, layer = convolution.edge_source((args, kwargs)), _layer_of(edges, batch, number)
+        calls.append(Call(number, name, module, shapes, isinstance(output, dict), layer, source))
+        if types is None and convolution.normalizes(module):
+            # Degrees of equal edges and weights are computed once.
+            equal = [call.number for call in calls if call.edges == source and call.number in degrees_of]
+            degrees_of[number] = degrees_of[equal[0]] if equal else number
+        return output
 
-    with torch.no_grad(), in_place_of(modules, record) as called:
+    with torch.no_grad(), intercept(modules, record) as called:
         run(batch)
     if batches.nested:  # a model that trims its rows to those of inner hops is to trim none
         batches = replace(batches, num_layers=max(batches.num_layers, len(calls)))
@@ -111,25 +108,22 @@ def _traced(
 
 
 def _named(model: nn.Module, layers: Sequence[str]) -> list[str]:
-    known = {name for name, _ in model.named_modules() if name}
-    if missing := [name for name in layers if name not in known]:
+    names = {name for name, _ in model.named_modules() if name}
+    if missing := [name for name in layers if name not in names]:
         raise InferenceError(
-            f"{type(model).__name__} has no module {missing[0]!r} for layers=; it has {', '.join(sorted(known)[:20])}."
+            f"{type(model).__name__} has no module {missing[0]!r} for layers=; it has {', '.join(sorted(names)[:20])}."
         )
     return list(layers)
 
 
 def _some_seeds(lists: InLists) -> np.ndarray:
     """Returns few nodes of each type, those with edges first."""
-    graph, found = lists.data.graph, []
+    graph, seeds = lists.data.graph, []
     ranges = [range(graph.num_nodes)] if graph.types is None else map(graph.types.range_of, graph.types.node_types)
-    for nodes in ranges:
-        sampled = np.unique(np.linspace(nodes.start, max(nodes.stop - 1, nodes.start), 1000).astype(np.int64))[
-            : len(nodes)
-        ]
-        degrees = graph.indptr[sampled + 1] - graph.indptr[sampled] if len(sampled) else sampled
-        found.append(sampled[np.argsort(degrees == 0, kind="stable")][:_SEEDS_OF_TYPE])
-    return np.concatenate(found)
+    for span in ranges:
+        nodes, degrees = spread_nodes(graph, span)
+        seeds.append(nodes[np.argsort(degrees == 0, kind="stable")][:_SEEDS_OF_TYPE])
+    return np.concatenate(seeds)
 
 
 def _blocks_of(batch: Any) -> list[Any]:
@@ -138,21 +132,21 @@ def _blocks_of(batch: Any) -> list[Any]:
 
 
 def _layer_of(edges: list[Any], batch: Any, number: int) -> int:
-    """Returns whose block a convolution was given; where there is none, that of its number."""
+    """Returns whose block a convolution has among its arguments; without a block, its number."""
     for layer, block in enumerate(_blocks_of(batch)):
         parts = list(block.values()) if isinstance(block, dict) else [block]
-        if any(part is each for part in parts for each in edges):
+        if any(part is edge_argument for part in parts for edge_argument in edges):
             return layer
     return number
 
 
 def _type_of(edges: list[Any], batch: Any, types: GraphTypes) -> str:
     """Returns the type of the nodes that a convolution of one edge type gives rows for."""
-    found = {
-        kind[2]
-        for kind in types.edge_types
-        for each in edges
-        if isinstance(each, torch.Tensor) and hasattr(batch, "edge_index_dict")
-        if each.data_ptr() == batch.edge_index_dict[kind].data_ptr() and each.numel()
+    node_types = {
+        edge_type[2]
+        for edge_type in types.edge_types
+        for tensor in edges
+        if isinstance(tensor, torch.Tensor) and hasattr(batch, "edge_index_dict")
+        if tensor.data_ptr() == batch.edge_index_dict[edge_type].data_ptr() and tensor.numel()
     }
-    return found.pop() if len(found) == 1 else ""
+    return node_types.pop() if len(node_types) == 1 else ""

@@ -16,6 +16,7 @@ from lightning_gnnload.partition.ldg import stream_nodes
 from lightning_gnnload.partition.partitioner import Partitioner
 
 LARGEST_BLOCK_SIZE = 100_000
+# Chances are integers in units of 2**-20: a row of links, below 2**40 edges, times a unit stays below 2**63.
 _UNIT_BITS = 20
 _JOINED_SHARE = 32  # parts are balanced to one such share of theirs: a block is dealt out whole
 _STREAM_SLACK = 0.03
@@ -44,19 +45,15 @@ class Bgl(Partitioner):
     - Blocks grow along in-neighbours alone, as sampling does. To follow edges both ways costs another copy of a graph
       that is not undirected, and gained nothing on those tried.
 
+    Takes 12 bytes a node and up to 40 a block before merging; for the graph of blocks 130 MB, or 540 where few of them
+    can be merged; and three visits to each edge, two of them in turn.
+
     Args:
         block_size: nodes at which a block is full; None: 100,000, or less on small graphs, as above.
         large_share: of the blocks, which are large, so that small ones join them.
         score_hops: steps of walks from block to block, ``j``. Above 2, time grows by the square of the blocks.
         streams: restreams of single nodes after all, as :class:`.Ldg` has it, with 3 % of slack for nodes and none for
             training nodes. Not of BGL, so 0; they take less time than the rest and cut far less: give 3.
-
-    Memory: 12 bytes a node, and up to 40 a block before merging, which are a fraction of the nodes; for the graph of
-    blocks, 130 MB, or 540 where few of them can be merged. Time: three visits to each edge, of which two in turn; the
-    graph may be a mapped file.
-
-    Raises:
-        PartitionError: settings out of range.
 
     Source: BGL (NSDI'23), section 3.3.
     """
@@ -98,7 +95,7 @@ class Bgl(Partitioner):
         num_train = np.bincount(block_of[seeds["train"]], minlength=len(sizes))
         links = ops.link_blocks(graph.indptr, graph.indices, block_of, len(sizes))
         part_of = deal_blocks(links, sizes, num_train, num_parts, self.score_hops, advance)[block_of]
-        del links, block_of
+        del links, block_of  # the largest arrays, which the streams do not need
         if self.streams:
             stream_nodes(graph, seeds["train"], part_of, num_parts, self.streams, _STREAM_SLACK, advance)
         return part_of
@@ -110,20 +107,12 @@ def deal_blocks(
     num_train: np.ndarray,
     num_parts: int,
     score_hops: int,
-    advance: Callable[[str, float], None] = lambda what, share: None,
+    advance: Callable[[str, float], None] = lambda task, share: None,
 ) -> np.ndarray:
-    """Assigns each block to a part, the one whose score is highest when its turn comes.
+    """Assigns each of B blocks to the part with the highest score when its turn comes; int32 ``[B]``.
 
-    Args:
-        links: int64 ``[B, B]``, edges from each block to each; both directions count alike. Overwritten.
-        sizes: int64 ``[B]``, nodes.
-        num_train: int64 ``[B]``, training nodes.
-        num_parts: K.
-        score_hops: at least 1.
-        advance: is told which share is done.
-
-    Returns:
-        int32 ``[B]``.
+    ``links`` counts the edges from each block to each, int64 ``[B, B]``, and is overwritten; ``sizes`` and
+    ``num_train`` are nodes and training nodes, int64 ``[B]``.
 
     Source: BGL (NSDI'23), section 3.3.2.
 
@@ -140,19 +129,20 @@ def deal_blocks(
     # In units of 2**-20: chances that walks of 0 to score_hops - 1 steps from each block end in each part.
     reach = np.zeros((len(sizes), num_parts), np.int64)
     attached = np.zeros(len(sizes), np.int64)
-    dealt = np.zeros((2, num_parts), np.int64)  # nodes, training nodes
+    assigned = np.zeros((2, num_parts), np.int64)  # nodes, training nodes
     totals = np.maximum([[sizes.sum()], [num_train.sum()]], 1)
-    for number in range(len(sizes)):
-        if number % 256 == 0:
-            advance("Dealing out blocks", number / len(sizes))
+    for turn in range(len(sizes)):
+        if turn % 256 == 0:
+            advance("Dealing out blocks", turn / len(sizes))
         block = int(np.argmax(attached))  # of equal ones the first, and so the largest
         steps = (links[block] << _UNIT_BITS) // degrees[block]
-        room = 1 - dealt * num_parts / totals
+        room = 1 - assigned * num_parts / totals
+        # A part that has its training nodes may still take blocks without any: these fill up the nodes.
         if not num_train[block]:
             room[1] = 1
         part = _best(steps @ reach, room)
         part_of[block] = part
-        dealt[:, part] += sizes[block], num_train[block]
+        assigned[:, part] += sizes[block], num_train[block]
         reach[block, part] += 1 << _UNIT_BITS
         walk = (links[block] << _UNIT_BITS) // degrees  # one step of each block leads to this one so often
         attached += walk
@@ -175,7 +165,8 @@ def _add_transposed(matrix: np.ndarray) -> None:
 
 
 def _best(scores: np.ndarray, room: np.ndarray) -> int:
-    """Returns the part of highest score times its rooms, float ``[2, K]``; of equal ones, the one with most room."""
+    """Returns the part whose score times its rooms, float ``[2, K]``, is highest; of equal ones, that with most
+    room."""
     has_room = (room > 0).all(0)
     if not has_room.any():
         return int(np.argmax(room.min(0)))

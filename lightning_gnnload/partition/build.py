@@ -23,9 +23,8 @@ from lightning_gnnload.data.storage.places import check_place
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.partition.balance import deal
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
-from lightning_gnnload.partition.methods import partitioner
 from lightning_gnnload.partition.numbering import number_nodes
-from lightning_gnnload.partition.partitioner import OPEN, Partitioner
+from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
 from lightning_gnnload.partition.quality import measure_quality
 from lightning_gnnload.partition.settle import settle
 from lightning_gnnload.partition.stages import StageClock

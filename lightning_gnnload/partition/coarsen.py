@@ -10,10 +10,8 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 
-MOST_LARGE_BLOCKS = 4096
-"""Their graph is a dense matrix, of 134 MB."""
-_SOURCES_EPOCH, _MERGING_EPOCH = 2**32 - 2, 2**32 - 3
-"""Whose ordering keys choose sources, and shuffle small blocks."""
+MOST_LARGE_BLOCKS = 4096  # their graph is a dense matrix, of 134 MB
+_SOURCES_EPOCH, _MERGING_EPOCH = 2**32 - 2, 2**32 - 3  # which no training reaches: no other draw repeats these
 
 
 def coarsen(
@@ -25,35 +23,24 @@ def coarsen(
     seed: int,
     advance: Callable[[str, float], None],
 ) -> np.ndarray:
-    """Divides nodes into connected blocks, merges small ones, and returns the block of each node.
+    """Divides nodes into connected blocks, merges small ones, and returns the block of each node, int32 ``[N]``.
 
     Blocks grow from random sources along in-neighbours to ``block_size`` nodes each, as many at a time as the graph has
-    room for. The largest share of them are large. Others join a large one that they border on; those that border on
-    none, or on one that is full, are shuffled and merged with each other, ``block_size`` nodes at a time, or more where
-    blocks would be too many.
-
-    Args:
-        graph: N nodes.
-        block_size: at least 1.
-        large_share: of the blocks, which are large; never fewer than would hold all nodes, nor more than
-            :data:`MOST_LARGE_BLOCKS`.
-        most_joined: nodes of a large block with those that join it.
-        seed: of what is random.
-        advance: is told which share is done.
-
-    Returns:
-        int32 ``[N]``, numbered from the largest block on: at most twice as many blocks, and one, as can be large.
+    room for. The share ``large_share`` of them, the largest ones, are large, but never fewer than would hold all nodes,
+    nor more than :data:`MOST_LARGE_BLOCKS`. Small blocks join a large one that they border on, up to ``most_joined``
+    nodes; those that cannot are shuffled and merged with each other. Blocks are numbered from the largest on: at most
+    twice as many, and one, as can be large.
 
     Source: BGL (NSDI'23), section 3.3.1.
     """
     advance("Growing blocks", 0.0)
     num_nodes = graph.num_nodes
-    wanted = min(-(-num_nodes // block_size), MOST_LARGE_BLOCKS)
-    keys = ops.random_keys(seed, _SOURCES_EPOCH, np.arange(wanted))
+    num_sources = min(-(-num_nodes // block_size), MOST_LARGE_BLOCKS)
+    keys = ops.random_keys(seed, _SOURCES_EPOCH, np.arange(num_sources))
     sources = np.array([key * num_nodes >> 64 for key in keys.tolist()], np.int64)
     block_of, sizes = ops.grow_blocks(graph.indptr, graph.indices, sources, block_size)
     advance("Merging blocks", 0.0)
-    is_large = _largest(sizes, min(max(math.ceil(large_share * len(sizes)), wanted), MOST_LARGE_BLOCKS))
+    is_large = _largest(sizes, min(max(math.ceil(large_share * len(sizes)), num_sources), MOST_LARGE_BLOCKS))
     joins = ops.join_blocks(graph.indptr, graph.indices, block_of, sizes, is_large, most_joined)
     merged = _merged(sizes, is_large, joins, max(block_size, -(-num_nodes // MOST_LARGE_BLOCKS)), seed)
     advance("Merging blocks", 1.0)
@@ -76,6 +63,7 @@ def _merged(sizes: np.ndarray, is_large: np.ndarray, joins: np.ndarray, merged_s
     chosen = np.where(is_large == 1, np.arange(len(sizes), dtype=np.int32), joins)
     alone = np.flatnonzero(chosen < 0)
     alone = alone[np.argsort(ops.random_keys(seed, _MERGING_EPOCH, alone), kind="stable")]
+    # A merged block ends where the running total passes a multiple of its size: no loop over blocks.
     before = np.cumsum(sizes[alone], dtype=np.int64) - sizes[alone]
     chosen[alone] = len(sizes) + before // merged_size
     _, chosen = np.unique(chosen, return_inverse=True)

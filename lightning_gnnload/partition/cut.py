@@ -18,14 +18,10 @@ _EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what i
 
 @dataclass(frozen=True)
 class SampledCut:
-    """Reports how many sampled edges of an epoch lie between parts, where each trainer samples its own part's seeds.
+    """Counts of sampled edges between parts in an epoch, where each trainer samples its own part's seeds.
 
-    Attributes:
-        edges: of all blocks.
-        cross_edges: those whose two ends have different owners: a neighbour that its drawer does not own.
-        lists: adjacency lists that were drawn from, one a destination of a block.
-        foreign_lists: those that do not lie with the trainer's own part: requests to another one.
-        num_batches: how many were sampled; an epoch's, or the first of each part.
+    Of all blocks' ``edges``, ``cross_edges`` have endpoints of different owners; of the ``lists`` that were drawn from,
+    ``foreign_lists`` lie with another part than the trainer's: requests over the network.
 
     Source: BGL (NSDI'23), section 5.4, figure 15, which calls it cross-partition communication and does not say which
     of the two it counts.
@@ -49,15 +45,7 @@ class SampledCut:
 def count_cross_edges(
     graph: Graph, part_of: np.ndarray, *, advance: Callable[[float], object] = lambda share: None
 ) -> int:
-    """Counts the edges whose two ends have different owners.
-
-    Args:
-        graph: N nodes; ``indices`` may be a mapped file, and is read once, in turn.
-        part_of: integer ``[N]``, the owner of each node.
-        advance: is told which share is done.
-
-    Raises:
-        PartitionError: not one owner a node.
+    """Counts the edges whose two endpoints have different owners, ``part_of`` ``[N]``; reads ``indices`` once, in turn.
 
     Example:
         >>> count_cross_edges(Graph.from_coo([1, 2, 0], [0, 0, 2]), np.array([0, 0, 1]))
@@ -67,6 +55,7 @@ def count_cross_edges(
     cut = 0
     for begin in range(0, graph.num_edges, _EDGES_A_CHUNK):
         end = min(begin + _EDGES_A_CHUNK, graph.num_edges)
+        # The lists that this chunk begins and ends in may be cut: their edges outside are clipped away.
         first = int(np.searchsorted(graph.indptr, begin, side="right")) - 1
         last = int(np.searchsorted(graph.indptr, end, side="left"))
         counts = np.diff(graph.indptr[first : last + 1].clip(begin, end))
@@ -88,20 +77,8 @@ def count_sampled_cross_edges(
 ) -> SampledCut:
     """Samples an epoch as the parts' trainers would, each its own seeds in shuffled order, and counts what is cut.
 
-    One mini-batch is in memory at a time.
-
-    Args:
-        graph: the whole, N nodes.
-        part_of: integer ``[N]``, the owner of each node.
-        seeds: int64 ``[S]``.
-        sampler: how neighbourhoods are drawn.
-        batch_size: seeds of a trainer and step.
-        seed: random seed of the run.
-        max_batches: of each part; None for the epoch.
-        advance: is told which share is done.
-
-    Raises:
-        PartitionError: not one owner a node.
+    ``part_of`` ``[N]`` is the owner of each node, ``seeds`` int64 ``[S]``; of each part the first ``max_batches``
+    mini-batches are sampled, one at a time, or all. Owners that are not one a node raise PartitionError.
     """
     owners = _owners(graph, part_of)
     ordered = Shuffled().order(seeds, seed=seed, epoch=0)
@@ -113,18 +90,18 @@ def count_sampled_cross_edges(
         )
     ]
     edges = cross = lists = foreign = 0
-    own, of_part = np.empty(0, np.int64), -1
-    for done, (part, step, begin, end) in enumerate(batches, 1):
-        if part != of_part:
-            own, of_part = ordered[owners[ordered] == part], part
-        batch = sampler.sample(graph, own[begin:end], seed=seed, epoch=0, step=step)
-        here = owners[batch.nodes.numpy()]
+    part_seeds, current = np.empty(0, np.int64), -1
+    for num_sampled, (part, step, begin, end) in enumerate(batches, 1):
+        if part != current:
+            part_seeds, current = ordered[owners[ordered] == part], part
+        batch = sampler.sample(graph, part_seeds[begin:end], seed=seed, epoch=0, step=step)
+        owner = owners[batch.nodes.numpy()]  # of the mini-batch's nodes
         for block in batch.blocks:
             edges += block.num_edges
-            cross += int(np.count_nonzero(here[block.indices.numpy()] != here[block.edge_dst().numpy()]))
+            cross += int(np.count_nonzero(owner[block.indices.numpy()] != owner[block.edge_dst().numpy()]))
             lists += block.num_dst
-            foreign += int(np.count_nonzero(here[: block.num_dst] != part))
-        advance(done / len(batches))
+            foreign += int(np.count_nonzero(owner[: block.num_dst] != part))
+        advance(num_sampled / len(batches))
     return SampledCut(edges, cross, lists, foreign, len(batches))
 
 

@@ -37,8 +37,8 @@ def draw_quality(quality: Quality, title: str, file: Path) -> None:
     )
     figure = new_figure(finding, 6.9, title.replace("\n", "; "))
     panels = [_draw_nodes, _draw_balance, _draw_cut, *([_draw_caches] if quality.caches is not None else [])]
-    for place, panel in enumerate(panels, 1):
-        axes = figure.add_subplot(2, 2, place)
+    for position, panel in enumerate(panels, 1):
+        axes = figure.add_subplot(2, 2, position)
         tidy(axes, panel(axes, quality))
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=SMALL, frameon=False)
@@ -46,13 +46,13 @@ def draw_quality(quality: Quality, title: str, file: Path) -> None:
 
 
 def _draw_nodes(axes: Any, quality: Quality) -> str:
-    """Draws stacked bars: what a part holds of its own and of others' nodes, as shares of the graph."""
-    held = [100 * nodes / max(quality.num_nodes, 1) for nodes in quality.held_nodes]
+    """Draws stacked bars: a part's own nodes and its copies of other parts' nodes, as shares of the graph."""
+    shares = [100 * nodes / max(quality.num_nodes, 1) for nodes in quality.held_nodes]
     mirrors = [100 * nodes / max(quality.num_nodes, 1) for nodes in quality.mirrors]
-    own = [whole - mirror for whole, mirror in zip(held, mirrors, strict=True)]
+    own_shares = [whole - mirror for whole, mirror in zip(shares, mirrors, strict=True)]
     parts = range(quality.num_parts)
-    axes.bar(parts, own, color=BLUE, label="own nodes")
-    axes.bar(parts, mirrors, bottom=own, color=SKY, label="copies of others'")
+    axes.bar(parts, own_shares, color=BLUE, label="own nodes")
+    axes.bar(parts, mirrors, bottom=own_shares, color=SKY, label="copies of others'")
     axes.axhline(100 / quality.num_parts, color=INK, linewidth=1, linestyle=":", label="an equal share")
     axes.set_ylabel("% of the graph's nodes")
     _number_parts(axes, quality.num_parts)
@@ -63,8 +63,8 @@ def _draw_balance(axes: Any, quality: Quality) -> str:
     """Draws markers: sizes of each part over their mean."""
     columns = [("nodes held", quality.held_nodes, INK, "s"), ("edges held", quality.held_edges, GREY, "D")]
     columns += [(f"{phase} seeds", values, _PHASES[phase], "o") for phase, values in quality.seeds.items()]
-    for place, (name, values, color, marker) in enumerate(columns):
-        shift = (place - (len(columns) - 1) / 2) * 0.12
+    for index, (name, values, color, marker) in enumerate(columns):
+        shift = (index - (len(columns) - 1) / 2) * 0.12
         mean = sum(values) / len(values) or 1
         at = [part + shift for part in range(quality.num_parts)]
         axes.plot(at, [value / mean for value in values], marker, color=color, markersize=5, label=name)

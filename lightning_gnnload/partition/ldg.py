@@ -21,18 +21,13 @@ class Ldg(Partitioner):
 
         ``in-neighbours in the part * (1 - nodes / C)``, for a training node ``* (1 - training nodes / C_T)``
 
-    of what was dealt to the part so far, with C and C_T a part's exact share of all nodes and training nodes. So no
-    part has more than its share of training nodes, rounded up.
+    where C and C_T are a part's exact share of all nodes and of training nodes. So no part gets more than its share of
+    training nodes, rounded up. Takes 5 bytes a node, and a visit to each edge and stream; the graph is read in turn.
 
     Args:
         streams: passes over the graph; from the second on, in-neighbours that are still to come count for the part that
             the last pass gave them.
         slack: what a part may have above its share of nodes, as a fraction of it. Training nodes have none.
-
-    Memory: 5 bytes a node. Time: a visit to each edge and stream; the graph is read in turn.
-
-    Raises:
-        PartitionError: settings out of range.
 
     Source: Stanton & Kliot, "Streaming graph partitioning for large distributed graphs", KDD'12. The second capacity
     is BGL's (NSDI'23, section 3.3.2); further streams: Nishimura & Ugander, KDD'13.
@@ -73,23 +68,15 @@ def stream_nodes(
     slack: float,
     advance: Callable[[str, float], None],
 ) -> None:
-    """Deals all nodes out, in place, by as many streams; fewer where one changes nothing.
-
-    Args:
-        graph: N nodes.
-        train: int64 node ids, balanced by :class:`Ldg`'s second capacity.
-        part_of: int32 ``[N]``, what an earlier stream or another method has given, or :data:`.OPEN`.
-        num_parts: at least 1.
-        streams: at most so many.
-        slack: as :class:`Ldg` has it.
-        advance: is told which share is done.
-    """
+    """Assigns all nodes in place, int32 ``part_of`` ``[N]``, by at most ``streams`` passes; stops after one that
+    changes nothing. ``train`` is int64 node ids; nodes that have a part already count there until their turn comes."""
     is_seed = np.zeros(graph.num_nodes, np.uint8)
     is_seed[train] = 1
     node_capacity = max(1, math.ceil(graph.num_nodes / num_parts * (1 + slack)))
+    # Exact shares, rounded up: what is later moved to balance seeds is little then.
     seed_capacity = -(-len(train) // num_parts)
-    for number in range(streams):
-        advance("Streaming nodes", number / streams)
+    for turn in range(streams):
+        advance("Streaming nodes", turn / streams)
         if not ops.deal_nodes(graph.indptr, graph.indices, is_seed, part_of, num_parts, node_capacity, seed_capacity):
             break
     advance("Streaming nodes", 1.0)

@@ -17,27 +17,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import MissingExtraError, PartitionError
 from lightning_gnnload.partition import metis_process
 from lightning_gnnload.partition.partitioner import Partitioner
-from lightning_gnnload.partition.undirected import undirected_neighbors
 
-NEIGHBOR_BYTES = 130
-"""What METIS takes for each neighbour of each node, measured on graphs whose edges contract little: random ones."""
-NODE_BYTES = 100
-"""Likewise for each node."""
+# What METIS takes for each neighbour of each node, and for each node, measured on random graphs: few of their edges
+# contract, so that each coarser graph is nearly as large as the one before.
+NEIGHBOR_BYTES, NODE_BYTES = 130, 100
 _LOOK_S = 0.1  # METIS runs in another process, and Ctrl-C must be heard here
+_EDGES_A_CHUNK = 1 << 22  # bounds scratch memory: graphs are larger than what is left
 
 
 @dataclass(frozen=True)
 class Metis(Partitioner):
     """Runs METIS's multilevel partitioning on the graph as undirected, without loops and repeated edges.
 
-    Nodes and the seeds of each phase are balanced at once, as constraints of their own, which PyMetis itself does not
-    pass on; so METIS's functions are called in the library that PyMetis brings along, in a process of their own.
-    METIS says nothing of its progress; Ctrl-C ends it.
+    Nodes and the seeds of each phase are balanced at once, as separate constraints. PyMetis does not pass constraints
+    on, so METIS's functions are called in the library that PyMetis brings along, in another process, which Ctrl-C ends.
+    METIS reports no progress.
 
     Args:
         recursive: by repeated bisection, instead of into all parts at once: cuts somewhat less, but what a bisection is
@@ -46,9 +46,6 @@ class Metis(Partitioner):
             before balance: where training nodes lie together, a part may have none.
         tolerance: how much heavier than the mean a part may be, of nodes and of each phase's seeds; a thousandth at
             least. METIS keeps it where it can.
-
-    Raises:
-        PartitionError: settings that exclude each other.
 
     Source: Karypis and Kumar, "Multilevel algorithms for multi-constraint graph partitioning" (SC'98).
     """
@@ -75,28 +72,26 @@ class Metis(Partitioner):
         seed: int,
         advance: Callable[[str, float], None],
     ) -> np.ndarray:
-        library, index, options = _metis()
-        done = partial(advance, "Reading both directions")
-        done(0.0)
+        library, dtype, options = _metis()
+        read = partial(advance, "Reading both directions")
+        read(0.0)
         _check_memory(graph, 2 * graph.indices.nbytes)  # the other direction, and the ends that it is sorted from
         with _memory() as starts, _memory() as neighbors, _memory() as weights, _memory() as parts:
             total = 0
-            for counts, chunk in undirected_neighbors(
-                graph, advance=lambda share: advance("Reading both directions", share)
-            ):
-                _append(starts, np.cumsum(counts) - counts + total, index)
-                _append(neighbors, chunk, index)
+            for counts, chunk in undirected_neighbors(graph, advance=read):
+                _append(starts, np.cumsum(counts) - counts + total, dtype)
+                _append(neighbors, chunk, dtype)
                 total += len(chunk)
                 # How many neighbours there are without repeats shows only as they are merged.
                 _check_memory(graph, total * NEIGHBOR_BYTES + graph.num_nodes * NODE_BYTES)
-            _append(starts, np.array([total]), index)
-            _append(neighbors, np.zeros(1), index)  # so that there is memory to map where there are no edges
+            _append(starts, np.array([total]), dtype)
+            _append(neighbors, np.zeros(1), dtype)  # so that there is memory to map where there are no edges
             constraints = _constraints(graph.num_nodes, seeds)
-            _append(weights, constraints, index)
-            os.ftruncate(parts, graph.num_nodes * index.itemsize)
+            _append(weights, constraints, dtype)
+            os.ftruncate(parts, graph.num_nodes * dtype.itemsize)
             job = {
                 "library": library,
-                "index_bytes": index.itemsize,
+                "index_bytes": dtype.itemsize,
                 "starts": starts,
                 "neighbors": neighbors,
                 "weights": weights,
@@ -106,13 +101,56 @@ class Metis(Partitioner):
                 "num_parts": num_parts,
                 "recursive": self.recursive,
                 "options": {
-                    options["SEED"]: seed % 2**31,  # PyMetis may be built with integers of 32 bits
+                    options["SEED"]: seed % 2**31,  # PyMetis may be built with 32-bit integers
                     options["CONTIG"]: int(self.contiguous),
                     options["UFACTOR"]: round(1000 * self.tolerance),
                 },
             }
             _run(job, lambda: advance("Partitioning by METIS", 0.0))
-            return np.fromfile(f"/proc/self/fd/{parts}", index).astype(np.int32)
+            return np.fromfile(f"/proc/self/fd/{parts}", dtype).astype(np.int32)
+
+
+def undirected_neighbors(
+    graph: Graph, *, advance: Callable[[float], object] = lambda share: None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Merges in- and out-neighbours of each node into one ascending list, without the node and without repeats.
+
+    Yields for some nodes in turn, from 0 on, how many neighbours each has, and these in a row, both int64. Takes 8
+    bytes an edge (16 where ids are int64), 16 a node, and some MiB for a chunk, or 16 bytes a neighbour of a node with
+    more.
+
+    Example:
+        >>> graph = Graph.from_coo(src=[1, 0, 2, 2], dst=[0, 1, 0, 2])
+        >>> [(counts.tolist(), neighbors.tolist()) for counts, neighbors in undirected_neighbors(graph)]
+        [([2, 1, 1], [1, 2, 0, 0])]
+    """
+    num_nodes = graph.num_nodes
+    dst = np.repeat(np.arange(num_nodes, dtype=graph.indices.dtype), graph.in_degrees)
+    out_indptr, out_indices, _ = ops.coo_to_csc(dst, graph.indices, num_nodes)
+    del dst
+    total = graph.indptr + out_indptr
+    first = 0
+    while first < num_nodes:
+        last = max(int(np.searchsorted(total, total[first] + _EDGES_A_CHUNK, side="right")) - 1, first + 1)
+        keys = np.concatenate(
+            [
+                _keys(indptr[first : last + 1], indices, num_nodes)
+                for indptr, indices in ((graph.indptr, graph.indices), (out_indptr, out_indices))
+            ]
+        )
+        keys.sort()  # np.unique hashes, which takes a hundred times as long
+        keys = keys[np.flatnonzero(np.diff(keys, prepend=-1))]
+        nodes, neighbors = np.divmod(keys, num_nodes)
+        no_loop = nodes + first != neighbors
+        yield np.bincount(nodes[no_loop], minlength=last - first), neighbors[no_loop]
+        first = last
+        advance(first / num_nodes)
+
+
+def _keys(indptr: np.ndarray, indices: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Returns a number for each entry of some lists; sorted, they go by list, then by neighbour."""
+    lists = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return lists * num_nodes + indices[indptr[0] : indptr[-1]]
 
 
 def _check_memory(graph: Graph, needed_bytes: int) -> None:
@@ -124,7 +162,7 @@ def _check_memory(graph: Graph, needed_bytes: int) -> None:
 
 
 def _constraints(num_nodes: int, seeds: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns METIS's node weights, int64 ``[N, 1 + phases]``: a column of nodes, then one a phase with seeds."""
+    """Returns METIS's node weights, int64 ``[N, 1 + phases]``: a column of ones, then one for each phase with seeds."""
     phases = [ids for ids in seeds.values() if len(ids)]
     weights = np.zeros((num_nodes, 1 + len(phases)), np.int64)
     weights[:, 0] = 1
@@ -140,12 +178,12 @@ def _metis() -> tuple[str, np.dtype[Any], dict[str, int]]:
     except ImportError as error:
         raise MissingExtraError("pymetis", "partition", "Partitioning by METIS", error) from error
     library = import_module("pymetis._internal")
-    places = {name: int(getattr(library.options_indices, name)) for name in ("SEED", "CONTIG", "UFACTOR")}
-    return str(library.__file__), pymetis.zero_copy_dtype(), places
+    indices = {name: int(getattr(library.options_indices, name)) for name in ("SEED", "CONTIG", "UFACTOR")}
+    return str(library.__file__), pymetis.zero_copy_dtype(), indices
 
 
 def _run(job: dict[str, Any], tick: Callable[[], None]) -> None:
-    """Runs METIS to its end, or until ``tick``, which is called several times a second, raises."""
+    """Runs METIS to its end, or until ``tick``, which is called ten times a second, raises."""
     descriptors = [job[name] for name in ("starts", "neighbors", "weights", "parts")]
     command = [sys.executable, "-I", str(Path(metis_process.__file__)), json.dumps({**job, "parent": os.getpid()})]
     with subprocess.Popen(
@@ -154,24 +192,25 @@ def _run(job: dict[str, Any], tick: Callable[[], None]) -> None:
         try:
             while True:
                 try:
-                    said, _ = process.communicate(timeout=_LOOK_S)
+                    output, _ = process.communicate(timeout=_LOOK_S)
                     break
                 except subprocess.TimeoutExpired:
                     tick()
         finally:
             process.kill()
+    # METIS aborts where it gets no memory; the system kills the process where memory runs short later.
     if process.returncode in (-signal.SIGKILL, -signal.SIGABRT, 3):  # 3 is METIS_ERROR_MEMORY
         raise PartitionError(
             f"METIS had too little memory for {job['num_nodes']} nodes: method='bgl' reads the graph in turn."
         )
     if process.returncode != 0:
-        why = " ".join(said.decode(errors="replace").split()) or f"status {process.returncode}"
+        why = " ".join(output.decode(errors="replace").split()) or f"status {process.returncode}"
         raise PartitionError(f"METIS gave up: {why}. Take other settings, or method='bgl'.")
 
 
 @contextmanager
 def _memory() -> Iterator[int]:
-    """Makes anonymous memory that another process may map, and gives its descriptor."""
+    """Makes anonymous memory that another process may map, and yields its descriptor."""
     descriptor = os.memfd_create("gnnload-metis", os.MFD_CLOEXEC)
     try:
         yield descriptor

@@ -19,21 +19,17 @@ _NUM_OPTIONS = 40  # METIS_NOPTIONS in metis.h
 
 
 def main(job: dict[str, Any]) -> int:
-    """Runs METIS once.
+    """Runs METIS once; returns 0, or METIS's negated status, which is positive, where it failed.
 
-    Args:
-        job: ``library``, a file that exports METIS's functions; ``index_bytes``, the width of its ``idx_t``;
-            ``starts``, ``neighbors``, ``weights`` and ``parts``: descriptors of memory, of ``idx_t`` ``[N + 1]``,
-            ``[M]``, ``[N, ncon]`` and, to be written, ``[N]``; ``num_nodes``, ``num_constraints``, ``num_parts``;
-            ``recursive``; ``options``, values by their index in METIS's array.
-
-    Returns:
-        METIS's own status, negated and so positive where it failed; 0 where it did not.
+    ``job`` names the library's file, the width of its ``idx_t``, counts and options, and descriptors of memory of
+    ``idx_t``: ``starts`` ``[N + 1]``, ``neighbors`` ``[M]``, ``weights`` ``[N, ncon]`` and, to be written, ``parts``
+    ``[N]``.
 
     Source: METIS manual (5.1.0), section 5: METIS_PartGraphKway and METIS_PartGraphRecursive.
     """
+    # METIS may run for hours: it is not to outlive the process that started it, however that ended.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != job["parent"]:  # it died before it could be waited for
+    if os.getppid() != job["parent"]:  # it died before the line above, which then comes too late
         return 1
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C as well, and ends this process
     metis = ctypes.CDLL(job["library"])
@@ -42,7 +38,7 @@ def main(job: dict[str, Any]) -> int:
         return 1
     index = {4: ctypes.c_int32, 8: ctypes.c_int64}[job["index_bytes"]]
     mapped = [mmap.mmap(job[name], 0) for name in ("starts", "neighbors", "weights", "parts")]
-    starts, neighbors, weights, parts = (index.from_buffer(each) for each in mapped)
+    starts, neighbors, weights, parts = (index.from_buffer(memory) for memory in mapped)
     options = (index * _NUM_OPTIONS)()
     metis.METIS_SetDefaultOptions(options)
     for position, value in job["options"].items():

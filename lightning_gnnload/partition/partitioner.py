@@ -1,24 +1,35 @@
-"""Partitioner: settings of a way to deal a graph's nodes out to parts."""
+"""Partitioner: settings of a way to assign a graph's nodes to parts; and those of this package, by name."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import ClassVar
 
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.errors import PartitionError
 
 OPEN = -1
-"""The part of a node that a method leaves open; it goes to one that holds it anyway."""
+"""The part of a node that a method leaves open; it goes to a part that holds a copy of it anyway."""
+
+_CLASSES = {
+    "self-reliant": ("selfreliant", "SelfReliant"),
+    "metis": ("metis", "Metis"),
+    "bgl": ("bgl", "Bgl"),
+    "ldg": ("ldg", "Ldg"),
+    "random": ("random", "RandomParts"),
+}
+METHODS = tuple(_CLASSES)
 
 
 class Partitioner(ABC):
-    """Assigns nodes to parts, as a pure function of the graph, the seeds and the settings. It holds no state.
+    """Assigns nodes to parts, as a pure function of the graph, the seeds and the settings. It has no state.
 
-    A method is what decides between parts. What follows is the same for all: seeds are balanced within 1, parts
-    are closed over as many hops as are asked for, and nodes are renumbered.
+    A method decides between parts. What follows is the same for all: seeds are balanced within 1, each part is closed
+    over as many hops as were asked for, and nodes are renumbered.
     """
 
     name: ClassVar[str]
@@ -34,20 +45,24 @@ class Partitioner(ABC):
         seed: int,
         advance: Callable[[str, float], None],
     ) -> np.ndarray:
-        """Assigns each node to a part.
+        """Returns the part of each node, int32 ``[N]`` in ``[0, num_parts)``, or :data:`OPEN`, which no seed may be.
 
-        Args:
-            graph: N nodes; its arrays may be mapped files larger than memory, and are read in turn where possible.
-            seeds: by phase, ``"train"`` first, int64 node ids: what has to be balanced.
-            num_parts: at least 2.
-            hops: that the parts will hold of their seeds; 0 where each list will lie with its owner alone.
-            seed: of what is random.
-            advance: is told what is being done, and which share of it in [0, 1]; it may raise KeyboardInterrupt.
-
-        Returns:
-            int32 ``[N]``, in ``[0, num_parts)``, or :data:`OPEN`; never open for a seed.
-
-        Raises:
-            PartitionError: the graph or the settings do not allow it.
-            MissingExtraError: a package that it needs is not installed.
+        The graph's arrays may be mapped files larger than memory: read them in turn where possible. ``seeds`` are int64
+        ids by phase, ``"train"`` first, and are what has to be balanced; ``num_parts`` is at least 2; ``hops`` is 0
+        where a part holds no neighbours of its nodes. ``advance`` takes the name of the work at hand and which share of
+        it is done, in [0, 1]; it may raise KeyboardInterrupt. A graph or settings that cannot be partitioned raise
+        PartitionError.
         """
+
+
+def partitioner(method: str | Partitioner) -> Partitioner:
+    """Makes the partitioner of one of the :data:`METHODS` with its defaults; returns a user's own as it is."""
+    if isinstance(method, Partitioner):
+        return method
+    if not isinstance(method, str) or method not in _CLASSES:
+        raise PartitionError(
+            f"method={method!r} is not known; give one of {', '.join(map(repr, METHODS))} or a Partitioner."
+        )
+    module, class_name = _CLASSES[method]
+    default: Partitioner = getattr(import_module(f"lightning_gnnload.partition.{module}"), class_name)()
+    return default

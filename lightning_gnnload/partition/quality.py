@@ -16,15 +16,10 @@ from lightning_gnnload.partition.stages import BuildStage
 
 @dataclass(frozen=True)
 class CacheRates:
-    """Reports the hit rates of the trainers' caches, which all hold the same share of the rows.
+    """Hit rates of trainers' caches that hold the share ``ratio`` of the rows, chosen by ``policy``.
 
-    Attributes:
-        ratio: that share.
-        policy: what chose the rows.
-        by_part: of each part's own cache, filled for that part's mini-batches.
-        shared: of one cache that is filled for all, and copied to each trainer, as without a partition.
-
-    Source: PaGraph (TPDS'21), section 5.5, figure 17a.
+    ``by_part`` is of each part's own cache; ``shared`` of one that is filled for all and copied, as without a
+    partition. Source: PaGraph (TPDS'21), section 5.5, figure 17a.
     """
 
     ratio: float
@@ -37,18 +32,9 @@ class CacheRates:
 class Quality:
     """Reports the costs and gains of a partition. Lists have one entry a part.
 
-    Attributes:
-        num_nodes: of the whole graph, N.
-        num_edges: likewise.
-        own_nodes: whose owner a part is; they add up to N.
-        held_nodes: in the part's graph, mirrors of others' nodes included, and without those that no seed reaches.
-        held_edges: in the part's graph.
-        mirrors: nodes in the part's graph that another part owns.
-        seeds: by phase.
-        cross_edges: of the whole graph, between nodes of different owners.
-        sampled: the same of mini-batches; None where nothing was sampled.
-        caches: None where nothing was cached.
-        stages: where time and memory went when it was made.
+    ``own_nodes`` add up to N; ``held_nodes`` and ``held_edges`` count the part's graph, with ``mirrors`` of nodes that
+    other parts own, and without nodes that no seed reaches. ``cross_edges`` have endpoints of different owners.
+    ``sampled`` and ``caches`` are None until sampling has measured them.
     """
 
     num_nodes: int
@@ -95,7 +81,7 @@ class Quality:
         return 1 - sum((nodes / max(self.num_nodes, 1)) ** 2 for nodes in self.own_nodes)
 
     def with_samples(self, sampled: SampledCut | None, caches: CacheRates | None) -> Quality:
-        """Returns the same, with what only sampling tells."""
+        """Returns the same report, with what only sampling measures."""
         return replace(self, sampled=sampled, caches=caches)
 
     def to_json(self) -> dict[str, Any]:
@@ -107,8 +93,8 @@ class Quality:
     def from_json(cls, report: Mapping[str, Any]) -> Quality:
         """Reads what :meth:`to_json` returned."""
         values = {name: value for name, value in report.items() if name != "shares"}
-        for name, kind in (("sampled", SampledCut), ("caches", CacheRates)):
-            values[name] = kind(**values[name]) if values.get(name) else None
+        for name, report_class in (("sampled", SampledCut), ("caches", CacheRates)):
+            values[name] = report_class(**values[name]) if values.get(name) else None
         values["stages"] = [BuildStage(**stage) for stage in values.get("stages", [])]
         return cls(**values)
 
@@ -130,18 +116,9 @@ def measure_quality(
     *,
     advance: Callable[[float], object] = lambda share: None,
 ) -> Quality:
-    """Measures the sizes and the cut of a partition in one pass over the graph's edges.
-
-    Args:
-        partition: of ``graph``.
-        graph: the whole, N nodes.
-        stages: of its making.
-        advance: is told which share is done.
-
-    Raises:
-        PartitionError: the partition has another number of nodes.
-    """
+    """Measures the sizes and the cut of a partition of ``graph`` in one pass over the graph's edges."""
     parts = list(partition.parts)
+    # A part's nodes are numbered in a row, so that its bounds say who owns which.
     owners = np.repeat(np.arange(partition.num_parts, dtype=np.int32), np.diff(partition.starts))
     return Quality(
         num_nodes=graph.num_nodes,

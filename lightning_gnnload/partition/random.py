@@ -12,8 +12,8 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.partition.partitioner import Partitioner
 
+# Random keys are drawn by (seed, epoch, node). No training reaches this epoch, so that no draw of it repeats these.
 _EPOCH = 2**32 - 1
-"""Whose ordering keys shuffle: no other random choice is made in its name."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from lightning_gnnload.partition.partitioner import Partitioner
 
 Overlap = Literal["seeds", "nodes"]
 Stream = Literal["given", "shuffled", "degree", "proximity"]
-MOST_SCORE_HOPS = 2
-"""Where ``score_hops`` is not given: further neighbourhoods are most of a graph, and tell no part from another."""
+MOST_SCORE_HOPS = 2  # by default: wider neighbourhoods are most of a graph, and tell no part from another
 _SLICE_EDGES = 1 << 27  # half a second or so: how long an interrupt may wait
 
 
@@ -99,15 +98,17 @@ class SelfReliant(Partitioner):
                 f"{self.name} deals seeds out to {MOST_PARTS} parts at most, not {num_parts}. Give fewer parts, or "
                 f"another method, 'bgl' for example."
             )
+        # Seeds are dealt a slice of edges at a time, so that Ctrl-C and the bar are not kept waiting by a kernel.
         dealt = ops.DealtSeeds.none_of(graph.num_nodes, num_parts)
+
         num_seeds = sum(len(ids) for ids in seeds.values())
         num_done = 0
         for phase, ids in seeds.items():
             task, quotas = f"Dealing out {phase} seeds", share_sizes(len(ids), num_parts)
-            known = dealt.part[ids]
-            new = ids[known < 0]
+            parts_before = dealt.part[ids]
+            new = ids[parts_before < 0]
             # Seeds of an earlier phase keep their part, and are of its share in this one, too.
-            dealt.num_seeds[:] = np.bincount(known[known >= 0], minlength=num_parts)
+            dealt.num_seeds[:] = np.bincount(parts_before[parts_before >= 0], minlength=num_parts)
             num_done += len(ids) - len(new)
             waiting = self._ordered(graph, new, seed)
             while len(waiting):

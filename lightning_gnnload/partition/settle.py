@@ -1,4 +1,4 @@
-"""Settling: which part owns a node that no method has dealt out."""
+"""Settling: which part owns a node that the method left open."""
 
 from __future__ import annotations
 
@@ -18,31 +18,19 @@ _SLICE_EDGES = 1 << 27  # half a second or so: how long an interrupt may wait
 
 
 def settle(
-    graph: Graph, part: np.ndarray, held: np.ndarray | None, num_parts: int, advance: Callable[[str, float], None]
+    graph: Graph, part: np.ndarray, holders: np.ndarray | None, num_parts: int, advance: Callable[[str, float], None]
 ) -> np.ndarray:
-    """Gives each open node to a part that holds it: to the one that owns most of its in-neighbours.
+    """Returns the part of every node, int32 ``[N]``: open nodes go to the part that owns most of their in-neighbours.
 
-    Nodes vote for where their out-neighbours go, in rounds: by ascending id, each open node goes where most votes are,
-    of the parts that hold it, or of all where none does, as long as they own no more than 1.05 N / K nodes. What has
-    had no vote after the last round goes to the part that owns fewest, of those that hold it, or of all.
+    In some rounds, by ascending id, each open node moves to the part with most of its in-neighbours by then, among the
+    parts that hold it, or all where none does, as long as these own no more than 1.05 N / K nodes. What has no
+    in-neighbour in a part after the last round goes to the one that owns fewest. So owners come to hold what lies
+    together, though few nodes are seeds, and each part finds most of the rows that it gathers among its own.
 
-    So owners come to hold what lies together, though few of the nodes are seeds, and each part finds most of the rows
-    that it gathers among its own.
-
-    Args:
-        graph: N nodes; ``indices`` may be a mapped file, and is read once a round, in turn.
-        part: int32 ``[N]``, in ``[0, K)`` or :data:`.partitioner.OPEN`.
-        held: uint64 ``[N]``, bit ``p`` where part ``p`` holds the node; None if that is not known.
-        num_parts: K, 1 to 64.
-        advance: is told what is being done, and which share of it.
-
-    Returns:
-        int32 ``[N]``, in ``[0, K)``; ``part`` itself where nothing is open.
-
-    Raises:
-        PartitionError: arrays that do not fit each other, or a part that is none.
+    ``part`` is int32 ``[N]``, or :data:`.OPEN`; bit ``p`` of ``holders``, uint64 ``[N]``, says that part ``p`` holds
+    the node, None that nobody knows. ``indices`` may be a mapped file: each round reads it once, in turn.
     """
-    is_open = part == OPEN
+    is_open = part == OPEN  # as it was at first: a node that a round has placed may be placed anew in the next
     if not is_open.any():
         return part
     part = part.copy()
@@ -53,10 +41,10 @@ def settle(
         for begin, end in pairwise(bounds):
             advance(task, (turn + begin / num_nodes) / ROUNDS)
             ops.vote_nodes(
-                graph.indptr, graph.indices, part, is_open, held, num_parts, capacity=capacity, begin=begin, end=end
+                graph.indptr, graph.indices, part, is_open, holders, num_parts, capacity=capacity, begin=begin, end=end
             )
     advance(task, 1.0)
-    return ops.settle_nodes(part, held, num_parts)
+    return ops.settle_nodes(part, holders, num_parts)
 
 
 def _slices(indptr: np.ndarray) -> list[int]:

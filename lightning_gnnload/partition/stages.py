@@ -1,4 +1,4 @@
-"""Stages: how long each step of a long work took, and how much memory it held at most."""
+"""Stages: how long each step of a long work took, and how much memory it took at most."""
 
 from __future__ import annotations
 
@@ -20,13 +20,10 @@ _SHARED = re.compile(r"^RssShmem:\s+(\d+) kB$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class BuildStage:
-    """Reports the time and memory of one stage of building a partition.
+    """Time by the wall clock and most memory of one stage of building a partition.
 
-    Attributes:
-        name: what was done.
-        seconds: of the wall clock.
-        peak_bytes: the most memory that this process and its children held while it was done, pages of files left
-            out, for the system takes those back when it is short; looked at 20 times a second.
+    The memory is that of this process and its children, looked at 20 times a second, without pages of files, which the
+    system takes back when it is short.
     """
 
     name: str
@@ -35,8 +32,7 @@ class BuildStage:
 
 
 class StageClock:
-    """Measures the stages of a task, which calls :meth:`enter` at the start of each. One thread enters; another one, of
-    its own, looks at the memory.
+    """Measures the stages of a task, which calls :meth:`enter` at the start of each; a thread looks at the memory.
 
     Example:
         >>> with StageClock() as clock:
@@ -60,7 +56,8 @@ class StageClock:
         if name == self._name:
             return
         now = time.perf_counter()
-        self._look()  # a stage shorter than the watcher's interval has a peak, too
+        # A stage shorter than the watcher's interval has a peak, too.
+        self._look()
         with self._lock:
             if self._name is not None:
                 self.stages.append(BuildStage(self._name, round(now - self._began, 3), self._peak_bytes))
@@ -73,38 +70,38 @@ class StageClock:
 
     def _look(self) -> None:
         began = self._began
-        held = held_bytes()
+        num_bytes = used_bytes()
         with self._lock:
-            if began == self._began:  # else it may be what the stage before has held
-                self._peak_bytes = max(self._peak_bytes, held)
+            if began == self._began:  # else it may be what the stage before took
+                self._peak_bytes = max(self._peak_bytes, num_bytes)
 
     def __enter__(self) -> StageClock:
         self._watcher = start_thread("gnnload-stages", self._watch)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, error_class: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.enter(None)
         self._ended.set()
         self._watcher.join()
 
 
-def held_bytes() -> int:
+def used_bytes() -> int:
     """Returns the memory of this process and its children without pages of files; what they share is counted once, as
     the most that one of them maps."""
     private, shared = 0, 0
     for pid in [os.getpid(), *_children()]:
         with suppress(OSError):  # a child that has just ended
             status = Path(f"/proc/{pid}/status").read_text()
-            private += sum(int(found) << 10 for found in _PRIVATE.findall(status))
-            shared = max([shared, *(int(found) << 10 for found in _SHARED.findall(status))])
+            private += sum(int(kilobytes) << 10 for kilobytes in _PRIVATE.findall(status))
+            shared = max([shared, *(int(kilobytes) << 10 for kilobytes in _SHARED.findall(status))])
     return private + shared
 
 
 def _children() -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for file in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
-            found += [int(pid) for pid in file.read_text().split()]
-    return found
+            pids += [int(pid) for pid in file.read_text().split()]
+    return pids

@@ -19,12 +19,12 @@ __all__ = sorted(_HOMES)
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        if name.startswith("_") or (told := _not_here(name)) is None:
+        if name.startswith("_") or (message := _not_here(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         # To an import, Python tells nothing of an AttributeError's words; hasattr() and getattr() go by its class.
         caller = sys._getframe(1)
         is_import = opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM"
-        raise (NotHereError if is_import else NoAttributeError)(told)
+        raise (NotHereError if is_import else NoAttributeError)(message)
     try:
         home = import_module(f".{_HOMES[name]}", __name__)
     except ModuleNotFoundError as error:
@@ -50,14 +50,14 @@ _INSTEAD = {
         "ShaDowKHopSampler, or NeighborLoader(..., subgraph_type='induced'), with subgraphs around seeds",
     ),
 }
-"""What there is in the place of PyG's other classes."""
+"""What to use instead of PyG's other classes."""
 
 
 def _not_here(name: str) -> str | None:
-    """Returns where a name of PyG's is, and what there is here in its place; None for others."""
-    for place in ("loader", "sampler", "data.lightning"):
+    """Returns where a name of PyG's is, and what to use instead here; None for names that are not PyG's."""
+    for package in ("loader", "sampler", "data.lightning"):
         try:
-            module = import_module(f"torch_geometric.{place}")
+            module = import_module(f"torch_geometric.{package}")
         except ImportError:
             return None
         if name in getattr(module, "__all__", ()):

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, SamplerOutput
 
-from lightning_gnnload.adapters.pyg_stores import fill, links_by_store
+from lightning_gnnload.adapters.columns import UNTYPED
+from lightning_gnnload.adapters.pyg_stores import fill_store, links_by_store
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.outputs import joined
 
-_NONE = torch.empty(0, dtype=torch.long)
-"""What a user's own output leaves out of a type."""
+_NONE = torch.empty(0, dtype=torch.long)  # of a type that a user's own sampler output leaves out
 
 
 def as_data(
@@ -25,43 +25,39 @@ def as_data(
 ) -> Any:
     """Returns the ``Data`` or ``HeteroData`` that PyG's NodeLoader or LinkLoader makes of a sampler's output.
 
-    Args:
-        output: who was sampled.
-        rows: what kernels have gathered for it, by the tables' names.
-        attributes: of the data.
-        input_type: of the seeds, a node type or, of links, an edge type; None in a graph without types.
-        neg_sampling: of links, how their negatives are made.
+    ``rows`` are what kernels have gathered, by the tables' names. ``input_type`` is the node type of the seeds or the
+    edge type of the links, None without types; ``neg_sampling`` is None for seeds that are nodes.
     """
     data = copy(attributes.data)
     is_hetero = isinstance(output, HeteroSamplerOutput)
-    of_seeds = _seed_fields(output.metadata, input_type, neg_sampling)
-    for kind, held in attributes.by_type.items():
-        store, columns, fields = data[kind] if is_hetero else data._store, {}, {}
-        node = edge = None
-        if not isinstance(kind, tuple):
-            fields["n_id"] = node = output.node.get(kind, _NONE) if is_hetero else output.node
+    # A SamplerOutput is one of a single type, so that both come by type; what is left out is None for all types.
+    parts = vars(output) if is_hetero else {name: {UNTYPED: part} for name, part in vars(output).items()}
+    seed_fields = _seed_fields(output.metadata, input_type, neg_sampling)
+    for key, columns in attributes.by_type.items():
+        store, fields = data[key] if is_hetero else data._store, {}
+        node: Any = None
+        edge: Any = None
+        if not isinstance(key, tuple):
+            fields["n_id"] = node = parts["node"].get(key, _NONE)
             if "num_nodes" in store:
                 fields["num_nodes"] = len(node)
-        if not isinstance(kind, str):
-            ends = output.row, output.col, output.edge
-            row, col, edge = [of.get(kind, _NONE) if is_hetero and of is not None else of for of in ends]
+        if not isinstance(key, str):
+            names = ("row", "col", "edge")
+            lists: list[Any] = [None if parts[name] is None else parts[name].get(key, _NONE) for name in names]
+            row, col, edge = lists
+
             fields["e_id"] = edge
             if "edge_index" in store:
                 fields["edge_index"] = joined(row, col).to(store.edge_index.device)
             if output.orig_row is not None:
-                drawn = output.orig_row, output.orig_col
-                fields["_orig_edge_index"] = torch.stack([of[kind] for of in drawn] if is_hetero else drawn)
+                fields["_orig_edge_index"] = torch.stack([parts["orig_row"][key], parts["orig_col"][key]])
         for name in ("batch", "num_sampled_nodes", "num_sampled_edges"):
-            of_output = getattr(output, name)
-            if not is_hetero:
-                fields[name] = of_output
-            elif of_output is not None and kind in of_output:
-                fields[name] = of_output[kind]
-        for attribute in held:
-            columns[attribute.name] = attribute.of(rows, edge if attribute.of_edges else node)
-        fill(store, columns, fields | of_seeds.pop(kind, {}))
-    for kind, fields in of_seeds.items():  # of links of a type that the data have no edges of
-        fill(data[kind], {}, fields)
+            if parts[name] is not None and key in parts[name]:
+                fields[name] = parts[name][key]
+        values = {column.name: column.of(rows, edge if column.by_edge else node) for column in columns}
+        fill_store(store, values, fields | seed_fields.pop(key, {}))
+    for key, fields in seed_fields.items():  # of links of a type that the data have no edges of
+        fill_store(data[key], {}, fields)
     return data
 
 

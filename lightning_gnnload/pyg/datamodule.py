@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import zip_longest
 from typing import Any, ClassVar
 
 import torch
@@ -24,15 +25,15 @@ from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.pyg.keywords import (
     LOADER_INPUTS,
+    MODULE_KEYWORDS,
     OF_GRAPH_DATA_MODULE,
-    OWN,
     SHARED_SEED,
     agreed_seed,
     changed_sampler,
     drawn_seed,
     drop_shuffle,
-    parted,
     reset_for_full_batches,
+    split_keywords,
 )
 from lightning_gnnload.pyg.phases import PhaseLoader, ScriptsData
 from lightning_gnnload.pyg.sampler import GnnloadSampler
@@ -48,24 +49,18 @@ _SPLITS = {"train": "train", "val": "val", "test": "test", "predict": "pred"}
 class PyGDataModule(GraphDataModule):
     """Takes PyG's arguments, has its attributes, and makes its mini-batches as a GraphDataModule does.
 
-    Args:
-        data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
-        has_val: whether there is anything to validate on.
-        has_test: likewise to test on.
-        loader: ``"neighbor"``, ``"link_neighbor"`` or ``"full"``; of no account with ``graph_sampler``.
-        graph_sampler: a sampler of the user's.
-        eval_loader_kwargs: what is otherwise in validation, test and prediction.
-        kwargs: all other arguments: those of the sampler, of the loader, of torch's DataLoader, and of the
-            GraphDataModule.
+    ``loader`` is ``"neighbor"``, ``"link_neighbor"`` or ``"full"``, and counts only without ``graph_sampler``, the
+    user's own sampler. ``kwargs`` are all other arguments: those of the sampler, of the loader, of torch's DataLoader,
+    and of the GraphDataModule; ``eval_loader_kwargs`` are those that differ in validation, test and prediction.
     """
 
     _LOADER: ClassVar[type[DataLoader]]
-    """PyG's own loader, whose keywords are taken."""
+    """PyG's own loader, with the same keywords."""
     _SAMPLER: ClassVar[str]
-    """The argument that takes a sampler."""
+    """The argument for a sampler."""
     _TIMES_OF_SEEDS: ClassVar = "give input_train_time=, and so on; or leave time_attr= out"
     _INPUTS: ClassVar[tuple[str, ...]]
-    """The loader's inputs, in the order of its arguments, as attributes of this class call them after the split."""
+    """The loader's inputs, in the order of its arguments: ``nodes`` of the attribute ``input_train_nodes``."""
 
     graph_sampler: BaseSampler  # not there with loader="full"
     eval_graph_sampler: BaseSampler
@@ -73,19 +68,17 @@ class PyGDataModule(GraphDataModule):
     def __init__(
         self,
         data: Any,
-        has_val: bool,
-        has_test: bool,
         loader: str,
         graph_sampler: BaseSampler | None,
         eval_loader_kwargs: Mapping[str, Any] | None,
         kwargs: dict[str, Any],
     ) -> None:
         loader = self._loader_named(loader, graph_sampler)
-        own = {name: kwargs.pop(name) for name in OWN if name in kwargs}
+        settings = {name: kwargs.pop(name) for name in MODULE_KEYWORDS if name in kwargs}
         drop_shuffle(kwargs, type(self).__name__)
         if loader == "full":
             reset_for_full_batches(kwargs, type(self).__name__)
-        if (num_threads := own.get("num_threads")) is not None:
+        if (num_threads := settings.get("num_threads")) is not None:
             if kwargs.get("num_workers", num_threads) != num_threads:
                 raise LoaderConfigError(
                     f"num_threads={num_threads} and num_workers={kwargs['num_workers']} mean the same: threads of this "
@@ -96,15 +89,17 @@ class PyGDataModule(GraphDataModule):
         kwargs.setdefault("num_workers", 0)
         kwargs.setdefault("pin_memory", loader != "full")
         kwargs.setdefault("persistent_workers", kwargs["num_workers"] > 0)
-        seed = agreed_seed(own.get("seed"), graph_sampler, kwargs)
+        seed = agreed_seed(settings.get("seed"), graph_sampler, kwargs)
+        # A drawn seed differs from rank to rank: see seed.
         self._is_seed_drawn = seed is None
-        own["seed"] = int(drawn_seed(seed, None, kwargs))
+        settings["seed"] = int(drawn_seed(seed, None, kwargs))
 
         self.kwargs = kwargs
         self.loader = loader
         self._user_data = data
-        self._set_samplers(graph_sampler, dict(eval_loader_kwargs or {}), own["seed"])
-        self._check_own(own)
+        self._set_samplers(graph_sampler, dict(eval_loader_kwargs or {}), settings["seed"])
+        self._check_replaced(settings)
+        # GraphDataModule needs a sampler to describe itself by, also where PyG's own loader samples.
         samples = isinstance(getattr(self, "graph_sampler", None), GnnloadSampler)
         inner = self.graph_sampler.inner() if samples else NeighborSampler([1])
         super().__init__(
@@ -112,19 +107,24 @@ class PyGDataModule(GraphDataModule):
             inner,
             batch_size=self.batch_size,
             batch_format="pyg",
-            order=own.get("order", "shuffle"),
-            seed=own["seed"],
+            order=settings.get("order", "shuffle"),
+            seed=settings["seed"],
             num_threads=kwargs["num_workers"],
-            cache=own.get("cache"),
+            cache=settings.get("cache"),
             eval_batch_size=self.eval_batch_size,
             eval_sampler=self.eval_graph_sampler.inner() if samples else None,
-            eval_draws=own.get("eval_draws", "fixed"),
+            eval_draws=settings.get("eval_draws", "fixed"),
             sampling_device="cpu",
         )
-        if not has_val:
+        if not self.has_seeds("val"):
             self.val_dataloader = None  # type: ignore[method-assign, assignment]
-        if not has_test:
+        if not self.has_seeds("test"):
             self.test_dataloader = None  # type: ignore[method-assign, assignment]
+
+    def _set_inputs(self, split: str, *values: Any) -> None:
+        """Sets a split's inputs under PyG's names; what is left out is None, but a script may set it."""
+        for name, value in zip_longest(self._INPUTS, values):
+            setattr(self, f"input_{split}_{name}", value)
 
     # PyG's attributes.
 
@@ -137,6 +137,7 @@ class PyGDataModule(GraphDataModule):
     def data(self, data: Any) -> None:
         self._user_data = data
         self._dataset, self._data = self._scripts_data(), None
+        # Caches have rows of the data before.
         self.caching.close()
 
     @property
@@ -177,7 +178,7 @@ class PyGDataModule(GraphDataModule):
         return self.trainer.world_size > 1 if roles is None else not roles.is_lone
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns the seed where torch drew it, so that a run which is resumed goes on by it."""
+        """Returns the seed where torch drew it, so that a run that is resumed goes on by it."""
         return {"seed": self._seed} if self._is_seed_drawn else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -195,6 +196,7 @@ class PyGDataModule(GraphDataModule):
 
     def full_dataloader(self, **kwargs: Any) -> DataLoader:
         """Makes the loader whose only mini-batch is the data."""
+        # As PyG does: workers would only copy the one mini-batch.
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
         warnings.filterwarnings("ignore", ".*data loading bottlenecks.*")
         return DataLoader([self.data], collate_fn=_first, **kwargs)  # type: ignore[arg-type]
@@ -214,16 +216,16 @@ class PyGDataModule(GraphDataModule):
         """Does nothing: the data are there, and read when a loader is made."""
 
     def train_dataloader(self) -> Any:
-        return self._of_phase("train")
+        return self._dataloader("train")
 
     def val_dataloader(self) -> Any:
-        return self._of_phase("val")
+        return self._dataloader("val")
 
     def test_dataloader(self) -> Any:
-        return self._of_phase("test")
+        return self._dataloader("test")
 
     def predict_dataloader(self) -> Any:
-        return self._of_phase("predict")
+        return self._dataloader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         if self.loader == "full":  # whose mini-batch is the user's own object
@@ -237,7 +239,7 @@ class PyGDataModule(GraphDataModule):
         """The graph, and the attributes that kernels gather.
 
         Raises:
-            LoaderConfigError: nothing is sampled here, but by a sampler of the user's, or not at all.
+            LoaderConfigError: a sampler of another package, or none, makes the mini-batches.
         """
         if self._data is None:
             assert isinstance(self._dataset, ScriptsData)
@@ -254,7 +256,7 @@ class PyGDataModule(GraphDataModule):
         return phase == "train" or getattr(self, f"input_{split}_{self._INPUTS[0]}") is not None
 
     def workload(self, phase: str) -> Workload:
-        """Describes what will be sampled in a phase. Raises SeedError: there is nothing to begin at."""
+        """Describes what will be sampled in a phase; raises SeedError where there are no seeds."""
         training = phase == "train"
         overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
         loader = self._phase_loader(phase)
@@ -270,6 +272,7 @@ class PyGDataModule(GraphDataModule):
             batch_size=self.batch_size if training else self.eval_batch_size,
             order=self.order if training and not overfit else Sequential(),
             seed=self.seed,
+            # Trainer(overfit_batches=...) trains on the same mini-batches again and again.
             fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
             drop_last=bool(loader.drop_last),
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
@@ -279,12 +282,8 @@ class PyGDataModule(GraphDataModule):
             workload.shared_seed = SHARED_SEED  # of a loader that is made before there are ranks
         return workload
 
-    def _of_phase(self, phase: str) -> Any:
-        """Returns a phase's loader: ours, or PyG's own where it samples otherwise.
-
-        Raises:
-            LoaderConfigError: PyG's own, whose mini-batches FactoredStrategy's samplers cannot make.
-        """
+    def _dataloader(self, phase: str) -> Any:
+        """Returns a phase's loader: ours, or PyG's own where it samples otherwise, which FactoredStrategy refuses."""
         if self._is_sampled(phase):
             return self._loader(phase)
         strategy = None if self.trainer is None else self.trainer.strategy
@@ -315,6 +314,7 @@ class PyGDataModule(GraphDataModule):
         training = phase == "train"
         inputs = [getattr(self, f"input_{_SPLITS[phase]}_{name}") for name in self._INPUTS]
         kwargs = dict(self.loader_kwargs if training else self.eval_loader_kwargs)
+        # Where our pipeline samples, order= shuffles: the loader is made for its rows alone.
         kwargs["shuffle"] = training and self.train_shuffle and not self._is_sampled(phase)
         if self.loader == "full":
             kwargs["shuffle"] = training
@@ -330,6 +330,7 @@ class PyGDataModule(GraphDataModule):
         kwargs = self.loader_kwargs if phase == "train" else self.eval_loader_kwargs
         self._pins_memory = bool(kwargs["pin_memory"])
         loader = super()._loader(phase)
+        # PyG's keywords may differ in evaluation, and change after the module was made.
         loader.num_threads = kwargs["num_workers"]
         loader.on_thread = kwargs.get("worker_init_fn")
         if kwargs.get("prefetch_factor") is not None:
@@ -345,14 +346,15 @@ class PyGDataModule(GraphDataModule):
         return data  # mini-batches carry what the user's data hold
 
     def _inner(self, *, training: bool) -> Sampler:
-        """Returns what draws, the same object as long as its settings are."""
-        given = self.graph_sampler if training else self.eval_graph_sampler
-        assert isinstance(given, GnnloadSampler), "the caller asked for it"
-        name, now = "sampler" if training else "eval_sampler", given.inner()
-        if repr(getattr(self, name)) != repr(now):
-            setattr(self, name, now)
-        drawn_by: Sampler = getattr(self, name)
-        return drawn_by
+        """Returns the sampler that draws, the same object as long as its settings are."""
+        sampler = self.graph_sampler if training else self.eval_graph_sampler
+        assert isinstance(sampler, GnnloadSampler), "the caller asked for it"
+        name, inner = "sampler" if training else "eval_sampler", sampler.inner()
+        # PyG's settings may change between epochs; caches and other ranks go by the object.
+        if repr(getattr(self, name)) != repr(inner):
+            setattr(self, name, inner)
+        current: Sampler = getattr(self, name)
+        return current
 
     def __str__(self) -> str:
         """Says how many rows each phase has, as Lightning does, but makes no mini-batch for it."""
@@ -369,8 +371,8 @@ class PyGDataModule(GraphDataModule):
 
     def __repr__(self) -> str:
         settings = {"data": self.data, "loader": self.loader, **self.kwargs}
-        told = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
-        return f"{type(self).__name__}({told})"
+        arguments = ", ".join(f"{name}={value}" for name, value in settings.items() if value is not None)
+        return f"{type(self).__name__}({arguments})"
 
     # How arguments are read.
 
@@ -385,44 +387,46 @@ class PyGDataModule(GraphDataModule):
         return loader
 
     def _set_samplers(self, graph_sampler: BaseSampler | None, changed: dict[str, Any], seed: int) -> None:
-        """Makes the samplers, and parts the keywords of loaders from theirs, in training and in evaluation."""
+        """Makes the samplers, and splits the keywords of loaders from theirs, in training and in evaluation."""
         sampler_class = GnnloadSampler if graph_sampler is None else type(graph_sampler)
-        taken = {*inspect.signature(sampler_class).parameters} if self.loader != "full" else set()
-        self._check_known(self.kwargs, taken)
-        self._check_known(changed, taken)
-        of_sampler, self.loader_kwargs = parted(self.kwargs, taken)
+        names = {*inspect.signature(sampler_class).parameters} if self.loader != "full" else set()
+        self._check_keywords(self.kwargs, names)
+        self._check_keywords(changed, names)
+        sampler_kwargs, self.loader_kwargs = split_keywords(self.kwargs, names)
         if self.loader == "full":
             self.eval_loader_kwargs = self.loader_kwargs | changed
             return
         if graph_sampler is None:
-            if "num_neighbors" not in of_sampler:
+            if "num_neighbors" not in sampler_kwargs:
                 raise LoaderConfigError(
                     f"loader={self.loader!r} needs num_neighbors=: how many neighbours a hop draws, such as [15, 10]."
                 )
-            self.graph_sampler = GnnloadSampler(self._user_data, **of_sampler, seed=seed)
+            self.graph_sampler = GnnloadSampler(self._user_data, **sampler_kwargs, seed=seed)
         else:
-            if of_sampler:
+            if sampler_kwargs:
                 warn(
-                    f"Ignoring the arguments {list(of_sampler)} in '{type(self).__name__}' since a custom "
+                    f"Ignoring the arguments {list(sampler_kwargs)} in '{type(self).__name__}' since a custom "
                     "'graph_sampler' was passed"
                 )
             self.graph_sampler = graph_sampler
-        eval_sampler, changed = parted(changed, taken)
+        eval_sampler, changed = split_keywords(changed, names)
         self.eval_graph_sampler = changed_sampler(self.graph_sampler, eval_sampler)
         self.eval_loader_kwargs = self.loader_kwargs | {"drop_last": False} | changed
+        # They list training rows; PyG's data modules give them to no other phase, either.
         for name in ("sampler", "batch_sampler"):
             self.eval_loader_kwargs.pop(name, None)
+        # torch's DataLoader refuses a batch sampler beside these, which have defaults here.
         if self.loader_kwargs.get("batch_sampler") is not None:
             self.loader_kwargs.pop("batch_size", None)
             self.loader_kwargs.pop("drop_last", None)
 
-    def _check_known(self, kwargs: Mapping[str, Any], of_sampler: set[str]) -> None:
-        """Raises LoaderConfigError: keywords that are nobody's, or of a GraphDataModule, which are said otherwise
+    def _check_keywords(self, kwargs: Mapping[str, Any], sampler_names: set[str]) -> None:
+        """Raises LoaderConfigError: keywords that nothing here has, or that a GraphDataModule has, but that are others
         here."""
-        of_loader = {*inspect.signature(self._LOADER).parameters, *inspect.signature(DataLoader).parameters}
-        known = of_sampler | of_loader - {"data", "kwargs", "dataset", *LOADER_INPUTS}
+        loader_names = {*inspect.signature(self._LOADER).parameters, *inspect.signature(DataLoader).parameters}
+        names = sampler_names | loader_names - {"data", "kwargs", "dataset", *LOADER_INPUTS}
         for name in kwargs:
-            if name in known:
+            if name in names:
                 continue
             if name in OF_GRAPH_DATA_MODULE:
                 raise LoaderConfigError(
@@ -431,19 +435,19 @@ class PyGDataModule(GraphDataModule):
                 )
             raise LoaderConfigError(
                 f"{type(self).__name__} knows no {name}=. It takes the keywords of PyG's, of torch's DataLoader, and "
-                f"{', '.join(sorted(OWN))}."
+                f"{', '.join(sorted(MODULE_KEYWORDS))}."
             )
 
-    def _check_own(self, own: dict[str, Any]) -> None:
-        """Raises LoaderConfigError: settings of a GraphDataModule where it is not what makes the mini-batches."""
-        given = [name for name in ("order", "cache") if own.get(name) is not None]
-        if self._is_sampled("train") or not given:
+    def _check_replaced(self, settings: dict[str, Any]) -> None:
+        """Raises LoaderConfigError: settings of a GraphDataModule, but it does not make the mini-batches."""
+        names = [name for name in ("order", "cache") if settings.get(name) is not None]
+        if self._is_sampled("train") or not names:
             return
         by = next((f"{name}=" for name in ("sampler", "batch_sampler") if self.loader_kwargs.get(name)), None)
         if self.loader == "full" or not isinstance(self.graph_sampler, GnnloadSampler):
             by = f"loader={self.loader!r}" if self.loader == "full" else f"{self._SAMPLER}={self.graph_sampler!r}"
         raise LoaderConfigError(
-            f"{given[0]}= sets how this package makes mini-batches, but {by} replaces that. Leave one of them out."
+            f"{names[0]}= sets how this package makes mini-batches, but {by} replaces that. Leave one of them out."
         )
 
     def _scripts_data(self) -> ScriptsData:
@@ -454,7 +458,7 @@ class PyGDataModule(GraphDataModule):
         edges = are_drawn(sampler) and are_drawn(self.eval_graph_sampler)
         kwargs = (self.loader_kwargs, self.eval_loader_kwargs)
         is_gathered = can_gather(self._user_data, sampler) and any(
-            each.get("transform_sampler_output") is None for each in kwargs
+            settings.get("transform_sampler_output") is None for settings in kwargs
         )
         return ScriptsData(self._user_data, sampler.graph, edges=edges, is_gathered=is_gathered)
 

@@ -12,15 +12,14 @@ from torch_geometric.sampler import EdgeSamplerInput, NegativeSampling
 
 from lightning_gnnload.errors import SamplerUnsupportedError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
-from lightning_gnnload.pyg.inputs import check_columns, checked_nodes
+from lightning_gnnload.pyg.inputs import check_tensors, checked_nodes
 from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.hgt import HGTSampler
 
-_NUM_BLOCKS = 2
-"""The edges into the seeds, and all edges: of these PyG is given."""
+_NUM_BLOCKS = 2  # the edges into the seeds, and all edges, which PyG gets
 
 
 class GnnloadHGTSampler(GnnloadSampler):
@@ -67,12 +66,13 @@ class GnnloadHGTSampler(GnnloadSampler):
         return self._inner
 
     def sample_from_edges(self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None) -> Any:
-        """Raises SamplerUnsupportedError: PyG's own draws around nodes alone, too."""
+        """Raises SamplerUnsupportedError: PyG's own sampler, too, draws around nodes alone."""
         raise SamplerUnsupportedError("HGT's budgets are of seeds that are nodes. For links, give a GnnloadSampler.")
 
     def _queries(
-        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, an_end: int, key: DrawKey
+        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, per_endpoint: int, key: DrawKey
     ) -> Queries | None:
+        # Budgets belong to all seeds together: a seed that comes twice would be one node, but two rows.
         distinct, first = np.unique(nodes, return_index=True)
         if len(distinct) < len(nodes):
             twice = inputs.node[int(np.setdiff1d(np.arange(len(nodes)), first)[0])]
@@ -140,7 +140,7 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
         seed = drawn_seed(seed, None, kwargs)
         sampler = GnnloadHGTSampler(data, num_samples, is_sorted, seed=seed)
         input_nodes = checked_nodes(sampler.num_nodes, input_nodes)
-        check_columns(input_id=kwargs.get("input_id"))
+        check_tensors(input_id=kwargs.get("input_id"))
         self.num_samples = num_samples  # Lightning makes a loader anew of its attributes
         # The constructor of PyG's HGTLoader would make its own sampler.
         pyg.NodeLoader.__init__(

@@ -1,4 +1,4 @@
-"""Checks of what PyG's loaders are asked to begin at, which PyG makes only where it breaks, or not at all."""
+"""Checks of PyG's loaders' inputs, which PyG makes only where something breaks, or not at all."""
 
 from __future__ import annotations
 
@@ -14,100 +14,105 @@ from lightning_gnnload.errors import LoaderConfigError, SeedError
 
 
 def checked_nodes(num_nodes: Any, input_nodes: Any) -> Any:
-    """Returns what a loader begins at as PyG reads it: a tensor of ids or a mask, with its type where there are types.
+    """Returns the seeds as PyG reads them: a tensor of ids or a mask, with its type where there are types.
 
-    Args:
-        num_nodes: the sampler's, by type where there are types; None: of a sampler that does not say, for which PyG's
-            own rules hold alone.
-        input_nodes: None for all nodes, ids, a slice or a mask, or in a graph with types a type or ``(type, those)``.
-
-    Raises:
-        SeedError: a type that is not there, none where one is needed, what are neither ids nor a mask, or a mask that
-            is not of the nodes.
+    ``num_nodes`` is the sampler's, by type where there are types; None for a sampler that does not say, for which PyG's
+    own rules hold alone. ``input_nodes`` may be None for all nodes, ids, a slice or a mask, or in a graph with types a
+    type or ``(type, nodes)``; anything else raises SeedError.
     """
     if num_nodes is None:
         return input_nodes
     if not isinstance(num_nodes, dict):
         return _nodes(input_nodes, num_nodes, "")
     is_typed = isinstance(input_nodes, list | tuple) and len(input_nodes) == 2 and isinstance(input_nodes[0], str)
-    kind, nodes = (input_nodes, None) if isinstance(input_nodes, str) else input_nodes if is_typed else (None, None)
-    if kind not in num_nodes:
-        given = f"there are no nodes of type {kind!r}" if kind is not None else f"{input_nodes!r:.100} was given"
+    node_type, nodes = input_nodes if is_typed else (None, None)
+    if isinstance(input_nodes, str):
+        node_type = input_nodes
+    if node_type not in num_nodes:
+        problem = f"{input_nodes!r:.100} was given"
+        if node_type is not None:
+            problem = f"there are no nodes of type {node_type!r}"
         raise SeedError(
-            f"input_nodes must name the type of the seeds, 'type' or ('type', ids), but {given}. The types are "
+            f"input_nodes must name the type of the seeds, 'type' or ('type', ids), but {problem}. The types are "
             f"{', '.join(num_nodes)}."
         )
-    return kind, _nodes(nodes, num_nodes[kind], f" of type {kind!r}")
+    return node_type, _nodes(nodes, num_nodes[node_type], f" of type {node_type!r}")
 
 
-def _nodes(given: Any, num_nodes: int, of_type: str) -> torch.Tensor:
-    if given is None or isinstance(given, slice):
-        return torch.arange(num_nodes)[given or slice(None)]
-    is_tensor = isinstance(given, torch.Tensor)
+def _nodes(input_nodes: Any, num_nodes: int, with_type: str) -> torch.Tensor:
+    if input_nodes is None or isinstance(input_nodes, slice):
+        return torch.arange(num_nodes)[input_nodes or slice(None)]
+    is_tensor = isinstance(input_nodes, torch.Tensor)
     try:
-        nodes = torch.as_tensor(given)
+        nodes = torch.as_tensor(input_nodes)
     except (TypeError, ValueError, RuntimeError):
         nodes = torch.empty(())
     if not is_tensor and not nodes.numel():
         nodes = nodes.long()  # an empty list has no dtype of its own
+    is_mask = nodes.dtype is torch.bool
     # PyG takes a mask that is no tensor for the ids 0 and 1, and cuts fractions off.
-    if (
-        nodes.ndim != 1
-        or nodes.is_floating_point()
-        or nodes.is_complex()
-        or (nodes.dtype is torch.bool and not is_tensor)
-    ):
-        what = f"{nodes.dtype} {list(nodes.shape)}" if is_tensor else f"{given!r:.100}"
+    if nodes.ndim != 1 or nodes.is_floating_point() or nodes.is_complex() or (is_mask and not is_tensor):
+        value = f"{nodes.dtype} {list(nodes.shape)}" if is_tensor else f"{input_nodes!r:.100}"
         raise SeedError(
-            f"input_nodes must be ids of nodes{of_type}, a slice, a mask that is a torch.Tensor, or None for all, but "
-            f"{what} was given."
+            f"input_nodes must be ids of nodes{with_type}, a slice, a mask that is a torch.Tensor, or None for all, "
+            f"but {value} was given."
         )
-    if nodes.dtype is torch.bool and len(nodes) != num_nodes:
+    if is_mask and len(nodes) != num_nodes:
         raise SeedError(
-            f"input_nodes: the mask has {len(nodes)} entries, but there are {num_nodes} nodes{of_type}; one each is "
-            "needed."
+            f"input_nodes: the mask has {len(nodes)} entries, but there are {num_nodes} nodes{with_type}; one each "
+            "is needed."
         )
     return nodes if is_tensor else nodes.long()
 
 
 def check_links(data: Any, edge_label_index: Any) -> None:
     """Raises SeedError: links without a type in a graph with types, of a type that is not there, or no ``[2, R]``."""
-    ends = edge_label_index
     if isinstance(data, HeteroData):
-        is_type = isinstance(ends, list | tuple) and len(ends) > 1 and all(isinstance(name, str) for name in ends)
-        is_pair = isinstance(ends, list | tuple) and len(ends) == 2 and isinstance(ends[0], list | tuple)
-        if not is_type and not is_pair:
-            raise SeedError(
-                "edge_label_index must name the type of the links, edge_type or (edge_type, ends), but "
-                f"{edge_label_index!r:.100} was given. The types are {', '.join(map(str, data.edge_types))}."
-            )
-        kind, ends = (ends, None) if is_type else ends
-        kind = data._to_canonical(*kind)
-        if ends is None and kind not in data.edge_types:
-            raise SeedError(
-                f"edge_label_index: there are no edges of type {kind}. Those that there are: "
-                f"{', '.join(map(str, data.edge_types))}; or give the ends of the links: (edge_type, ends)."
-            )
+        links = _typed_links(data, edge_label_index)
     elif not isinstance(data, Data):
-        if not isinstance(ends, list | tuple) or len(ends) < 2:
-            raise SeedError(
-                "edge_label_index must name the type of the links of a FeatureStore and a GraphStore, edge_type or "
-                f"(edge_type, ends), where edge_type is None in a graph without types, but {ends!r:.100} was given."
-            )
-        if ends[0] is None and ends[1] is None:
-            raise SeedError(
-                "edge_label_index is (None, None), but links of stores without types need ends: (None, ends)."
-            )
-        ends = None if isinstance(ends[0], str) else ends[1]
-    elif ends is None and data.get("edge_index") is None:
+        links = _links_of_stores(edge_label_index)
+    elif (links := edge_label_index) is None and data.get("edge_index") is None:
         raise SeedError(
             "edge_label_index is None, which means the edges of the Data, but it has no edge_index. Give the ends of "
             "the links, [2, R]."
         )
-    if ends is not None and not isinstance(ends, torch.Tensor):
-        raise SeedError(f"edge_label_index must be a torch.Tensor [2, R], but a {type(ends).__name__} was given.")
-    if isinstance(ends, torch.Tensor) and (ends.ndim != 2 or len(ends) != 2):
-        raise SeedError(f"edge_label_index must be [2, R], sources above destinations, but is {list(ends.shape)}.")
+    if links is None:
+        return
+    if not isinstance(links, torch.Tensor):
+        raise SeedError(f"edge_label_index must be a torch.Tensor [2, R], but a {type(links).__name__} was given.")
+    if links.ndim != 2 or len(links) != 2:
+        raise SeedError(f"edge_label_index must be [2, R], sources above destinations, but is {list(links.shape)}.")
+
+
+def _typed_links(data: HeteroData, links: Any) -> Any:
+    """Returns the endpoints of links that name their type; None for all edges of the type."""
+    is_type = isinstance(links, list | tuple) and len(links) > 1 and all(isinstance(name, str) for name in links)
+    is_pair = isinstance(links, list | tuple) and len(links) == 2 and isinstance(links[0], list | tuple)
+    if not is_type and not is_pair:
+        raise SeedError(
+            "edge_label_index must name the type of the links, edge_type or (edge_type, ends), but "
+            f"{links!r:.100} was given. The types are {', '.join(map(str, data.edge_types))}."
+        )
+    edge_type, endpoints = (links, None) if is_type else links
+    edge_type = data._to_canonical(*edge_type)
+    if endpoints is None and edge_type not in data.edge_types:
+        raise SeedError(
+            f"edge_label_index: there are no edges of type {edge_type}. Those that there are: "
+            f"{', '.join(map(str, data.edge_types))}; or give the ends of the links: (edge_type, ends)."
+        )
+    return endpoints
+
+
+def _links_of_stores(links: Any) -> Any:
+    """Likewise, of a FeatureStore and a GraphStore, which may be without types."""
+    if not isinstance(links, list | tuple) or len(links) < 2:
+        raise SeedError(
+            "edge_label_index must name the type of the links of a FeatureStore and a GraphStore, edge_type or "
+            f"(edge_type, ends), where edge_type is None in a graph without types, but {links!r:.100} was given."
+        )
+    if links[0] is None and links[1] is None:
+        raise SeedError("edge_label_index is (None, None), but links of stores without types need ends: (None, ends).")
+    return None if isinstance(links[0], str) else links[1]
 
 
 def check_structure(data: Any) -> None:
@@ -123,37 +128,36 @@ def check_structure(data: Any) -> None:
 
 
 def check_listed(sampler: Any, num_rows: int) -> None:
-    """Checks a sampler of torch's, where it says what it lists rows of.
-
-    Raises:
-        SeedError: these are not the rows of the loader.
-    """
+    """Raises SeedError: a sampler of torch's says that it lists other rows than the loader's."""
     if (indices := getattr(sampler, "indices", None)) is not None and len(indices):
         check_range(torch.as_tensor(indices), num_rows)
-    of_ranks = ("dataset",) if type(sampler) is DistributedSampler else ()  # Lightning's counts what another one lists
-    for name in ("data_source", "weights", *of_ranks):
-        of: Any = getattr(sampler, name, None)
-        if hasattr(of, "__len__") and len(of) != num_rows:
+    names = ["data_source", "weights"]
+    # The dataset of Lightning's subclass is another sampler, which may list each row several times.
+    if type(sampler) is DistributedSampler:
+        names.append("dataset")
+    for name in names:
+        source: Any = getattr(sampler, name, None)
+        if hasattr(source, "__len__") and len(source) != num_rows:
             raise SeedError(
-                f"the {type(sampler).__name__} lists rows of {len(of)}, but the loader has {num_rows}, one for each of "
-                f"{_OF_ROWS}: make the sampler of these."
+                f"the {type(sampler).__name__} lists rows of {len(source)}, but the loader has {num_rows}, one for "
+                f"each of {_INPUTS}: make the sampler of these."
             )
 
 
 def check_range(rows: torch.Tensor, num_rows: int) -> None:
-    """Raises SeedError: a sampler lists what is no row of the loader."""
+    """Raises SeedError: a sampler lists a row that the loader does not have."""
     bad = rows.view(-1)[((rows < 0) | (rows >= num_rows)).view(-1)]
     if len(bad):
         raise SeedError(
             f"the sampler lists row {int(bad[0])}, but the loader has rows 0 to {num_rows - 1}, one for each of "
-            f"{_OF_ROWS}: these are places in that list, not ids of nodes."
+            f"{_INPUTS}: these are places in that list, not ids of nodes."
         )
 
 
-_OF_ROWS = "input_nodes= (edge_label_index= of links)"
+_INPUTS = "input_nodes= (edge_label_index= of links)"
 
 
-def check_columns(**columns: Any) -> None:
+def check_tensors(**columns: Any) -> None:
     """Raises SeedError: a column of rows is no tensor."""
     for name, values in columns.items():
         if values is not None and not isinstance(values, torch.Tensor):
@@ -170,13 +174,13 @@ def check_rows(num_rows: int, **columns: Any) -> None:
             raise SeedError(f"{name} has {count} entries for {num_rows} rows; one each is needed.")
 
 
-def check_ids(ids: torch.Tensor, num_nodes: int, kind: str | None) -> np.ndarray:
-    """Returns ids as int64 ``[B]``. Raises SeedError: one is no node of this type."""
+def check_ids(ids: torch.Tensor, num_nodes: int, node_type: str | None) -> np.ndarray:
+    """Returns ids as int64 ``[B]``; raises SeedError for one that is no node of this type."""
     if ids.ndim != 1 or (ids.is_floating_point() and ids.numel()) or ids.is_complex() or ids.dtype is torch.bool:
         raise SeedError(f"seeds must be whole numbers [B], but they are {ids.dtype} {list(ids.shape)}.")
     nodes: np.ndarray = ids.numpy().astype(np.int64, copy=False)
     if nodes.size and not 0 <= nodes.min() <= nodes.max() < num_nodes:
         bad = int(np.flatnonzero((nodes < 0) | (nodes >= num_nodes))[0])
-        what = "nodes" if kind is None else f"nodes of type {kind!r}"
-        raise SeedError(f"seed {bad} is {nodes[bad]}, but {what} are numbered from 0 to {num_nodes - 1}.")
+        nodes_of_type = "nodes" if node_type is None else f"nodes of type {node_type!r}"
+        raise SeedError(f"seed {bad} is {nodes[bad]}, but {nodes_of_type} are numbered from 0 to {num_nodes - 1}.")
     return nodes

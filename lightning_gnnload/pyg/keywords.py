@@ -9,33 +9,27 @@ from typing import Any
 
 import torch
 from torch_geometric.sampler import BaseSampler
-from torch_geometric.sampler.base import SubgraphType
 
 from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.ops.checks import as_integer
+from lightning_gnnload.pyg.compat import SubgraphType
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 
-OWN = ("seed", "order", "cache", "eval_draws", "num_threads")
-"""Settings of a GraphDataModule that these have, too."""
-
-
+MODULE_KEYWORDS = ("seed", "order", "cache", "eval_draws", "num_threads")
+"""Settings of a GraphDataModule that PyG's data modules of this package have, too."""
+# Of several ranks without a seed: each would draw another one, but they share rows by it.
 SHARED_SEED = 0
-"""The seed of several ranks that were given none: each of them would draw another one."""
-
+# The others decide how a GnnloadSampler's graph is read, which its copies share.
 _CHANGEABLE = ("num_neighbors", "subgraph_type", "replace", "disjoint", "temporal_strategy")
-"""Settings of a GnnloadSampler that a copy of it may change."""
-
-
 LOADER_INPUTS = (
     *("node_sampler", "input_nodes", "input_time", "input_id"),
     *("link_sampler", "edge_label_index", "edge_label", "edge_label_time"),
 )
-"""Arguments of PyG's loaders that these data modules give them themselves."""
+"""Arguments of PyG's loaders that the data modules set themselves."""
 
-
-_OTHERS = "whose mini-batches are of another kind"
-_WITH_FROM_PYG = f"GraphDataModule.from_pyg(data, ...), {_OTHERS}"
-_WINDOW = f"GraphDataModule.from_pyg(data, sampler=NeighborSampler(..., window=...)), {_OTHERS}"
+_MINI_BATCHES = "whose mini-batches are of another kind"
+_WITH_FROM_PYG = f"GraphDataModule.from_pyg(data, ...), {_MINI_BATCHES}"
+_WINDOW = f"GraphDataModule.from_pyg(data, sampler=NeighborSampler(..., window=...)), {_MINI_BATCHES}"
 OF_GRAPH_DATA_MODULE = {
     "batch_format": "PyG's own, as its loaders yield it",
     "eval_batch_size": "eval_loader_kwargs=dict(batch_size=...)",
@@ -57,16 +51,17 @@ OF_GRAPH_DATA_MODULE = {
 
 
 class DrawnSeed(int):
-    """A seed that torch drew, as nobody gave one: a loader that is resumed goes on by that of its state."""
+    """A seed that torch drew, as the user gave none: a loader that is resumed goes on by the seed of its state."""
 
 
 def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int:
-    """Returns the seed that was given, or that of a sampler that was; else one that the user's generator draws, or a
+    """Returns the user's seed, or that of the user's sampler; else one drawn by the user's generator, or a
     :class:`DrawnSeed` of torch's own."""
     if seed is None and isinstance(sampler, GnnloadSampler):
         return sampler.seed
     if seed is None:
         generator = kwargs.get("generator")
+        # By torch's generator, so that torch.manual_seed decides.
         number = int(torch.randint(2**62, (), generator=generator))
         return DrawnSeed(number) if generator is None else number
     if isinstance(seed, DrawnSeed):  # of a loader that Lightning makes anew
@@ -78,8 +73,8 @@ def drawn_seed(seed: int | None, sampler: Any, kwargs: Mapping[str, Any]) -> int
 
 
 def agreed_seed(seed: int | None, sampler: BaseSampler | None, kwargs: Mapping[str, Any]) -> int | None:
-    """Returns a seed that is the same in every rank: the one given, that of a sampler or a generator that was, or that
-    of ``seed_everything``, which sets a variable that all ranks have; None without any."""
+    """Returns a seed that is the same in every rank: the user's, that of the user's sampler or generator, or that of
+    ``seed_everything``, which sets a variable that all ranks have; None without any."""
     if seed is not None:
         return seed
     if isinstance(sampler, GnnloadSampler):
@@ -90,11 +85,8 @@ def agreed_seed(seed: int | None, sampler: BaseSampler | None, kwargs: Mapping[s
 
 
 def changed_sampler(sampler: BaseSampler, settings: Mapping[str, Any]) -> BaseSampler:
-    """Returns a copy with other settings; itself where there are none.
-
-    Raises:
-        LoaderConfigError: settings that a copy of ours cannot change.
-    """
+    """Returns a copy with other settings, itself where there are none; raises LoaderConfigError for settings that all
+    copies share."""
     if not settings:
         return sampler
     changed = copy(sampler)
@@ -108,14 +100,14 @@ def changed_sampler(sampler: BaseSampler, settings: Mapping[str, Any]) -> BaseSa
     return changed
 
 
-def parted(kwargs: Mapping[str, Any], of_sampler: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the sampler's keywords, and the others."""
-    taken = {name: value for name, value in kwargs.items() if name in of_sampler}
-    return taken, {name: value for name, value in kwargs.items() if name not in of_sampler}
+def split_keywords(kwargs: Mapping[str, Any], names: set[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns the keywords of these names, and the others."""
+    chosen = {name: value for name, value in kwargs.items() if name in names}
+    return chosen, {name: value for name, value in kwargs.items() if name not in names}
 
 
 def drop_shuffle(kwargs: dict[str, Any], name: str) -> None:
-    """Drops ``shuffle``, as PyG does."""
+    """Drops ``shuffle`` with a warning, as PyG does."""
     if "shuffle" in kwargs:
         warn(
             f"The 'shuffle={kwargs.pop('shuffle')}' option is ignored in '{name}': training rows are shuffled, others "
@@ -124,7 +116,7 @@ def drop_shuffle(kwargs: dict[str, Any], name: str) -> None:
 
 
 def reset_for_full_batches(kwargs: dict[str, Any], name: str) -> None:
-    """Drops what is not for the one mini-batch that is all, as PyG does."""
+    """Drops what does not fit one mini-batch of the whole graph, with warnings, as PyG does."""
     for key, needed in (("batch_size", 1), ("num_workers", 0), ("pin_memory", False)):
         if kwargs.get(key, needed) != needed:
             warn(f"Re-setting '{key}' to {needed} in '{name}' for loader='full' (got '{kwargs[key]}')")

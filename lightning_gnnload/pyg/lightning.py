@@ -86,20 +86,11 @@ class LightningNodeData(PyGDataModule):
         eval_loader_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.input_train_nodes = _given_or_inferred(input_train_nodes, data, "train")
-        self.input_train_time = input_train_time
-        self.input_train_id: torch.Tensor | None = None
-        self.input_val_nodes = _given_or_inferred(input_val_nodes, data, "val", "valid")
-        self.input_val_time = input_val_time
-        self.input_val_id: torch.Tensor | None = None
-        self.input_test_nodes = _given_or_inferred(input_test_nodes, data, "test")
-        self.input_test_time = input_test_time
-        self.input_test_id: torch.Tensor | None = None
-        self.input_pred_nodes = _given_or_inferred(input_pred_nodes, data, "pred")
-        self.input_pred_time = input_pred_time
-        self.input_pred_id: torch.Tensor | None = None
-        has_val, has_test = self.input_val_nodes is not None, self.input_test_nodes is not None
-        super().__init__(data, has_val, has_test, loader, node_sampler, eval_loader_kwargs, kwargs)
+        self._set_inputs("train", _split_nodes(input_train_nodes, data, "train"), input_train_time)
+        self._set_inputs("val", _split_nodes(input_val_nodes, data, "val", "valid"), input_val_time)
+        self._set_inputs("test", _split_nodes(input_test_nodes, data, "test"), input_test_time)
+        self._set_inputs("pred", _split_nodes(input_pred_nodes, data, "pred"), input_pred_time)
+        super().__init__(data, loader, node_sampler, eval_loader_kwargs, kwargs)
 
     def dataloader(
         self,
@@ -112,6 +103,7 @@ class LightningNodeData(PyGDataModule):
         if self.loader == "full":
             return self.full_dataloader(**kwargs)
         kwargs |= {"input_nodes": input_nodes, "input_time": input_time, "input_id": input_id}
+        # The sampler of another package is left to PyG's own loader.
         if isinstance(node_sampler, GnnloadSampler):
             return PhaseNodeLoader(self.data, node_sampler, seed=self.seed, **kwargs)
         return pyg.NodeLoader(self.data, node_sampler, **kwargs)
@@ -170,24 +162,11 @@ class LightningLinkData(PyGDataModule):
         eval_loader_kwargs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.input_train_edges = input_train_edges
-        self.input_train_labels = input_train_labels
-        self.input_train_time = input_train_time
-        self.input_train_id: torch.Tensor | None = None
-        self.input_val_edges = input_val_edges
-        self.input_val_labels = input_val_labels
-        self.input_val_time = input_val_time
-        self.input_val_id: torch.Tensor | None = None
-        self.input_test_edges = input_test_edges
-        self.input_test_labels = input_test_labels
-        self.input_test_time = input_test_time
-        self.input_test_id: torch.Tensor | None = None
-        self.input_pred_edges = input_pred_edges
-        self.input_pred_labels = input_pred_labels
-        self.input_pred_time = input_pred_time
-        self.input_pred_id: torch.Tensor | None = None
-        has_val, has_test = input_val_edges is not None, input_test_edges is not None
-        super().__init__(data, has_val, has_test, loader, link_sampler, eval_loader_kwargs, kwargs)
+        self._set_inputs("train", input_train_edges, input_train_labels, input_train_time)
+        self._set_inputs("val", input_val_edges, input_val_labels, input_val_time)
+        self._set_inputs("test", input_test_edges, input_test_labels, input_test_time)
+        self._set_inputs("pred", input_pred_edges, input_pred_labels, input_pred_time)
+        super().__init__(data, loader, link_sampler, eval_loader_kwargs, kwargs)
 
     def dataloader(
         self,
@@ -207,25 +186,21 @@ class LightningLinkData(PyGDataModule):
         return pyg.LinkLoader(self.data, link_sampler, **kwargs)
 
 
-def _given_or_inferred(nodes: Any, data: Any, *splits: str) -> Any:
-    """Returns a split's nodes, or what the data say they are; None where neither tells.
-
-    Raises:
-        LoaderConfigError: nodes of several types could be meant.
-    """
+def _split_nodes(nodes: Any, data: Any, *splits: str) -> Any:
+    """Returns a split's nodes: the user's, or those of the data's attribute for it, of whatever name PyG gives it; None
+    without either. Raises LoaderConfigError where several types of nodes have the attribute."""
     if nodes is not None or not isinstance(data, Data | HeteroData):
         return nodes
-    for name in (f"{split}_{kind}" for split in splits for kind in ("mask", "idx", "index")):
-        if name not in data:
-            continue
-        if isinstance(data, Data):
-            return data[name]
-        of_types = [(kind, store[name]) for kind, store in data.node_items() if name in store]
-        if len(of_types) != 1:
-            raise LoaderConfigError(
-                f"{name} is an attribute of {len(of_types)} types of nodes "
-                f"({', '.join(kind for kind, _ in of_types)}), so that which of them is meant is not known. Give "
-                f"input_{'val' if splits[0] == 'val' else splits[0]}_nodes=('type', ids)."
-            )
-        return of_types[0]
-    return None
+    names = [f"{split}_{suffix}" for split in splits for suffix in ("mask", "idx", "index")]
+    if (name := next((name for name in names if name in data), None)) is None:
+        return None
+    if isinstance(data, Data):
+        return data[name]
+    by_type = [(node_type, store[name]) for node_type, store in data.node_items() if name in store]
+    if len(by_type) != 1:
+        raise LoaderConfigError(
+            f"{name} is an attribute of {len(by_type)} types of nodes "
+            f"({', '.join(node_type for node_type, _ in by_type)}), so that which of them is meant is not known. Give "
+            f"input_{splits[0]}_nodes=('type', ids)."
+        )
+    return by_type[0]

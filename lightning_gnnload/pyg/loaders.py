@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch_geometric.loader as pyg
 
-from lightning_gnnload.pyg.inputs import check_columns, check_links, checked_nodes
+from lightning_gnnload.pyg.inputs import check_links, check_tensors, checked_nodes
 from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader
@@ -86,8 +86,9 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         sampler = neighbor_sampler
         if sampler is None:
             sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed)
+        # Before PyG's constructor, which reads a list of booleans as ids, and other mistakes in silence.
         input_nodes = checked_nodes(getattr(sampler, "num_nodes", None), input_nodes)
-        check_columns(input_time=input_time, input_id=kwargs.get("input_id"))
+        check_tensors(input_time=input_time, input_id=kwargs.get("input_id"))
         # Lightning makes a loader anew of its attributes.
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         super().__init__(
@@ -99,6 +100,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
+            # PyG's constructor would else make its own, which needs pyg-lib or torch-sparse.
             neighbor_sampler=sampler,
             **self._honoured(kwargs, seed, sampler),
         )
@@ -174,7 +176,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         self.edge_label, self.edge_label_time = edge_label, edge_label_time
         check_links(data, edge_label_index)
-        check_columns(edge_label=edge_label, edge_label_time=edge_label_time, input_id=kwargs.get("input_id"))
+        check_tensors(edge_label=edge_label, edge_label_time=edge_label_time, input_id=kwargs.get("input_id"))
         super().__init__(
             data,
             num_neighbors,

@@ -13,12 +13,7 @@ from lightning_gnnload.pipeline.position import Position
 
 
 class OrderedRows(SequentialSampler):
-    """Lists rows in their order.
-
-    Args:
-        position: of the loader, which hears of epochs.
-        data_source: the rows; the loader knows them later.
-    """
+    """Lists rows in their order; ``position`` of the loader hears of epochs, and ``data_source`` may be set later."""
 
     def __init__(self, position: Position, data_source: Sized = ()) -> None:
         self.set_epoch = position.announce
@@ -26,17 +21,13 @@ class OrderedRows(SequentialSampler):
 
 
 class ShuffledRows(RandomSampler):
-    """Shuffles rows as a pure function of (seed, epoch). What looks for torch's own finds it: Lightning, which shares
-    the rows out among ranks.
-
-    Args:
-        position: of the loader, which hears of epochs.
-        seed: random seed.
-    """
+    """Shuffles rows as a pure function of (seed, epoch). It is a RandomSampler, as Lightning looks for one to share the
+    rows out among ranks."""
 
     def __init__(self, position: Position, seed: int) -> None:
+        # Not by RandomSampler's constructor, which refuses an empty source.
         self.set_epoch = position.announce
-        self.data_source: Sequence[Any] = ()  # the loader knows it later
+        self.data_source: Sequence[Any] = ()  # set by the loader, which is made later
         self.replacement, self._num_samples, self.generator = False, None, None
         self.seed, self.drawn_epoch = seed, 0
 
@@ -49,12 +40,7 @@ class ShuffledRows(RandomSampler):
 
 
 class AnnouncedRows(Sampler):
-    """Lists the rows of a user's sampler.
-
-    Args:
-        position: of the loader, which hears of epochs.
-        rows: the user's.
-    """
+    """Lists the rows of a user's sampler; ``position`` of the loader hears of epochs."""
 
     def __init__(self, position: Position, rows: Any) -> None:
         self.set_epoch = position.announce

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,8 +17,6 @@ from torch_geometric.sampler import (
     NodeSamplerInput,
     SamplerOutput,
 )
-from torch_geometric.sampler.base import NumNeighbors, SubgraphType
-from torch_geometric.sampler.neighbor_sampler import edge_sample, node_sample
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.clock import as_times
@@ -31,9 +30,10 @@ from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.pyg.bidirectional import reverse_types
-from lightning_gnnload.pyg.inputs import check_columns, check_ids, check_rows
+from lightning_gnnload.pyg.compat import NumNeighbors, SubgraphType, seeds_of
+from lightning_gnnload.pyg.inputs import check_ids, check_rows, check_tensors
 from lightning_gnnload.pyg.negatives import NamedNegatives, NodesByTime, digest
-from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output, seeds_an_end
+from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sampler_output, seeds_per_endpoint
 from lightning_gnnload.pyg.topology import Direction, EdgeType, topology_of, turned
 from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler
@@ -90,7 +90,7 @@ class GnnloadSampler(BaseSampler):
     counts_hops = True
     keep_orig_edges = False
     """PyG's: whether a bidirectional subgraph has the ends of what was drawn, too, and its counts by hop."""
-    told: set[str]
+    warned: set[str]
     """What loaders have warned of, once for all that share this sampler or a copy."""
 
     def __init__(
@@ -146,21 +146,20 @@ class GnnloadSampler(BaseSampler):
         self.seed = seed
         self._num_sampled = 0
         self._by_time: dict[str | None, NodesByTime] = {}
-        self.told: set[str] = set()
+        self.warned: set[str] = set()
         self.inner()  # refuses settings that cannot be
         if self.subgraph_type is SubgraphType.bidirectional and self.graph.types is not None:
             reverse_types(tuple(self.graph.types.edge_types))  # warns of those that have none
 
     @property
     def num_neighbors(self) -> NumNeighbors:
-        """How many neighbours are drawn, as PyG keeps it."""
         return self._num_neighbors
 
     @num_neighbors.setter
-    def num_neighbors(self, given: Any) -> None:
-        if not isinstance(given, NumNeighbors | Mapping):
-            given = as_list("num_neighbors", given)
-        self._num_neighbors = given if isinstance(given, NumNeighbors) else NumNeighbors(given)
+    def num_neighbors(self, value: Any) -> None:
+        if not isinstance(value, NumNeighbors | Mapping):
+            value = as_list("num_neighbors", value)
+        self._num_neighbors = value if isinstance(value, NumNeighbors) else NumNeighbors(value)
 
     @property
     def is_hetero(self) -> bool:
@@ -172,7 +171,7 @@ class GnnloadSampler(BaseSampler):
 
     @property
     def disjoint(self) -> bool:
-        """Whether each seed has nodes of its own."""
+        """Whether each seed has nodes of its own; always by time, as each seed sees the graph as of its own time."""
         return self._disjoint or self.is_temporal
 
     @disjoint.setter
@@ -181,7 +180,7 @@ class GnnloadSampler(BaseSampler):
 
     @property
     def edge_permutation(self) -> None:
-        """None: edges have the user's numbers."""
+        """None: edges have the numbers of the user's own lists already."""
         return
 
     @property
@@ -190,13 +189,8 @@ class GnnloadSampler(BaseSampler):
         return int(self.num_neighbors.num_hops)
 
     def inner(self) -> Sampler:
-        """Makes the sampler that draws, of the settings as they are now.
-
-        Hops from the first one on that draws nothing find nothing, and are left out.
-
-        Raises:
-            SamplerConfigError: settings that cannot be.
-        """
+        """Makes the sampler that draws, of the settings as they are now: they may change on a copy."""
+        # PyG's samplers expand new nodes alone, and its mini-batches carry e_id.
         fanouts = _fanouts(self.num_neighbors, self.graph, self.sample_direction)
         if self.is_weighted:
             sharing: Literal["plain", "disjoint"] = "disjoint" if self.disjoint else "plain"
@@ -214,26 +208,19 @@ class GnnloadSampler(BaseSampler):
     # As PyG calls it.
 
     def sample_from_nodes(self, inputs: NodeSamplerInput) -> SamplerOutput | HeteroSamplerOutput:
-        """Samples around nodes.
-
-        Raises:
-            SeedError: a node that is not there, or without a time where times count.
-        """
+        """Samples around nodes; raises SeedError for one that is not there, or without a time where times count."""
         return self._sampled(inputs, self._next_key(inputs.node), None)
 
     def sample_from_edges(
         self, inputs: EdgeSamplerInput, neg_sampling: NegativeSampling | None = None
     ) -> SamplerOutput | HeteroSamplerOutput:
-        """Samples around the ends of links, and of false ones where ``neg_sampling`` says so.
-
-        Raises:
-            SeedError: as :meth:`sample_from_nodes`.
-        """
+        """Samples around the endpoints of links and of negatives; raises SeedError as :meth:`sample_from_nodes`."""
         return self._sampled(inputs, self._next_key(inputs.row), neg_sampling)
 
     def _sampled(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None) -> Any:
         seeds = self.seed_batch(inputs, key, neg_sampling)
         arena, layout = draw_here(self.inner(), self.graph, seeds.draw)
+        # The thread's arena is written to by its next mini-batch.
         batch = MiniBatch.view(arena, layout, len(seeds.draw.seeds)).clone()
         batch.seed_columns = seeds.columns
         rows = inputs.node if isinstance(inputs, NodeSamplerInput) else inputs.row
@@ -247,91 +234,64 @@ class GnnloadSampler(BaseSampler):
         worker = get_worker_info()
         if worker is None:
             self._num_sampled += 1
-            # An epoch each: rows that share no nodes draw by their numbers and the epoch, whatever the step.
+            # A new epoch for each mini-batch, as disjoint rows draw by their numbers and the epoch, whatever the step.
             return DrawKey(self.seed, (self._num_sampled - 1) & 0xFFFFFFFF, 0)
-        # The seed of an epoch's workers is theirs together; which of them gets a mini-batch is of no account.
+        # worker.seed - worker.id is the same in all workers of an epoch: any of them may get this mini-batch.
         return DrawKey(self.seed, (worker.seed - worker.id) & 0xFFFFFFFF, digest(seeds.numpy())[0])
 
     # As the loaders of this package call it.
 
     def seed_batch(self, inputs: Any, key: DrawKey, neg_sampling: NegativeSampling | None = None) -> SeedBatch:
-        """Returns the seeds of these inputs: PyG's own rules say which seeds and which negatives.
+        """Returns the seeds of a ``NodeSamplerInput`` or an ``EdgeSamplerInput``; ``key`` names the draws of negatives,
+        too.
 
-        Args:
-            inputs: a ``NodeSamplerInput``, or an ``EdgeSamplerInput``.
-            key: names the draws of negatives, too.
-            neg_sampling: how negatives are made.
-
-        Raises:
-            SeedError: a node that is not there, or without a time where times count.
+        Raises SeedError: a node that is not there, or without a time where times count.
         """
-        seen: list[tuple[Any, Any]] = []
-
-        def see(seed: Any, seed_time: Any) -> SamplerOutput | HeteroSamplerOutput:
-            seen.append((seed, seed_time))
-            if isinstance(seed, dict):
-                return HeteroSamplerOutput({}, {}, {}, {}, batch={})
-            nothing = torch.empty(0, dtype=torch.long)
-            return SamplerOutput(nothing, nothing, nothing, nothing, batch=nothing)
-
-        if isinstance(inputs, NodeSamplerInput):
-            output = node_sample(inputs, see)
-            num_rows = len(inputs.node)
-        else:
-            ends = self._nodes_by_time(inputs.input_type) if neg_sampling is not None else (None, None)
-            named = None if neg_sampling is None else NamedNegatives(neg_sampling, key, inputs, ends)
-            output = edge_sample(inputs, see, self.num_nodes, self.disjoint, neg_sampling=named)
-            num_rows = len(inputs.row)
-            if named is not None:
-                output.metadata = named.without_missing(output.metadata)
-        [(seed, seed_time)] = seen
+        negatives = None
+        if neg_sampling is not None:
+            negatives = NamedNegatives(neg_sampling, key, inputs, self._nodes_by_time(inputs.input_type))
+        seed, seed_time, metadata = seeds_of(inputs, self.num_nodes, self.disjoint, negatives)
+        if negatives is not None:
+            metadata = negatives.without_missing(metadata)
         nodes, times = self._flat(seed, seed_time)
-        an_end = seeds_an_end(len(nodes), len(output.metadata))
-        queries = self._queries(nodes, times, inputs, num_rows, an_end, key)
-        columns = metadata_columns(output.metadata)
+        num_rows = len(inputs.node if isinstance(inputs, NodeSamplerInput) else inputs.row)
+        queries = self._queries(nodes, times, inputs, num_rows, seeds_per_endpoint(len(nodes), len(metadata)), key)
+        columns = metadata_columns(metadata)
         if self.subgraph_type in ALL_EDGES and queries is not None and queries.until is not None:
             columns[UNTIL] = torch.from_numpy(queries.until.astype(np.int64))
         return SeedBatch(Draw(nodes, key, queries), None, columns, SeedForm("pyg"))
 
-    def ends_of(self, inputs: Any) -> np.ndarray:
+    def nodes_of(self, inputs: Any) -> np.ndarray:
         """Returns the nodes of these inputs by their ids in the graph, int64 ``[R, 1]``, of links ``[R, 2]``."""
         if isinstance(inputs, NodeSamplerInput):
-            ends = [(inputs.input_type, inputs.node)]
+            columns = [(inputs.input_type, inputs.node)]
         else:
             src, _, dst = inputs.input_type or (None, None, None)
-            ends = [(src, inputs.row), (dst, inputs.col)]
-        return np.stack([self._flat({kind: ids} if self.is_hetero else ids, None)[0] for kind, ids in ends], axis=1)
+            columns = [(src, inputs.row), (dst, inputs.col)]
+        typed = [{node_type: ids} if self.is_hetero else ids for node_type, ids in columns]
+        return np.stack([self._flat(ids, None)[0] for ids in typed], axis=1)
 
     def seen(self, inputs: Any) -> SeenEdges | None:
-        """Counts which in-edges of these inputs count at their times; None where times do not.
-
-        Raises:
-            SeedError: a node without a time where times count.
-        """
+        """Counts which in-edges of these inputs count at their times; None where times do not count."""
         clock = self.graph.clock
         if clock is None:
             return None
-        ends = self.ends_of(inputs)
-        times = self._own_times(ends[:, 0]) if inputs.time is None else _times(inputs.time)
-        return SeenEdges.of(self.graph.typed_lists, clock, ends, times, are_own=inputs.time is None)
+        nodes = self.nodes_of(inputs)
+        times = self._own_times(nodes[:, 0]) if inputs.time is None else _times(inputs.time)
+        return SeenEdges.of(self.graph.typed_lists, clock, nodes, times, are_own=inputs.time is None)
 
     def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
-        """Checks all rows of a loader, before it makes the first mini-batch.
-
-        Raises:
-            SeedError: ends that are no nodes, or columns that have not one entry a row.
-            SamplerConfigError: negatives are to be drawn by what are no weights of the nodes.
-        """
-        ends = self.ends_of(inputs)
+        """Checks all rows of a loader before its first mini-batch: nodes, columns, and the weights of negatives."""
+        num_rows = len(self.nodes_of(inputs))
         if isinstance(inputs, NodeSamplerInput):
-            check_rows(len(ends), input_time=inputs.time, input_id=inputs.input_id)
+            check_rows(num_rows, input_time=inputs.time, input_id=inputs.input_id)
         else:
-            check_rows(len(ends), edge_label=inputs.label, edge_label_time=inputs.time, input_id=inputs.input_id)
+            check_rows(num_rows, edge_label=inputs.label, edge_label_time=inputs.time, input_id=inputs.input_id)
         for name, end in (("src_weight", 0), ("dst_weight", 2)):
             weight = getattr(neg_sampling, name, None)
             if weight is None:
                 continue
-            check_columns(**{f"neg_sampling: {name}": weight})
+            check_tensors(**{f"neg_sampling: {name}": weight})
             count = self.num_nodes if isinstance(self.num_nodes, int) else self.num_nodes[inputs.input_type[end]]
             sound = weight.shape == (count,) and bool((weight.isfinite() & (weight >= 0)).all() and weight.sum() > 0)
             if not sound:
@@ -341,36 +301,37 @@ class GnnloadSampler(BaseSampler):
                 )
 
     def oddities(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> list[str]:
-        """Returns what is allowed in a loader's rows, but seldom meant: most of them have no in-neighbours, or links no
+        """Says what is allowed in a loader's rows, but seldom meant: seeds without in-neighbours, links without
         negatives."""
-        ends, found = self.ends_of(inputs), []
-        names = ("seeds",) if ends.shape[1] == 1 else ("sources of links", "destinations of links")
-        issue = lone_seeds_issue(self.graph, dict(zip(names, ends.T, strict=True)), _TURN, otherwise="")
+        nodes, texts = self.nodes_of(inputs), []
+        names = ("seeds",) if nodes.shape[1] == 1 else ("sources of links", "destinations of links")
+        issue = lone_seeds_issue(self.graph, dict(zip(names, nodes.T, strict=True)), _TURN, otherwise="")
         if issue is not None and issue.is_suspicious and self.num_hops:
-            found.append(issue.text)
+            texts.append(issue.text)
         if neg_sampling is not None and inputs.time is not None:
-            ends_by_time = self._nodes_by_time(inputs.input_type)[1 if neg_sampling.is_triplet() else 0 :]
-            num_until = [by_time.num_until(inputs.time) for by_time in ends_by_time if by_time is not None]
+            # Triplets have false destinations alone.
+            by_endpoint = self._nodes_by_time(inputs.input_type)[1 if neg_sampling.is_triplet() else 0 :]
+            num_until = [by_time.num_until(inputs.time) for by_time in by_endpoint if by_time is not None]
             if num_early := int(np.any([counts == 0 for counts in num_until], axis=0).sum()):
                 instead = "get none" if neg_sampling.is_binary() else "have dst_neg_index as their dst_pos_index"
-                found.append(
-                    f"{num_early} of {len(ends)} links are earlier than every node that could be their negative, and "
+                texts.append(
+                    f"{num_early} of {len(nodes)} links are earlier than every node that could be their negative, and "
                     f"{instead}."
                 )
-        return found
+        return texts
 
     def _nodes_by_time(self, edge_type: EdgeType | None) -> tuple[NodesByTime | None, NodesByTime | None]:
-        """Returns the nodes by time of both ends' types; None where these have no times."""
-        found = []
-        for kind in (None, None) if edge_type is None else edge_type[::2]:
-            times = self.node_time.get(kind) if isinstance(self.node_time, dict) else self.node_time
-            if times is not None and kind not in self._by_time:
-                self._by_time[kind] = NodesByTime.of(times)
-            found.append(None if times is None else self._by_time[kind])
-        return found[0], found[1]
+        """Returns the nodes by time of both endpoints' types; None where these have no times."""
+        by_endpoint = []
+        for node_type in (None, None) if edge_type is None else edge_type[::2]:
+            times = self.node_time.get(node_type) if isinstance(self.node_time, dict) else self.node_time
+            if times is not None and node_type not in self._by_time:
+                self._by_time[node_type] = NodesByTime.of(times)
+            by_endpoint.append(None if times is None else self._by_time[node_type])
+        return by_endpoint[0], by_endpoint[1]
 
     def _flat(self, seed: Any, seed_time: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        """Returns the seeds by their ids in the graph, int64 ``[S]``, and their times, where these were given."""
+        """Returns the seeds by their ids in the graph, int64 ``[S]``, and their times, where they have any."""
         types = self.graph.types
         if types is None:
             nodes = check_ids(seed, self.graph.num_nodes, None)
@@ -378,33 +339,36 @@ class GnnloadSampler(BaseSampler):
         if not isinstance(seed, dict):
             raise SeedError(f"the seeds have no type; give input_type=, one of {', '.join(types.node_types)}.")
         parts = []
-        for kind, ids in seed.items():
-            if kind not in types.node_types:
-                raise SeedError(f"seeds of type {kind!r}, but the graph's types are {', '.join(types.node_types)}.")
-            place = types.range_of(kind)
-            parts.append(check_ids(ids, len(place), kind) + place.start)
-        times = None if seed_time is None else np.concatenate([_times(each) for each in seed_time.values()])
+        for name, ids in seed.items():
+            if name not in types.node_types:
+                raise SeedError(f"seeds of type {name!r}, but the graph's types are {', '.join(types.node_types)}.")
+            span = types.range_of(name)
+            parts.append(check_ids(ids, len(span), name) + span.start)
+        times = None if seed_time is None else np.concatenate([_times(times) for times in seed_time.values()])
         return np.concatenate(parts), times
 
     def _queries(
-        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, an_end: int, key: DrawKey
+        self, nodes: np.ndarray, times: np.ndarray | None, inputs: Any, num_rows: int, per_endpoint: int, key: DrawKey
     ) -> Queries | None:
         if not self.disjoint:
             return _apart(nodes, key)
-        # Seeds are rows' sources first, then their targets, and so on: each draws by its row's number and its place. A
-        # number that comes again is of another row: RelBench numbers destinations by their nodes, which rows share.
-        at, num_rows, an_end = np.arange(len(nodes)), max(num_rows, 1), max(an_end, 1)
+        # Seeds are the sources of all rows and negatives first, then their targets, and so on: each draws by its row's
+        # number and its column among that row's seeds. A number that comes again is of another row, and gets further
+        # columns: RelBench numbers destinations by their nodes, which rows share.
+
+        at, num_rows, per_endpoint = np.arange(len(nodes)), max(num_rows, 1), max(per_endpoint, 1)
         numbers = np.arange(num_rows) if inputs.input_id is None else inputs.input_id.numpy()
-        rows, place = at % an_end % num_rows, at // an_end * -(-an_end // num_rows) + at % an_end // num_rows
-        place += _times_before(numbers)[rows] * (place.max(initial=0) + 1)
-        name = numbers[rows].astype(np.uint32) ^ hash32(place.astype(np.uint32))
+        endpoint, within = at // per_endpoint, at % per_endpoint
+        rows, column = within % num_rows, endpoint * -(-per_endpoint // num_rows) + within // num_rows
+        column += _times_before(numbers)[rows] * (column.max(initial=0) + 1)
+        name = numbers[rows].astype(np.uint32) ^ hash32(column.astype(np.uint32))
         until = None
         if self.graph.clock is not None:
             until = self.graph.clock.until(self._own_times(nodes) if times is None else times, "<=")
         return Queries(at.astype(np.int32), name=name, by_row=True, until=until)
 
     def _own_times(self, nodes: np.ndarray) -> np.ndarray:
-        """Returns the times of seeds that were given none."""
+        """Returns the nodes' own times, for seeds without others."""
         if self.node_time is None:
             raise SeedError(
                 "the edges have times, but the seeds have none. Give NeighborLoader(..., input_time=times), or "
@@ -424,7 +388,7 @@ class GnnloadSampler(BaseSampler):
 
 
 def _times_before(numbers: np.ndarray) -> np.ndarray:
-    """Returns for each number how often it stands before, int64 ``[R]``."""
+    """Returns for each number how often it comes before, int64 ``[R]``."""
     order = np.argsort(numbers, kind="stable")
     ordered, at = numbers[order], np.arange(len(numbers))
     is_first = np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(numbers)]
@@ -434,34 +398,36 @@ def _times_before(numbers: np.ndarray) -> np.ndarray:
 
 
 def _fanouts(num_neighbors: NumNeighbors, graph: Graph, direction: Direction) -> list[Any]:
-    """Returns the fanouts by hop, without the hops from the first one on that draws nothing."""
-    if graph.types is None:
-        values = num_neighbors.get_mapped_values()
-        if isinstance(values, dict):
-            raise SamplerConfigError(
-                f"num_neighbors names edge types, {', '.join(values)}, but the graph has no types. Give a list, one "
-                "entry a hop."
-            )
-        hops: list[Any] = [as_integer(f"num_neighbors[{hop}]", fanout) for hop, fanout in enumerate(values)]
-        is_empty = [fanout == 0 for fanout in hops]
-    else:
-        kinds = list(graph.types.edge_types)
-        given = {kind: turned(kind, direction) for kind in kinds}  # as the user names it
-        values = num_neighbors.get_values([*given.values()])
-        by_type = {
-            kind: [as_integer(f"num_neighbors[{given[kind]}][{hop}]", fanout) for hop, fanout in enumerate(of)]
-            for kind, of in ((kind, values[given[kind]] if isinstance(values, dict) else values) for kind in kinds)
-        }
-        num_hops = int(num_neighbors.num_hops) if kinds else 0
-        hops = [{kind: of[hop] for kind, of in by_type.items() if of[hop] != 0} for hop in range(num_hops)]
-        is_empty = [not hop for hop in hops]
-    return hops[: is_empty.index(True)] if True in is_empty else hops
+    """Returns the fanouts by hop, up to the first hop that draws nothing: those after it find nothing to draw from."""
+    if graph.types is not None:
+        return list(takewhile(bool, _typed_fanouts(num_neighbors, graph.types.edge_types, direction)))
+    values = num_neighbors.get_mapped_values()
+    if isinstance(values, dict):
+        raise SamplerConfigError(
+            f"num_neighbors names edge types, {', '.join(values)}, but the graph has no types. Give a list, one entry "
+            "a hop."
+        )
+    return list(takewhile(bool, [as_integer(f"num_neighbors[{hop}]", fanout) for hop, fanout in enumerate(values)]))
+
+
+def _typed_fanouts(
+    num_neighbors: NumNeighbors, edge_types: Sequence[EdgeType], direction: Direction
+) -> list[dict[EdgeType, int]]:
+    """Returns for each hop the fanouts above 0, or -1, by edge type."""
+    users_types = {edge_type: turned(edge_type, direction) for edge_type in edge_types}
+    values = num_neighbors.get_values([*users_types.values()])
+    fanouts = {}
+    for edge_type, name in users_types.items():
+        row = values[name] if isinstance(values, dict) else values
+        fanouts[edge_type] = [as_integer(f"num_neighbors[{name}][{hop}]", fanout) for hop, fanout in enumerate(row)]
+    num_hops = int(num_neighbors.num_hops) if edge_types else 0
+    return [{edge_type: row[hop] for edge_type, row in fanouts.items() if row[hop]} for hop in range(num_hops)]
 
 
 def _apart(nodes: np.ndarray, key: DrawKey) -> Queries | None:
-    """Returns queries that let a node be a seed more than once; None where none is.
+    """Returns queries that let a node be a seed more than once, as PyG does; None where none is.
 
-    PyG lets it. The first time it draws as ever; each further one has a neighbourhood of its own.
+    The first time it draws as ever; each further one has a neighbourhood of its own.
     """
     time = _times_before(nodes)
     if not time.any():

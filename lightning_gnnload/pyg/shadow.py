@@ -13,7 +13,6 @@ import torch_geometric.loader as pyg
 import torch_geometric.typing
 from torch_geometric.data import Batch, Data
 from torch_geometric.sampler import NodeSamplerInput
-from torch_geometric.sampler.base import NumNeighbors
 
 from lightning_gnnload import ops
 from lightning_gnnload.adapters.columns import original_edge_ids
@@ -31,6 +30,7 @@ from lightning_gnnload.ops import (
 )
 from lightning_gnnload.pipeline.packing import aligned
 from lightning_gnnload.pyg.attributes import Attributes
+from lightning_gnnload.pyg.compat import NumNeighbors
 from lightning_gnnload.pyg.inputs import check_structure
 from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.outputs import metadata_of
@@ -116,14 +116,14 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         roots: Any = self.node_idx.tolist()
         if kwargs.get("dataset") == roots:
             del kwargs["dataset"]  # Lightning makes a loader anew of its attributes
-        # Not PyG's, which asks for torch-sparse.
+        # Not the constructor of PyG's class, which needs torch-sparse: ours draws without.
         torch.utils.data.DataLoader.__init__(
             self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed, self._graph_sampler)
         )
         self._begin()
 
     def __collate__(self, n_id: Any) -> Batch:
-        """Returns the mini-batch of these roots, as the epoch draws it."""
+        """Returns the mini-batch of these roots, as this epoch draws it."""
         graph, key = self._graph_sampler.graph, DrawKey(self.seed, self.epoch, 0)
         roots = torch.as_tensor(n_id).view(-1)
         seeds = self._graph_sampler.seed_batch(NodeSamplerInput(roots, roots), key)
@@ -153,12 +153,12 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         assert batch.rows is not None
         [block], rows = batch.blocks, batch.rows.long()
         edge = original_edge_ids(block.edge_ids, self._graph_sampler.graph.edge_order)  # type: ignore[arg-type]
-        made = Batch(batch=rows, ptr=torch.searchsorted(rows, torch.arange(batch.num_seeds + 1)))
+        result = Batch(batch=rows, ptr=torch.searchsorted(rows, torch.arange(batch.num_seeds + 1)))
         roots = metadata_of(batch.seed_columns)[0]
-        made.root_n_id = (batch.nodes == roots[rows]).nonzero().view(-1)
+        result.root_n_id = (batch.nodes == roots[rows]).nonzero().view(-1)
         if self.is_sparse_tensor:
             value = self.data.adj_t.storage.value()
-            made.adj_t = torch_geometric.typing.SparseTensor(
+            result.adj_t = torch_geometric.typing.SparseTensor(
                 rowptr=block.indptr.long(),
                 col=block.indices.long(),
                 value=None if value is None else value[edge],
@@ -167,27 +167,27 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
                 trust_data=True,
             )
         else:
-            made.edge_index = torch.stack([block.edge_dst(), block.indices.long()])
+            result.edge_index = torch.stack([block.edge_dst(), block.indices.long()])
         gathered = attributes.rows_of(batch)
-        of_rows = {attribute.name: attribute for attribute in attributes.by_type[None]}
+        by_name = {attribute.name: attribute for attribute in attributes.by_type[None]}
         for name, value in attributes.data:
             if name in _STRUCTURE:
                 continue
             if name == "y" and attributes.is_by_node(value):
-                made[name] = value[roots]
-            elif (attribute := of_rows.get(name)) is None:
-                made[name] = value
+                result[name] = value[roots]
+            elif (attribute := by_name.get(name)) is None:
+                result[name] = value
             elif attribute.rebuild is None and attribute.tables[0] in gathered:
-                made[name] = gathered[attribute.tables[0]]
+                result[name] = gathered[attribute.tables[0]]
             else:
-                made[name] = value[edge if attribute.of_edges else batch.nodes]
-        return made
+                result[name] = value[edge if attribute.by_edge else batch.nodes]
+        return result
 
 
 class _Columns(Attributes):
     """Attributes by PyG's rule for ShaDow: tensors whose first dimension is as long as there are nodes, or edges."""
 
-    def place_of(self, store: Any, name: str, value: Any) -> tuple[bool, int] | None:
+    def rows_in(self, store: Any, name: str, value: Any) -> tuple[bool, int] | None:
         by_node = self.is_by_node(value)
         by_edge = isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == self.data.num_edges
         if (name == "y" and by_node) or name in _STRUCTURE or not (by_node or by_edge):
@@ -197,19 +197,14 @@ class _Columns(Attributes):
         return by_edge, 0
 
     def is_by_node(self, value: Any) -> bool:
-        """Whether an attribute has as many rows as there are nodes."""
         return isinstance(value, torch.Tensor) and value.ndim > 0 and len(value) == self.data.num_nodes
 
 
 class _Scopes(Sampler):
-    """Draws the scope of each seed by itself, and lays out the subgraphs that they induce, one after the other.
+    """Draws the scope of each seed apart, and lays out the subgraphs that they induce, one after the other.
 
     Nodes of a seed ascend; the seed is one of them. There is one hop, of all edges; by source, its ``indptr`` counts
     the edges out of each node, and ``indices`` are their targets, ascending.
-
-    Args:
-        scope: draws it, each seed's nodes by themselves.
-        by_source: rather than by target.
     """
 
     expand = "new"
@@ -229,7 +224,7 @@ class _Scopes(Sampler):
         ptr = np.searchsorted(rows, np.arange(len(draw.seeds) + 1))
         workspace = thread_workspace(graph.num_nodes)
         edges = ops.induced_edges(graph.indptr, graph.indices, nodes, ptr, workspace=workspace)
-        return _laid(memory, nodes, rows, _by_source(edges) if self._by_source else edges)
+        return _lay_out(memory, nodes, rows, _by_source(edges) if self._by_source else edges)
 
 
 def _by_source(edges: InducedEdges) -> InducedEdges:
@@ -239,11 +234,12 @@ def _by_source(edges: InducedEdges) -> InducedEdges:
     return InducedEdges(indptr.astype(np.int32), indices, edges.edge_ids[order])
 
 
-def _laid(arena: np.ndarray, nodes: np.ndarray, rows: np.ndarray, edges: InducedEdges) -> SampleLayout:
-    """Lays a mini-batch out. Raises ArenaTooSmall."""
+def _lay_out(arena: np.ndarray, nodes: np.ndarray, rows: np.ndarray, edges: InducedEdges) -> SampleLayout:
+    """Writes a mini-batch into the arena; raises ArenaTooSmall."""
+    # As kernels lay out a mini-batch: nodes and queries from the beginning on, hops at the end, a gap between them.
     queries_offset = aligned(nodes.nbytes)
     begin = queries_offset + aligned(rows.nbytes)
-    sizes = [aligned(each.nbytes) for each in edges]
+    sizes = [aligned(part.nbytes) for part in edges]
     end = arena.nbytes // ARENA_ALIGNMENT * ARENA_ALIGNMENT - sum(sizes)
     if begin > end:
         raise ArenaTooSmall(begin + sum(sizes))
@@ -255,11 +251,11 @@ def _laid(arena: np.ndarray, nodes: np.ndarray, rows: np.ndarray, edges: Induced
 
 
 def _roots(node_idx: Any, num_nodes: int) -> torch.Tensor:
-    """Returns the roots' ids, int64. Raises SeedError: these are neither ids nor a mask of the nodes."""
+    """Returns the roots' ids, int64; raises SeedError for what is neither ids nor a mask of the nodes."""
     if node_idx is None:
         return torch.arange(num_nodes)
-    given = torch.as_tensor(node_idx).cpu()
-    is_mask = given.dtype == torch.bool
-    if given.ndim != 1 or given.is_floating_point() or given.is_complex() or (is_mask and len(given) != num_nodes):
-        raise SeedError(f"node_idx is {given.dtype} {list(given.shape)}, but must be ids [S], or a mask [{num_nodes}].")
-    return given.nonzero().view(-1) if is_mask else given.long()
+    roots = torch.as_tensor(node_idx).cpu()
+    is_mask = roots.dtype == torch.bool
+    if roots.ndim != 1 or roots.is_floating_point() or roots.is_complex() or (is_mask and len(roots) != num_nodes):
+        raise SeedError(f"node_idx is {roots.dtype} {list(roots.shape)}, but must be ids [S], or a mask [{num_nodes}].")
+    return roots.nonzero().view(-1) if is_mask else roots.long()

@@ -31,7 +31,7 @@ from lightning_gnnload.pipeline.position import Position
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pyg.attributes import Attributes, left_out, repeated
+from lightning_gnnload.pyg.attributes import Attributes, describe_omitted, repeated
 from lightning_gnnload.pyg.batches import as_data
 from lightning_gnnload.pyg.inputs import check_listed, check_range, check_structure
 from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE, DrawnSeed
@@ -62,7 +62,7 @@ class PyGSeeds(SeedKind):
         return frozenset(("rows",) if self.sharing == "disjoint" else ())
 
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
-        return self._sampler.ends_of(self._inputs[torch.from_numpy(rows)])
+        return self._sampler.nodes_of(self._inputs[torch.from_numpy(rows)])
 
     def ask(self, rows: Any, key: DrawKey) -> SeedBatch:
         listed = torch.as_tensor(rows)
@@ -155,12 +155,12 @@ class ThreadedLoader:
         oddities: list[str | None] = [*self._sampler.oddities(*rows)]
         if isinstance(self.data, Data | HeteroData):
             is_links = not isinstance(self.input_data, NodeSamplerInput)
-            oddities.append(left_out(self.data, self.input_data.input_type, links=is_links))
+            oddities.append(describe_omitted(self.data, self.input_data.input_type, links=is_links))
         if can_read(self.data):
             self._attributes_class(self.data, self._sampler.graph, edges=False)  # refuses what has no rows
         for text in oddities:
-            if text is not None and text not in self._sampler.told:
-                self._sampler.told.add(text)
+            if text is not None and text not in self._sampler.warned:
+                self._sampler.warned.add(text)
                 self._tell(text)
 
     def _tell(self, text: str) -> None:

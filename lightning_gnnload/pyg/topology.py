@@ -1,30 +1,28 @@
-"""Topology: the graph that is sampled, of PyG's Data, HeteroData, or a pair of a FeatureStore and a GraphStore."""
+"""The graph that is sampled, of PyG's Data, HeteroData, or a pair of a FeatureStore and a GraphStore."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData, remote_backend_utils
+from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 
-from lightning_gnnload.adapters.columns import UNTYPED, build_graph
-from lightning_gnnload.adapters.pyg_stores import count_nodes, edge_ends, stores_of
+from lightning_gnnload.adapters.columns import UNTYPED, graph_of_columns
+from lightning_gnnload.adapters.pyg_stores import count_nodes, edges_of_store, stores_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
+from lightning_gnnload.pyg.compat import num_nodes
 
 Direction = Literal["forward", "backward"]
 EdgeType = tuple[str, str, str]
 _NO_IDS = torch.empty(0, dtype=torch.long)
 
 
-class Topology(NamedTuple):
-    """What is sampled of somebody's graph.
+class SampledGraph(NamedTuple):
+    """A user's graph as it is sampled, with its order of edges, times and weights.
 
-    Attributes:
-        graph: with the user's order of edges, the times of ``time_attr``, and the weights of ``weight_attr``.
-        node_time: the times of nodes as the user has them, for PyG's draws of negatives: a tensor, by type in a graph
-            with types; None where nodes have none.
-        num_nodes: a number, by type in a graph with types.
+    ``node_time`` has the times of nodes for PyG's draws of negatives: a tensor, by type in a graph with types, None
+    where nodes have none. ``num_nodes`` is a number, by type in a graph with types.
     """
 
     graph: Graph
@@ -34,14 +32,12 @@ class Topology(NamedTuple):
 
 def topology_of(
     data: Any, time_attr: str | None, weight_attr: str | None, direction: Direction = "forward"
-) -> Topology:
-    """Reads a graph.
+) -> SampledGraph:
+    """Reads a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
 
-    Args:
-        data: a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
-        time_attr: the attribute of nodes, or of edges, that says since when they are there.
-        weight_attr: the attribute of edges in proportion to which they are drawn.
-        direction: ``"backward"`` turns all edges around, and names edge types by :func:`turned`.
+    ``time_attr`` names the attribute of nodes or of edges that says since when they are there, ``weight_attr`` that of
+    edges in proportion to which they are drawn. ``"backward"`` turns all edges around, and their types by
+    :func:`turned`.
 
     Raises:
         SamplerUnsupportedError: weights of stores.
@@ -49,11 +45,11 @@ def topology_of(
         GraphFormatError: ids that are no nodes, weights that are negative, times that are none.
     """
     if isinstance(data, Data | HeteroData):
-        return _of_data(data, time_attr, weight_attr, direction)
+        return _read_data(data, time_attr, weight_attr, direction)
     if isinstance(data, list | tuple) and len(data) == 2:
         features, graph = data
         if isinstance(features, FeatureStore) and isinstance(graph, GraphStore):
-            return _of_stores(features, graph, time_attr, weight_attr, direction)
+            return _read_stores(features, graph, time_attr, weight_attr, direction)
     raise GraphDataError(
         f"a Data, a HeteroData, or a pair of a FeatureStore and a GraphStore is needed, but a {type(data).__name__} "
         "was given."
@@ -61,34 +57,60 @@ def topology_of(
 
 
 def turned(edge_type: EdgeType, direction: Direction) -> EdgeType:
-    """Returns the type by which edges are sampled in this direction, of the user's; or the user's, of that one."""
+    """Returns the type by which the user's edges are sampled in this direction; or the user's, of that one."""
     return edge_type if direction == "forward" or edge_type is UNTYPED else edge_type[::-1]
 
 
 def _topology(
     num_nodes: dict[Any, int],
-    ends: dict[Any, tuple[Any, Any]],
+    edges: dict[Any, tuple[Any, Any]],
     direction: Direction,
     node_time: dict[Any, Any],
     edge_time: dict[Any, Any],
     edge_weight: dict[Any, Any],
-) -> Topology:
-    """Returns the topology of columns by type; of a graph without types, these are under UNTYPED."""
-    graph = build_graph(
+) -> SampledGraph:
+    """Makes the graph of columns by type; those of a graph without types are under UNTYPED."""
+    graph = graph_of_columns(
         num_nodes,
-        {turned(kind, direction): pair if direction == "forward" else pair[::-1] for kind, pair in ends.items()},
-        edge_weight={turned(kind, direction): rows for kind, rows in edge_weight.items()},
+        {turned(name, direction): pair if direction == "forward" else pair[::-1] for name, pair in edges.items()},
+        edge_weight={turned(edge_type, direction): rows for edge_type, rows in edge_weight.items()},
         edge_time=edge_time,
         node_time=node_time,
     )
     if graph.types is None:
-        return Topology(graph, node_time.get(UNTYPED), graph.num_nodes)
-    return Topology(graph, node_time or None, num_nodes)
+        return SampledGraph(graph, node_time.get(UNTYPED), graph.num_nodes)
+    return SampledGraph(graph, node_time or None, num_nodes)
 
 
-def _of_data(data: Data | HeteroData, time_attr: str | None, weight_attr: str | None, direction: Direction) -> Topology:
+def _read_data(
+    data: Data | HeteroData, time_attr: str | None, weight_attr: str | None, direction: Direction
+) -> SampledGraph:
     nodes, edges = stores_of(data)
-    node_time, edge_time = _held(nodes, time_attr), _held(edges, time_attr)
+    node_time, edge_time = _times(data, nodes, edges, time_attr)
+    weights = _columns(edges, weight_attr)
+    if weight_attr is not None and not weights:
+        names = ", ".join(_names(edges.values()))
+        raise GraphDataError(f"weight_attr={weight_attr!r}: no edges have such an attribute. The graph holds {names}.")
+    # A Data of nodes alone is a graph without edges; of a HeteroData, each edge store has to have some.
+    has_edges = isinstance(data, HeteroData) or "edge_index" in data or "adj_t" in data
+    return _topology(
+        {node_type: count_nodes(store) for node_type, store in nodes.items()},
+        {
+            edge_type: tuple(map(_cpu, edges_of_store(store)[:2] if has_edges else (_NO_IDS, _NO_IDS)))
+            for edge_type, store in edges.items()
+        },
+        direction,
+        node_time,
+        edge_time,
+        {edge_type: _weights(weight) for edge_type, weight in weights.items()},
+    )
+
+
+def _times(
+    data: Data | HeteroData, nodes: dict[Any, Any], edges: dict[Any, Any], time_attr: str | None
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Returns the times of nodes and those of edges, by type; one of both is empty."""
+    node_time, edge_time = _columns(nodes, time_attr), _columns(edges, time_attr)
     if isinstance(data, Data):  # whose one store has both
         node_time = node_time if node_time and data.is_node_attr(time_attr) else {}
         edge_time = edge_time if edge_time and data.is_edge_attr(time_attr) else {}
@@ -96,65 +118,54 @@ def _of_data(data: Data | HeteroData, time_attr: str | None, weight_attr: str | 
         raise _no_time(time_attr, "is neither a node-level nor an edge-level attribute", data.stores)
     if node_time and edge_time:
         raise _no_time(time_attr, "is both a node-level and an edge-level attribute", data.stores)
-    weights = _held(edges, weight_attr)
-    if weight_attr is not None and not weights:
-        held = ", ".join(_names(edges.values()))
-        raise GraphDataError(f"weight_attr={weight_attr!r}: no edges have such an attribute. The graph holds {held}.")
-    has_edges = isinstance(data, HeteroData) or "edge_index" in data or "adj_t" in data
-    return _topology(
-        {kind: count_nodes(store) for kind, store in nodes.items()},
-        {
-            kind: tuple(map(_cpu, edge_ends(store)[:2] if has_edges else (_NO_IDS, _NO_IDS)))
-            for kind, store in edges.items()
-        },
-        direction,
-        node_time,
-        edge_time,
-        {kind: _weights(weight) for kind, weight in weights.items()},
-    )
+    return node_time, edge_time
 
 
-def _of_stores(
+def _read_stores(
     features: FeatureStore, store: GraphStore, time_attr: str | None, weight_attr: str | None, direction: Direction
-) -> Topology:
-    """Edges are numbered in the order of the store's lists of edges, or of its CSC or CSR where it has only these."""
+) -> SampledGraph:
+    """Numbers edges in the order of the store's lists of edges, or of its CSC or CSR where it has only these."""
     if weight_attr is not None:
         raise SamplerUnsupportedError(
             f"weight_attr={weight_attr!r}: a GraphStore holds no weights. Give a Data or a HeteroData, or no weights."
         )
     attrs = store.get_all_edge_attrs()
-    times = [attr for attr in features.get_all_tensor_attrs() if attr.attr_name == time_attr] if time_attr else []
-    if time_attr is not None and not times:
-        raise _no_time(time_attr, "is not in the FeatureStore", [])
-    for attr in times:
-        attr.index = None  # of all rows
-    of_group = {attr.group_name: torch.as_tensor(features.get_tensor(attr)) for attr in times}
+    times = _stored_times(features, time_attr)
     src, dst, _ = store.coo()
     if all(attr.edge_type is None for attr in attrs):
         # A FeatureStore does not say what its rows are of; PyG, too, goes by this name.
-        time = {UNTYPED: next(iter(of_group.values()))} if of_group else {}
-        of_both: tuple[Any, Any] = (time, {}) if time_attr == "time" else ({}, time)
-        return _topology({UNTYPED: max(attrs[0].size)}, {UNTYPED: (src, dst)}, direction, *of_both, {})
-    kinds = sorted({kind for edge_type in src for kind in edge_type[::2]} | {*_named_types(features)})
-    sizes = {kind: int(remote_backend_utils.num_nodes(features, store, kind)) for kind in kinds}
-    node_time = {kind: time for kind, time in of_group.items() if isinstance(kind, str)}
-    edge_time = {kind: time for kind, time in of_group.items() if isinstance(kind, tuple)}
+        time = {UNTYPED: next(iter(times.values()))} if times else {}
+        both: tuple[Any, Any] = (time, {}) if time_attr == "time" else ({}, time)
+        return _topology({UNTYPED: max(attrs[0].size)}, {UNTYPED: (src, dst)}, direction, *both, {})
+    names = {attr.group_name for attr in features.get_all_tensor_attrs() if isinstance(attr.group_name, str)}
+    names.update(*(edge_type[::2] for edge_type in src))
+    sizes = {name: int(num_nodes(features, store, name)) for name in sorted(names)}
+    node_time = {name: time for name, time in times.items() if isinstance(name, str)}
+    edge_time = {name: time for name, time in times.items() if isinstance(name, tuple)}
     if node_time and edge_time:
         raise _no_time(time_attr, "is both a node-level and an edge-level attribute", [])
-    return _topology(sizes, {kind: (src[kind], dst[kind]) for kind in src}, direction, node_time, edge_time, {})
+    return _topology(sizes, {name: (src[name], dst[name]) for name in src}, direction, node_time, edge_time, {})
 
 
-def _named_types(features: FeatureStore) -> list[str]:
-    return [attr.group_name for attr in features.get_all_tensor_attrs() if isinstance(attr.group_name, str)]
+def _stored_times(features: FeatureStore, time_attr: str | None) -> dict[Any, torch.Tensor]:
+    """Returns the times that a FeatureStore has, by the group that they are of."""
+    if time_attr is None:
+        return {}
+    attrs = [attr for attr in features.get_all_tensor_attrs() if attr.attr_name == time_attr]
+    if not attrs:
+        raise _no_time(time_attr, "is not in the FeatureStore", [])
+    for attr in attrs:
+        attr.index = None  # of all rows
+    return {attr.group_name: torch.as_tensor(features.get_tensor(attr)) for attr in attrs}
 
 
-def _held(stores: dict[Any, Any], name: str | None) -> dict[Any, Any]:
+def _columns(stores: dict[Any, Any], name: str | None) -> dict[Any, Any]:
     """Returns the attribute of those stores that have it, by type."""
-    return {kind: _cpu(store[name]) for kind, store in stores.items() if name is not None and name in store}
+    return {key: _cpu(store[name]) for key, store in stores.items() if name is not None and name in store}
 
 
 def _weights(weight: Any) -> torch.Tensor | None:
-    """Returns weights as floats that samplers draw by; whole numbers and booleans are exact in float64."""
+    """Returns weights as the floats that samplers draw by; whole numbers and booleans are exact in float64."""
     if weight is None:
         return None
     try:
@@ -173,5 +184,5 @@ def _names(stores: Any) -> list[str]:
 
 
 def _no_time(name: str | None, problem: str, stores: Any) -> GraphDataError:
-    there = f" The graph holds {', '.join(_names(stores))}." if stores else ""
-    return GraphDataError(f"time_attr: the time attribute {name!r} {problem}.{there}")
+    named = f" The graph holds {', '.join(_names(stores))}." if stores else ""
+    return GraphDataError(f"time_attr: the time attribute {name!r} {problem}.{named}")

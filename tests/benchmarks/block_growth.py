@@ -18,7 +18,7 @@ import numpy as np
 from rich.console import Console
 
 from lightning_gnnload.partition.bgl import Bgl
-from lightning_gnnload.partition.stages import StageClock, held_bytes
+from lightning_gnnload.partition.stages import StageClock, used_bytes
 from tests.benchmarks import machine
 from tests.benchmarks.growth_graph import GrowthGraph
 
@@ -52,7 +52,7 @@ def measure(name: str, streams: int) -> Result:
     dataset.prepare()
     data = dataset.load()
     train = np.sort(np.asarray(data.train))
-    before = held_bytes()
+    before = used_bytes()
     with StageClock() as clock:
         part = Bgl(streams=streams).assign(
             data.graph, {"train": train}, NUM_PARTS, hops=0, seed=0, advance=lambda what, share: clock.enter(what)

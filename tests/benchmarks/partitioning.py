@@ -22,7 +22,7 @@ from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.datasets.synthetic import Synthetic
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.closure import close_parts
-from lightning_gnnload.partition.methods import partitioner
+from lightning_gnnload.partition.partitioner import partitioner
 from lightning_gnnload.partition.quality import Quality, imbalance
 from lightning_gnnload.partition.selfreliant import SelfReliant
 from tests.benchmarks import machine

@@ -28,8 +28,7 @@ from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachErro
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.cut import count_sampled_cross_edges
 from lightning_gnnload.partition.figure import draw_quality
-from lightning_gnnload.partition.methods import METHODS, partitioner
-from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.partition.partitioner import METHODS, Partitioner, partitioner
 from lightning_gnnload.partition.quality import CacheRates, Quality
 from lightning_gnnload.partition.report import findings, parts_table, stages_table
 from lightning_gnnload.plugin.commands.arguments import (

@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, SeedTable
 from lightning_gnnload.adapters.dgl import ToDGL
-from lightning_gnnload.adapters.dgl_relations import block_of, graph_of
+from lightning_gnnload.adapters.dgl_relations import block_of, dgl_graph_of
 from lightning_gnnload.adapters.graphs import to_dgl_graph
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
@@ -56,7 +56,7 @@ def test_graphs_are_those_that_dgl_makes_of_the_same() -> None:
         kind: Block(torch.bincount(dst + 1, minlength=4).cumsum(0).int(), src.int(), 3, num_src[kind[0]])
         for kind, (src, dst) in pairs.items()
     }
-    made = block_of(blocks, num_src, num_dst), graph_of(pairs, num_src)
+    made = block_of(blocks, num_src, num_dst), dgl_graph_of(pairs, num_src)
     wanted = dgl.create_block(pairs, num_src, num_dst), dgl.heterograph(pairs, num_src)
     for own, other in zip(made, wanted, strict=True):
         assert type(own) is type(other)

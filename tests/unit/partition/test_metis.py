@@ -12,10 +12,9 @@ import pytest
 
 from lightning_gnnload import Graph
 from lightning_gnnload.errors import MissingExtraError, PartitionError
-from lightning_gnnload.partition import metis, undirected
+from lightning_gnnload.partition import metis
 from lightning_gnnload.partition.cut import count_cross_edges
-from lightning_gnnload.partition.metis import Metis
-from lightning_gnnload.partition.undirected import undirected_neighbors
+from lightning_gnnload.partition.metis import Metis, undirected_neighbors
 from tests.runif import RunIf
 from tests.unit.toy import toy_graph
 
@@ -38,7 +37,7 @@ def assign(
 @pytest.mark.parametrize("chunk", [1, 50, 1 << 22])
 def test_neighbors_of_both_directions_come_once(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph.from_coo(*np.random.default_rng(0).integers(0, 40, (2, 150)), num_nodes=50)
-    monkeypatch.setattr(undirected, "_EDGES_A_CHUNK", chunk)
+    monkeypatch.setattr(metis, "_EDGES_A_CHUNK", chunk)
     expected: list[set[int]] = [set() for _ in range(50)]
     for node in range(50):
         for neighbor in graph.in_neighbors(node).tolist():

@@ -20,7 +20,7 @@ from lightning_gnnload import (
     load_partition,
     partition_graph,
 )
-from lightning_gnnload.partition.methods import METHODS
+from lightning_gnnload.partition.partitioner import METHODS
 from tests.runif import RunIf
 from tests.unit.toy import content
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from lightning_gnnload.partition.stages import StageClock, held_bytes
+from lightning_gnnload.partition.stages import StageClock, used_bytes
 from tests.forked import in_child
 
 MIB = 1 << 20
@@ -14,11 +14,11 @@ MIB = 1 << 20
 
 _WORK = f"""
 import mmap, time
-from lightning_gnnload.partition.stages import StageClock, held_bytes
+from lightning_gnnload.partition.stages import StageClock, used_bytes
 with StageClock() as clock:
     clock.enter("small")
     clock.enter("large")
-    before = held_bytes()
+    before = used_bytes()
     taken = mmap.mmap(-1, {64 * MIB}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for page in range(0, {64 * MIB}, 4096):
         taken[page] = 1
@@ -54,11 +54,11 @@ def test_children_count() -> None:
     code = f"import sys; held = bytearray(b'x' * {64 * MIB}); print(1, flush=True); sys.stdin.read()"
 
     def work() -> None:
-        before = held_bytes()
+        before = used_bytes()
         with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             child.stdout.readline()
-            assert held_bytes() > before + 60 * MIB
+            assert used_bytes() > before + 60 * MIB
             assert child.stdin is not None
             child.stdin.close()
 

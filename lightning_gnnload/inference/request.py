@@ -1,4 +1,4 @@
-"""What is asked of an inference: the rows of which nodes, and until when edges count."""
+"""What an inference was asked for: the rows of which nodes, and up to which time edges count."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference.neighborhoods import InLists
 from lightning_gnnload.inference.stages import Stages
 
-Wanted = Mapping[str, np.ndarray | None]
-"""Ids within the type of the nodes whose rows are wanted, by type; None for all of a type."""
+NodesByType = Mapping[str, np.ndarray | None]
+"""Ids of nodes within their type, by type (``""`` in a graph without); None for all of a type."""
 
 
 def lists_of_sampler(sampler: Any) -> dict[str, Any]:
-    """Returns the settings of a sampler by which edges count at a time."""
+    """Returns a sampler's settings of which edges count at a time."""
     return {name: getattr(sampler, name) for name in ("before", "window") if getattr(sampler, name, None) is not None}
 
 
@@ -28,39 +28,31 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
     clock = data.graph.clock
     if clock is None or (sampler is not None and getattr(sampler, "before", None) is None):
         return None
+    if isinstance(time, str | np.datetime64):
+        return int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64))
     if time is not None:
-        return (
-            int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64))
-            if isinstance(time, str | np.datetime64)
-            else time
-        )
+        return time
+    # What happens after the latest seed is not known yet when predictions are made.
     latest = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
     return max(latest) if latest else clock.last if clock.ranked is None else clock.ranked[-1]
 
 
-def nodes_wanted(nodes: Any, data: GraphData, stages: Stages, lists: InLists) -> Wanted:
-    """Returns the ids within the type of the nodes asked for, by type; None for all of them."""
-    types = data.graph.types
-    ids: np.ndarray | None
-    if isinstance(nodes, str) and nodes in SPLITS:
-        ids = data.split(nodes)
-    elif types is None:
-        ids = (
-            None if isinstance(nodes, str) and nodes == "all" else as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
-        )
-        return {"": ids}
-    elif isinstance(nodes, str) and nodes != "all":
-        types.node_type_number(nodes)
-        return {nodes: None}
-    elif isinstance(nodes, Mapping):
+def requested_nodes(nodes: Any, data: GraphData, stages: Stages, lists: InLists) -> NodesByType:
+    """Returns the nodes that ``nodes=`` of :func:`.infer` means; ids that are no nodes raise GraphDataError."""
+    types, is_all = data.graph.types, isinstance(nodes, str) and nodes == "all"
+    if types is not None and isinstance(nodes, Mapping):
+        spans = {name: types.range_of(name) for name in nodes}
         return {
-            name: None
-            if isinstance(ids, str)
-            else as_ids(ids, what=f"nodes of {name!r}", num_nodes=len(types.range_of(name)))
+            name: None if isinstance(ids, str) else as_ids(ids, what=f"nodes of {name!r}", num_nodes=len(spans[name]))
             for name, ids in nodes.items()
         }
-    elif isinstance(nodes, str):
-        return dict.fromkeys(_output_types(data, stages, lists))
+    if is_all:
+        return {"": None} if types is None else dict.fromkeys(_output_types(data, stages, lists))
+    if types is not None and isinstance(nodes, str) and nodes not in SPLITS:
+        types.node_type_number(nodes)  # refuses a name that is no type
+        return {nodes: None}
+    if isinstance(nodes, str) and nodes in SPLITS:
+        ids = data.split(nodes)
     else:
         ids = as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
     if types is None:
