@@ -49,9 +49,9 @@ from lightning_gnnload.plugin.module.integrity import FolderChecks, check_traine
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
-    check_choice,
-    check_numbers,
-    check_sampler,
+    check_counts,
+    check_is_sampler,
+    check_one_of,
     named_data,
     seed_order,
 )
@@ -175,12 +175,12 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         refuse_unknown("GraphDataModule", others, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
         data = named_data(data)
-        check_sampler("sampler", sampler)
-        check_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
-        check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
-        check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
-        check_choice("batch_format", batch_format, FORMATS)
-        check_choice("on_resume_change", on_resume_change, ("error", "warn"))
+        check_is_sampler("sampler", sampler)
+        check_is_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
+        check_counts(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
+        check_one_of("eval_draws", eval_draws, ("fixed", "fresh"))
+        check_one_of("batch_format", batch_format, FORMATS)
+        check_one_of("on_resume_change", on_resume_change, ("error", "warn"))
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
         for each in (self.sampler, self.eval_sampler):

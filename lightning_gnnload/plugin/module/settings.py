@@ -15,7 +15,7 @@ from lightning_gnnload.data.keywords import keywords_of
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.data.orders.time import TimeOrder
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
 
 
@@ -81,7 +81,7 @@ ELSEWHERE = {
 """Settings of other loaders and data modules, and what says the same here."""
 
 
-def check_sampler(name: str, sampler: Any) -> None:
+def check_is_sampler(name: str, sampler: Any) -> None:
     """Checks that it is a sampler, and not its class or its fanouts."""
     if isinstance(sampler, Sampler):
         return
@@ -96,21 +96,20 @@ def _made(kind: type) -> str:
     return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind) else f"{kind.__name__}(...)"
 
 
-def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
+def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
     """Checks that numbers are whole and in their ranges; None lets another setting, or the machine, decide."""
-    _check_positive("batch_size", batch_size)
-    if eval_batch_size is not None:
-        _check_positive("eval_batch_size", eval_batch_size)
+    check_positive("batch_size", batch_size)
+    check_positive("eval_batch_size", eval_batch_size, optional=True)
     if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
         raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
 
 
-def check_choice(name: str, value: Any, known: Collection[str]) -> None:
+def check_one_of(name: str, value: Any, choices: Collection[str]) -> None:
     """Checks that it is one of the known names."""
-    if value not in known:
-        raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+    if value not in choices:
+        raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, choices))}.")
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:
@@ -134,6 +133,13 @@ def seed_order(order: str | SeedOrder) -> SeedOrder:
     return by_name[order]()
 
 
-def _check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise LoaderConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+def check_positive(
+    name: str, value: Any, error: type[GnnLoadError] = LoaderConfigError, *, optional: bool = False
+) -> None:
+    """Checks that ``value`` is an integer of at least 1, or None where it is optional."""
+    if not (is_positive(value) or (optional and value is None)):
+        raise error(f"{name}={value!r}: a whole number of at least 1 is needed.")
+
+
+def is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -22,7 +22,7 @@ from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
-from lightning_gnnload.plugin.module.settings import check_choice
+from lightning_gnnload.plugin.module.settings import check_one_of
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, why_on_host
 
@@ -43,7 +43,7 @@ class TrainerDevice:
     """
 
     def __init__(self, setting: DeviceChoice) -> None:
-        check_choice("sampling_device", setting, ("auto", "cpu", "cuda"))
+        check_one_of("sampling_device", setting, ("auto", "cpu", "cuda"))
         self.setting = setting
         self._opening = threading.Lock()
         self._device = RankDevice("Mini-batches are made on the CPU")

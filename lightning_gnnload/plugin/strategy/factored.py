@@ -16,7 +16,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
-from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.depth import FIRST
@@ -44,7 +43,7 @@ from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
-from lightning_gnnload.plugin.strategy.roles import check_role_options
+from lightning_gnnload.plugin.strategy.roles import check_role_options, check_run_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 
 
@@ -119,26 +118,19 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         **ddp: Any,
     ) -> None:
         takers = (*FactoredStrategy.__mro__, DistributedDataParallel)
-        made_by = [vars(each)["__init__"] for each in takers if "__init__" in vars(each)]
-        refuse_unknown("FactoredStrategy", ddp, [name for each in made_by for name in keywords_of(each)])
+        constructors = [vars(cls)["__init__"] for cls in takers if "__init__" in vars(cls)]
+        refuse_unknown("FactoredStrategy", ddp, [name for cls in constructors for name in keywords_of(cls)])
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
-        if not isinstance(switching, int) or switching < 0:
-            raise RoleConfigError(
-                f"switching={switching!r}: True or False is needed, or by how many updates a sampler's gradient may be "
-                f"late (True is 1)."
-            )
+        check_run_options(
+            switching,
+            sampler_threads,
+            takeover,
+            connect_timeout_s=connect_timeout_s,
+            stall_timeout_s=stall_timeout_s,
+            setup_timeout_s=setup_timeout_s,
+        )
         check_staleness(staleness, ddp, switching=bool(switching))
         check_lags(lags, staleness, switching=bool(switching))
-        if sampler_threads not in (None, "auto") and (not isinstance(sampler_threads, int) or sampler_threads < 1):
-            raise RoleConfigError(
-                f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed, or 'auto'."
-            )
-        timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}
-        for name, seconds in timeouts.items():
-            if not seconds > 0:
-                raise RoleConfigError(f"{name}_timeout_s={seconds!r}: a positive number of seconds is needed.")
-        if not isinstance(takeover, bool):
-            raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.samplers = samplers
         self.switching = switching
         self.pin_cores = pin_cores
@@ -321,8 +313,10 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
                 f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
             return dataloader
-        if self.roles.is_lone:
-            return self._beside(dataloader)
+        return self._beside(dataloader) if self.roles.is_lone else self._queue_loader(dataloader, index)
+
+    def _queue_loader(self, dataloader: SampledLoader, index: int) -> QueueLoader:
+        """The loader of a trainer, whose mini-batches come from the samplers."""
         assert self.queue is not None
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
@@ -333,9 +327,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             raise several_loaders()
 
         def limit() -> float:
-            # Asked late: the sanity check reads the validation loaders too, with a limit of its own.
-            now = trainer.state.stage.value  # type: ignore[union-attr]
-            name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(now, now)
+            # Read at each epoch: the sanity check reads the validation loaders too, with a limit of its own.
+            stage = trainer.state.stage.value  # type: ignore[union-attr]
+            name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(stage, stage)
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
