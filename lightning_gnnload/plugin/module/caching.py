@@ -1,4 +1,4 @@
-"""How a data module's cache comes about: from its settings, by the ranks that gather, when the first batch is made."""
+"""A data module's caches: made from its settings by the ranks that gather, when the first mini-batch is made."""
 
 from __future__ import annotations
 
@@ -37,11 +37,8 @@ _log = logging.getLogger(__name__)
 
 
 def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
-    """Returns the levels that ``GraphDataModule(cache=...)`` asks for, nearest first, by the table's name.
-
-    Raises:
-        CacheConfigError: it is neither settings nor ``"auto"``.
-    """
+    """The levels of ``GraphDataModule(cache=...)``, nearest first, by the table's name. Raises CacheConfigError: no
+    such setting."""
     by_name = cache if isinstance(cache, dict) else {} if cache is None else {"x": cache}
     return {name: _levels(settings) for name, settings in by_name.items()}
 
@@ -59,14 +56,7 @@ def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
 
 
 class ModuleCache:
-    """The feature caches of a data module, from one ``setup`` to its ``teardown``.
-
-    Args:
-        cache: as :class:`GraphDataModule` takes it.
-
-    Raises:
-        CacheConfigError: it is neither settings nor ``"auto"``.
-    """
+    """The feature caches of a data module, from one ``setup`` to its ``teardown``."""
 
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
@@ -77,13 +67,11 @@ class ModuleCache:
         self.phase = ""  # that they are filled for
 
     def stores(self, module: DataModuleView, phase: str) -> tuple[dict[str, FeatureStore], bool]:
-        """Returns what a phase's mini-batches are gathered from instead of the data's own stores, one cache for all
-        phases; and whether the cache was filled for this phase, and so may be told of its mini-batches.
+        """Returns the stores that a phase gathers from instead of the data's own, one cache for all phases; and whether
+        the cache was filled for this phase, so that its mini-batches may be announced to it. Raises CacheConfigError:
+        no such features, or a policy that cannot rank their rows.
 
-        Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
-
-        Raises:
-            CacheConfigError: there are no such features, or the policy cannot judge their rows.
+        Without a cache, too, features that several ranks of a machine have in memory become one copy.
         """
         data, trainer = module.graph_data, _running(module.trainer)
         for name in self.levels:
@@ -151,7 +139,7 @@ class ModuleCache:
         return deferred
 
     def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
-        """Collects what a table's caches are opened with in this rank; all ranks call it at the same time."""
+        """Collects the arguments of a table's caches in this rank; all ranks call it at the same time."""
         trainer, store = _running(module.trainer), module.graph_data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
             store = _one_copy(store, gather_group, f"rows-{name}")
@@ -205,24 +193,14 @@ class ModuleCache:
 
 
 class CachedModule(DataModuleView, Protocol):
-    """A data module that has caches."""
+    """A data module as its caches and devices see it, between ``setup`` and ``teardown``."""
 
     caching: ModuleCache
 
 
 @dataclass(frozen=True)
 class CacheArguments:
-    """The arguments that all caches of a data module are opened with.
-
-    Attributes:
-        store: has all rows.
-        gather_group: the ranks that may share them.
-        levels: their settings, nearest first.
-        workload: the mini-batches to come; None without levels.
-        sharer_of: which of the ranks is to hold each row; None: any.
-        epoch: that training begins with.
-        progress: say what is done, with bars.
-    """
+    """The arguments by which all caches of a data module are opened."""
 
     store: FeatureStore
     gather_group: GatherGroup
@@ -234,8 +212,8 @@ class CacheArguments:
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
-    """Returns the Trainer while it runs; None where mini-batches are read by hand: other ranks may not read any, and
-    are not waited for."""
+    """The Trainer while it runs; None where mini-batches are read by hand: other ranks may read none, and are not
+    waited for."""
     return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
 
 
@@ -245,7 +223,7 @@ def is_fit(trainer: pl.Trainer | None) -> bool:
 
 
 def _shows_its_need(trainer: pl.Trainer | None) -> bool:
-    """Whether this rank trains and gathers for itself; and not in a rehearsal, which times what comes later."""
+    """Whether this rank trains and gathers for itself, outside of a rehearsal, which times what comes later."""
     if not is_fit(trainer) or getattr(trainer.strategy, "is_rehearsal", False):  # type: ignore[union-attr]
         return False
     gather_group = GatherGroup.of(trainer)
@@ -258,7 +236,7 @@ def _is_worth_sharing(store: FeatureStore) -> bool:
 
 
 def _one_copy(store: MemoryFeatureStore, gather_group: GatherGroup, name: str) -> MemoryFeatureStore:
-    """Moves rows to memory that the ranks share; what each held before is free once nobody else holds it."""
+    """Moves rows to memory that the ranks share; each rank's former copy is freed once nothing refers to it."""
     membership = gather_group.membership(name, at_most_s=_WAIT_FOR_ROWS_S)
     if membership is None:
         return store
@@ -272,12 +250,9 @@ def _one_copy(store: MemoryFeatureStore, gather_group: GatherGroup, name: str) -
 def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) -> BatchSource:
     """Opens a sampler's features, which takes long where a cache is filled.
 
-    A sampler in whose place another process served reads the store itself, as the cache was the other's. So does one
-    that misses another sampler, where training goes on without that one.
-
-    Raises:
-        CacheShareError: another sampler failed to open the cache, without ``takeover``.
-        CacheDisagreementError: another sampler has other rows or settings.
+    A successor of a killed process reads the store itself, as the cache was the other's. So does a sampler whose peer
+    has failed, with ``takeover``; else it raises CacheShareError. CacheDisagreementError: a peer has other rows or
+    settings.
     """
     for store in source.features.values():
         if isinstance(store, DeferredStore) and is_successor:
@@ -293,7 +268,7 @@ def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) 
 
 
 def close_caches(source: BatchSource) -> None:
-    """Gives back what opening a source took. Its features can be read still, from their stores."""
+    """Frees the caches of a source. Its features can still be read, from their stores."""
     for store in source.features.values():
         if isinstance(store, DeferredStore):
             store.close()

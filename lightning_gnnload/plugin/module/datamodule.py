@@ -170,9 +170,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         on_resume_change: OnResumeChange = "error",
         task: str | None = None,
         verify: bool = True,
-        **others: Any,
+        **unknown: Any,
     ) -> None:
-        refuse_unknown("GraphDataModule", others, keywords_of(GraphDataModule.__init__), ELSEWHERE)
+        refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
         data = named_data(data)
         check_is_sampler("sampler", sampler)
@@ -247,7 +247,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
 
     @property
     def _is_of_script(self) -> bool:
-        """Whether several ranks run the script under another strategy than ours, which tells of errors itself."""
+        """Whether several ranks run the script under another strategy than ours, which reports errors itself."""
         strategy = getattr(self.trainer, "strategy", None)
         launcher = getattr(strategy, "launcher", None)
         several = isinstance(launcher, SubprocessScriptLauncher) and self.trainer.world_size > 1
@@ -409,7 +409,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         return self.module_partition.workload(workload, phase)
 
     def _links_of(self, phase: str, table: SeedTable | None) -> LinkSettings:
-        """Links that are not known to be edges leave none out but in training; predictions have no negatives."""
+        """Settings of a phase's links. Outside of training, only links that are known edges are left out of sampling;
+        predictions have no negatives."""
         training, in_graph = phase == "train", table is not None and table.edge_ids is not None
         negatives = self.links.negatives if training else None if phase == "predict" else self.eval_negatives
         named = None if negatives is None else negatives.weight
@@ -461,9 +462,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             return
         issues = [] if any(self._is_told.values()) else self._issues_of_data()
         self._is_told[phase] = True
-        if (seen := workload.seen()) is not None:
-            of_task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
-            issue = seen_issue(seen, f"the seeds to {phase} on{of_task}", self._TIMES_OF_SEEDS)
+        if (oddities := workload.seen()) is not None:
+            task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
+            issue = seen_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
             issues += [] if issue is None else [issue]
         for oddity in issues:
             tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
@@ -478,13 +479,13 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         return sanity_issues(data, mapped=mapped, double=double)
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
-        """Makes a loader in a process that has got this module alone."""
+        """Makes a loader in a process that has this module alone."""
         self.setup()
         return self._loader(phase)
 
     def _as_carried(self, data: GraphData) -> GraphData:
         """Takes the splits of the task, and adds the graph's columns to the data where batches carry them: models of
-        other libraries look for its edge weights and types in their batches, and train without a word where these are
+        other libraries look for edge weights and types in their batches, and train on without a word where these are
         missing."""
         if self.task is not None and self.task != data.task:
             data = data.with_task(self.task)
@@ -517,9 +518,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             types = self.graph_data.graph.types
             if types is not None and self.predict in types.node_types:
                 return np.array(types.range_of(self.predict))
-            known = (*SPLITS, *(() if types is None else types.node_types))
+            choices = (*SPLITS, *(() if types is None else types.node_types))
             raise LoaderConfigError(
-                f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(known)}."
+                f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(choices)}."
             )
         refuse_tables("predict", self.predict)
         if isinstance(self.predict, Mapping):

@@ -1,4 +1,4 @@
-"""Training on parts: how a data module's mini-batches come from a partition of its graph."""
+"""Training on parts: a data module's mini-batches from a partition of its graph."""
 
 from __future__ import annotations
 
@@ -34,52 +34,36 @@ Partitioned = Partition | Path | str | None
 
 
 class ModulePartition:
-    """The partition of a data module's graph, which is loaded and checked once, when first asked for. Thread-safe.
-
-    Args:
-        given: a partition, the folder of one, or None for a graph that is sampled whole.
-
-    Raises:
-        LoaderConfigError: none of these.
+    """The partition of a data module's graph, loaded and checked at its first use. ``setting`` is a partition, its
+    folder, or None for a graph that is sampled whole. Thread-safe.
 
     Source: PaGraph (TPDS'21), sections 3.2 and 4.
     """
 
-    def __init__(self, given: Partitioned) -> None:
-        if not isinstance(given, Partition | Path | str | None):
+    def __init__(self, setting: Partitioned) -> None:
+        if not isinstance(setting, Partition | Path | str | None):
             raise LoaderConfigError(
-                f"partition is {given!r}, but must be one, the folder that `gnnload partition` wrote, or None."
+                f"partition is {setting!r}, but must be one, the folder that `gnnload partition` wrote, or None."
             )
-        self.given = given
+        self.given = setting
         self._opened: Partition | None = None
         self._opening = threading.Lock()
         self._collective = CollectiveSampling()
 
     def connect(self, trainer: pl.Trainer | None) -> None:
-        """Joins the ranks that sample together, where each list lies with its owner alone. All ranks call it alike.
-
-        Raises:
-            PartitionMismatchError, ExchangeError, CacheShareError: as :meth:`.CollectiveSampling.connect` has them.
-        """
+        """Connects the ranks that sample together, where each rank has the lists of its own nodes alone. A collective;
+        raises as :meth:`.CollectiveSampling.connect`."""
         if self._opened is not None and not self._opened.is_self_reliant:
             self._collective.connect(self._opened, trainer)
 
     def disconnect(self, error: BaseException | None = None) -> None:
-        """Leaves the ranks that sample together, when nothing is sampled any more, or because of ``error``. Safe to
-        call twice.
-
-        Raises:
-            ExchangeError: another rank has failed.
-        """
+        """Leaves the ranks that sample together, at the end or because of ``error``. Safe to call twice. Raises
+        ExchangeError: another rank has failed."""
         self._collective.disconnect(error)
 
     def open(self, graph: Graph) -> Partition | None:
-        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole.
-
-        Raises:
-            StoreFormatError: the folder holds none.
-            PartitionMismatchError: it is of another graph.
-        """
+        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole. Raises
+        StoreFormatError: the folder contains none. PartitionMismatchError: it is of another graph."""
         with self._opening:
             if self._opened is None and self.given is not None:
                 partition = self.given if isinstance(self.given, Partition) else load_partition(self.given)
@@ -88,16 +72,11 @@ class ModulePartition:
             return self._opened
 
     def workload(self, whole: Workload, phase: str) -> Workload:
-        """Returns the mini-batches of a phase, each sampled in the part whose seeds it has; or, where each list lies
-        with its owner alone, by all ranks together, as :class:`.CollectiveSampling` has it.
+        """Returns the mini-batches of a phase, each sampled in the part of its seeds, or by all ranks together
+        (:class:`.CollectiveSampling`).
 
-        Training needs a trainer for each part. An evaluation that the parts cannot serve (they were not made for the
-        phase, are not deep enough, or are more or fewer than there are trainers) is sampled in the whole graph, with
-        the same result.
-
-        Raises:
-            PartitionError: training with more or fewer trainers than parts; parts that were made for other seeds.
-            PartReachError: training with a sampler that looks further than the parts do.
+        Training needs a trainer for each part; PartitionError, PartReachError if parts, seeds or sampler do not fit. An
+        evaluation that the parts cannot serve is sampled in the whole graph, with the same result.
         """
         partition = self.open(whole.graph)
         if partition is None:
@@ -123,7 +102,7 @@ class ModulePartition:
         order.check(whole.seeds)
         if not order.is_balanced:
             raise PartitionError(
-                f"the parts have {', '.join(str(len(each)) for each in seeds)} seeds, but trainers take equal shares "
+                f"the parts have {', '.join(str(len(ids)) for ids in seeds)} seeds, but trainers take equal shares "
                 f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
                 f"which balances them."
             )
@@ -133,8 +112,8 @@ class ModulePartition:
     def own_levels(
         self, levels: tuple[FeatureCache, ...], workload: Workload, phase: str, rank: int, *, progress: bool
     ) -> tuple[FeatureCache, ...]:
-        """Returns caches that serve rank ``rank`` alone, where it gathers for one part alone: each is filled for what
-        the rank will gather. A cache with ``share="partitioned"`` stays one for all ranks."""
+        """The caches of a rank that gathers for one part alone, filled for what it will gather. One with
+        ``share="partitioned"`` remains one for all ranks."""
         if not isinstance(workload.sampler, PartSampler):
             return levels
         return tuple(
@@ -145,12 +124,8 @@ class ModulePartition:
         )
 
     def sharer_of(self, gather_group: GatherGroup, first_node: int = 0) -> SharerOf | None:
-        """Returns which rank of a group is to hold each row of a cache that they share: one whose mini-batches are
-        sampled in the row's part. None where there are no parts.
-
-        Args:
-            gather_group: the ranks.
-            first_node: whose row is the first of the table.
+        """Returns a function from rows to the ranks that cache them: ranks that sample the row's part. None without
+        parts. ``first_node`` is the node of the table's first row.
 
         Source: DSP (PPoPP'23), section 3.1: each GPU caches hot nodes of its own patch.
         """
@@ -203,16 +178,12 @@ _LOOPBACK = "127.0.0.1"
 
 
 class CollectiveSampling:
-    """Connects the ranks of a machine that sample together, each of which holds one part of the graph.
+    """Connects the ranks of a machine that sample together, each of which has one part of the graph.
 
-    These are the trainers, or the samplers of a FactoredStrategy. They talk over gloo on loopback, in a group of their
-    own that needs none of the trainers'. Several machines hold the same parts each.
-
-    Each mini-batch has the seeds of one part (DSP, section 3.2), and is made by the rank that holds it: by the trainer
-    itself, or by the sampler beside the part, which any other one replaces (BGL, NSDI'23, section 3.1).
-
-    Attributes:
-        colleagues: between :meth:`connect` and :meth:`disconnect`, in ranks that sample; else None.
+    These are the trainers, or the samplers of a FactoredStrategy. They communicate by gloo on loopback, in a group of
+    their own. Each machine has all parts. Each mini-batch has the seeds of one part (DSP, section 3.2), and is made by
+    the rank of that part: the trainer itself, or a sampler, which any other one replaces (BGL, NSDI'23, section 3.1).
+    ``colleagues`` are there between :meth:`connect` and :meth:`disconnect`, in ranks that sample.
 
     Source: DSP (PPoPP'23), section 3.
     """
@@ -222,13 +193,9 @@ class CollectiveSampling:
         self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
     def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:
-        """Connects this rank; all ranks of a job call it, in one order. By hand, or where ranks are not as many as
-        parts, nobody meets.
-
-        Raises:
-            PartitionMismatchError: another rank has another partition.
-            ExchangeError, CacheShareError: another rank is gone, or late.
-        """
+        """Connects this rank, a collective of the job; does nothing where mini-batches are read by hand, or ranks are
+        not as many as parts. Raises PartitionMismatchError: another rank has another partition. ExchangeError,
+        CacheShareError: another rank is gone, or late."""
         if self.colleagues is not None or trainer is None:
             return
         self._gather_group = gather_group = GatherGroup.of(trainer)
@@ -236,14 +203,10 @@ class CollectiveSampling:
             self.colleagues = open_colleagues(partition, _exchange(gather_group))
 
     def workload(self, whole: Workload, partition: Partition, phase: str) -> Workload:
-        """Returns the mini-batches of a phase, which all ranks sample together.
+        """Returns the mini-batches of a phase, which all ranks sample together. By hand, and in trainers that others
+        sample for, they are drawn from the whole graph, alike.
 
-        By hand, and in trainers that others sample for, these are the same mini-batches of the whole graph. Predictions
-        that samplers work for stay in the order of their seeds, in which trainers hand them on.
-
-        Raises:
-            PartitionError: training with more or fewer ranks than parts.
-            SamplerConfigError: a sampler that cannot be sampled collectively.
+        Raises PartitionError: training with more or fewer ranks than parts. SamplerConfigError: a sampler that cannot.
         """
         gather_group, num_parts = self._gather_group, partition.num_parts
         is_factored = gather_group is not None and gather_group.trainer is None
@@ -276,11 +239,8 @@ class CollectiveSampling:
         return Workload(**{**whole.settings(), **changes})
 
     def disconnect(self, error: BaseException | None = None) -> None:
-        """Serves the others until all leave, or at once with ``error``, of which they are told. Safe to call twice.
-
-        Raises:
-            ExchangeError: another rank has failed.
-        """
+        """Serves the others until all leave, or at once with ``error``, which they receive. Safe to call twice. Raises
+        ExchangeError: another rank has failed."""
         colleagues, self.colleagues = self.colleagues, None
         if colleagues is None:
             return
@@ -296,16 +256,16 @@ def _exchange(gather_group: GatherGroup) -> Exchange:
     if membership is None:
         [alone] = ThreadExchange.connect(1)
         return alone
-    handed = handover.handed()
+    launch_info = handover.current()
     with membership.connect() as peers:
         store: Store
-        if handed is not None:
-            [told, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})  # this meeting's part of the job's store
-            store = PrefixStore(told.fields["prefix"], handed.store())
+        if launch_info is not None:
+            [first, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})  # this meeting's part of the job's store
+            store = PrefixStore(first.fields["prefix"], launch_info.store())
         else:
-            own = _listening_store() if membership.index == 0 else None
-            [told, *_] = peers.all_gather({"port": own.port if own is not None else 0})
-            store = own or TCPStore(_LOOPBACK, told.fields["port"], is_master=False, wait_for_workers=False)
+            hosted = _listening_store() if membership.index == 0 else None
+            [first, *_] = peers.all_gather({"port": hosted.port if hosted is not None else 0})
+            store = hosted or TCPStore(_LOOPBACK, first.fields["port"], is_master=False, wait_for_workers=False)
         timeout_s = gather_group.timeout_s or DEFAULT_TIMEOUT_S
         return DistributedExchange.connect(
             store, membership.index, membership.count, timeout_s, interface="lo", ranks=membership.ranks

@@ -123,7 +123,7 @@ class PredictionWriter(pl.Callback):
         pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows are in {self.path}.")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Removes what this rank has written so far."""
+        """Removes this rank's unfinished file."""
         if self._part is not None:
             with suppress(OSError):  # of rows that a full disk did not take
                 self._close()
@@ -131,7 +131,7 @@ class PredictionWriter(pl.Callback):
             self._part_path(trainer.global_rank).unlink(missing_ok=True)
 
     def _close(self) -> None:
-        """Closes this rank's part, which stays its own to remove."""
+        """Closes this rank's file, which remains its own to remove."""
         self._rows = None
         if self._part is not None:
             self._part.close()
@@ -141,13 +141,13 @@ class PredictionWriter(pl.Callback):
 
 
 class _Rows:
-    """What the seeds of a source are, and what was predicted for them, as columns."""
+    """The columns that say which seeds rows are of, and the predictions for them."""
 
     def __init__(self, source: BatchSource) -> None:
         self._workload = workload = source.workload
         self._class_names = source.data.class_names
-        ends = workload.rows.nodes_of(workload.seeds).T
-        self._ends = [NodeNames(source.data, nodes) for nodes in ends]
+        endpoints = workload.rows.nodes_of(workload.seeds).T
+        self._ends = [NodeNames(source.data, nodes) for nodes in endpoints]
         table = workload.table
         self._targets = None if table is None or table.dst_ptr is None else table.targets_in(workload.graph)
         # Seeds are the nodes themselves, unless they are rows: of a table, or as another library's loaders have them.
@@ -159,31 +159,31 @@ class _Rows:
         nodes = self._nodes_of(seeds, request)
         columns = self._named(seeds, nodes)
         types = self._workload.graph.types
-        places = None
+        positions = None
         if types is not None and len(nodes) == 1:
-            of_type = types.number_of(nodes[0])
-            outputs = _joined(outputs, types, of_type)
+            type_numbers = types.number_of(nodes[0])
+            outputs = _joined(outputs, types, type_numbers)
             # Models see seeds type by type, and those of a type in their order.
-            places = np.argsort(np.argsort(of_type, kind="stable"))
+            positions = np.argsort(np.argsort(type_numbers, kind="stable"))
         predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         for name, values in predicted.items():
             if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != len(seeds) or name in columns:
-                given = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+                form = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
                 raise LoaderConfigError(
-                    f"predict_step returned {given} as {name!r} for {len(seeds)} seeds, which cannot be saved by row: "
+                    f"predict_step returned {form} as {name!r} for {len(seeds)} seeds, which cannot be saved by row: "
                     f"a tensor with a row for each seed is needed, or a dict of such, none of which is named "
                     f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
                 )
             values = values.detach().cpu()
             rows = (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has none
-            columns[name] = rows if places is None else rows[places]
+            columns[name] = rows if positions is None else rows[positions]
         classes, scores = self._class_names, columns.get(PREDICTION)
         if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
             columns[CLASS] = np.array(classes)[scores.argmax(1)]
         return columns
 
     def _nodes_of(self, seeds: np.ndarray, request: BatchRequest) -> np.ndarray:
-        """Returns the nodes of seeds, ``[1, n]``, or the ends of links, ``[2, n]``."""
+        """The nodes of seeds, ``[1, n]``, or the endpoints of links, ``[2, n]``."""
         nodes, table = self._workload.rows.nodes_of(seeds).T, self._workload.table
         if table is not None and self._targets is not None:  # of several, those that this mini-batch took
             key = self._workload.key_of(request)
@@ -205,47 +205,39 @@ class _Rows:
 
     @property
     def zone(self) -> str | None:
-        """Of the times, where they have one."""
+        """The time zone of the seeds' times, if they have one."""
         table = self._workload.table
         return None if table is None or table.time_form is None else table.time_form.zone
 
 
-def _joined(outputs: Any, types: GraphTypes, of_type: np.ndarray) -> Any:
-    """Returns outputs by node type as one tensor, type by type, and others as they are.
-
-    Args:
-        outputs: of ``predict_step``.
-        types: of the graph.
-        of_type: the number of each seed's type, int64 ``[n]``.
-
-    Raises:
-        LoaderConfigError: another number of rows of a type than it has seeds, or of another width.
-    """
+def _joined(outputs: Any, types: GraphTypes, type_numbers: np.ndarray) -> Any:
+    """Returns outputs by node type as one tensor, type by type, and others as they are; ``type_numbers`` int64 ``[n]``
+    are those of the seeds. Raises LoaderConfigError: other numbers of rows than seeds, or other widths."""
     is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
     if not is_dict or not all(isinstance(values, torch.Tensor) for values in outputs.values()):
         return outputs
-    counts = {name: int((of_type == number).sum()) for number, name in enumerate(types.node_types)}
+    counts = {name: int((type_numbers == number).sum()) for number, name in enumerate(types.node_types)}
     shapes = {name: list(values.shape) for name, values in outputs.items()}
     are_counted = all(shapes.get(name, [0])[:1] == [count] for name, count in counts.items())
     if not are_counted or len({tuple(shape[1:]) for shape in shapes.values()}) > 1:
-        asked = {name: count for name, count in counts.items() if count}
+        needed = {name: count for name, count in counts.items() if count}
         raise LoaderConfigError(
-            f"predict_step returned rows by node type, {shapes}, but the seeds are {asked}: one row each is needed, of "
+            f"predict_step returned rows by node type, {shapes}, but the seeds are {needed}: one row each is needed, of "
             f"one width. GraphDataModule(predict=...) says for which seeds."
         )
     return torch.cat([outputs[name].detach().cpu() for name in types.node_types if name in outputs])
 
 
-def _write_rows(file: IO[bytes], place: int, columns: Mapping[str, np.ndarray]) -> None:
-    np.save(file, np.array([str(place), *columns]))
+def _write_rows(file: IO[bytes], number: int, columns: Mapping[str, np.ndarray]) -> None:
+    np.save(file, np.array([str(number), *columns]))
     for rows in columns.values():
         np.save(file, rows.astype(str) if rows.dtype == object else rows, allow_pickle=False)
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields the rows of a part as they were written, with the place of each piece among those of all ranks."""
+    """Yields the rows of a file as they were written, each with its step's number among those of all ranks."""
     size_bytes = path.stat().st_size
     with open(path, "rb") as file:
         while file.tell() < size_bytes:
-            place, *names = np.load(file, allow_pickle=False).tolist()
-            yield int(place), {name: np.load(file, allow_pickle=False) for name in names}
+            number, *names = np.load(file, allow_pickle=False).tolist()
+            yield int(number), {name: np.load(file, allow_pickle=False) for name in names}

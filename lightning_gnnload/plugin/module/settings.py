@@ -88,12 +88,12 @@ def check_is_sampler(name: str, sampler: Any) -> None:
     if isinstance(sampler, type):
         raise LoaderConfigError(f"{name} is the class {sampler.__name__}; give one of it: {_made(sampler)}.")
     fanouts = sampler if isinstance(sampler, list | tuple) else [15, 10]
-    given = "None" if sampler is None else f"{sampler!r}, of type {type(sampler).__name__}"
-    raise LoaderConfigError(f"{name} is {given}; give a sampler: {name}=NeighborSampler({[*fanouts]}).")
+    form = "None" if sampler is None else f"{sampler!r}, of type {type(sampler).__name__}"
+    raise LoaderConfigError(f"{name} is {form}; give a sampler: {name}=NeighborSampler({[*fanouts]}).")
 
 
-def _made(kind: type) -> str:
-    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind) else f"{kind.__name__}(...)"
+def _made(cls: type) -> str:
+    return f"{cls.__name__}([15, 10])" if "fanouts" in keywords_of(cls) else f"{cls.__name__}(...)"
 
 
 def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
@@ -113,11 +113,7 @@ def check_one_of(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """Returns the order named ``"shuffle"``, ``"sequential"``, ``"proximity"`` or ``"time"``, or the one that is given.
-
-    Raises:
-        LoaderConfigError: an unknown name.
-    """
+    """Returns the order of this name, or a SeedOrder as it is. Raises LoaderConfigError: an unknown name."""
     if isinstance(order, SeedOrder):
         return order
     by_name: dict[str, type[SeedOrder]] = {

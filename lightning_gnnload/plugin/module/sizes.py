@@ -1,4 +1,4 @@
-"""SizedModule: what a data module's data are like, known before a Trainer sets it up."""
+"""SizedModule: a data module's sizes, which models are made with before a Trainer sets it up."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from lightning_gnnload.data.types import EdgeType
 
 
 class SizedModule:
-    """A data module that tells the sizes that models are made with at once.
-
-    Data that are not loaded yet are, by whoever asks first, and prepared before where nobody has done so. Ranks may ask
-    at the same time.
-    """
+    """A data module whose sizes can be read at once: the first who reads one prepares and loads the data. Ranks may do
+    so at the same time."""
 
     def known_data(self) -> GraphData:
-        """Returns the graph data, loaded now if they are not."""
+        """The graph data, loaded now if they are not."""
         raise NotImplementedError
 
     @property
@@ -24,7 +21,7 @@ class SizedModule:
         if data.graph.types is None:
             return data.num_features
         tables = {name: data.tables_of(name) for name in data.graph.types.node_types}
-        return {name: each["x"].store.row_shape[-1] for name, each in tables.items() if "x" in each}
+        return {name: columns["x"].store.row_shape[-1] for name, columns in tables.items() if "x" in columns}
 
     @property
     def num_classes(self) -> int:

@@ -1,4 +1,4 @@
-"""ModuleSources: data modules over what other libraries hold."""
+"""ModuleSources: data modules over graphs of other libraries."""
 
 from __future__ import annotations
 
@@ -22,24 +22,16 @@ class ModuleSources:
 
     @classmethod
     def from_dgl(cls: Callable[..., Made], graph: Any, **settings: Any) -> Made:
-        """Makes a module over a DGL graph, with types or without, and all columns of its ``ndata`` and ``edata``, in
-        DGL's format unless told otherwise.
-
-        Args:
-            graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
-            **settings: this class's, and those of :meth:`.GraphData.from_dgl`.
-        """
+        """Makes a module over a DGL graph, with or without types, and all columns of its ``ndata`` and ``edata``, in
+        DGL's format by default. Splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
+        ``settings`` are this class's, and those of :meth:`.GraphData.from_dgl`."""
         return _over(cls, "dgl", graph, settings)
 
     @classmethod
     def from_pyg(cls: Callable[..., Made], data: Any, **settings: Any) -> Made:
-        """Makes a module over a PyG ``Data`` or ``HeteroData``, with all its attributes, in PyG's format unless told
-        otherwise.
-
-        Args:
-            data: splits are its masks ``train_mask`` and so on, unless ids are given.
-            **settings: this class's, and those of :meth:`.GraphData.from_pyg`.
-        """
+        """Makes a module over a PyG ``Data`` or ``HeteroData``, with all its attributes, in PyG's format by default.
+        Splits are its masks ``train_mask`` and so on, unless ids are given. ``settings`` are this class's, and those of
+        :meth:`.GraphData.from_pyg`."""
         return _over(cls, "pyg", data, settings)
 
 

@@ -1,7 +1,7 @@
-"""How an error that ends a job is told: by the rank where it happened, in the user's own frames, and by no other.
+"""Error reports: the rank where an error happened prints it, in the user's own frames, and no other rank does.
 
-A rank claims an error that leaves a call of the Trainer before it leaves the others, which then fail in consequence.
-What is printed is decided where Python would print a traceback: an error that a script catches is the script's.
+A rank claims an error when it leaves a call of the Trainer, before the other ranks fail in consequence. Whether it is
+printed is decided where Python would print a traceback: an error that a script catches is the script's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LEFT_OUT = f"frames of torch, Lightning and lightning_gnnload are left out; {_S
 
 
 class _Passed(NamedTuple):
-    """What is known of an error that has left a call of the Trainer: the rank where it happened, and whether that is
-    the one to tell it. The error carries it: to keep errors would keep all that their frames hold."""
+    """Where an error happened, and whether this process prints it. An attribute of the error: a list of errors would
+    keep all that their frames refer to."""
 
     rank: str
     is_told: bool
@@ -48,13 +48,9 @@ def begin() -> None:
 
 
 def pass_on(error: BaseException, run: str | None, rank: str) -> None:
-    """Notes an error that leaves a call of the Trainer, so that one rank tells it if nobody catches it.
-
-    Args:
-        error: what is raised.
-        run: :func:`.public_name` of the job; None: no other process prints anything.
-        rank: what this rank is called, as ``"trainer rank 1"``.
-    """
+    """Notes an error that leaves a call of the Trainer, so that one rank reports it if nobody catches it. ``run`` is
+    the job's :func:`.public_name`, None if no other process prints anything; ``rank`` a name such as ``"trainer rank
+    1"``."""
     # Ctrl-C and SystemExit need no explanation.
     if os.environ.get(_SWITCH) == "full" or hasattr(error, _MARK) or not isinstance(error, Exception):
         return
@@ -64,29 +60,29 @@ def pass_on(error: BaseException, run: str | None, rank: str) -> None:
 
 
 def is_told_here(error: BaseException) -> bool:
-    """Returns whether this rank is the one to print an error."""
+    """Whether this rank prints an error."""
     passed: _Passed | None = getattr(error, _MARK, None)
     return passed is None or passed.is_told
 
 
 def _is_of_another(error: Exception) -> bool:
-    """Returns whether the error is that of a rank that lives, and tells it."""
+    """Whether the error is that of a rank that lives, and reports it."""
     failure = getattr(error, "failure", None)
     return isinstance(error, PeerError) and isinstance(failure, Failure) and not failure.died
 
 
 def _claims(run: str) -> bool:
-    """Returns whether this rank is the first to claim an error of this call."""
+    """Whether this rank is the first to claim an error of this call."""
     try:
         return handover.is_first(run, f"error-{_calls}")
     except (OSError, RuntimeError, LaunchError):
         return True  # what ranks share is gone: better twice than never
 
 
-def _print(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+def _print(error_type: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     passed: _Passed | None = getattr(error, _MARK, None)
     if passed is None:
-        _before[0](kind, error, trace)
+        _before[0](error_type, error, trace)
         return
     text = told(error, passed.rank) if passed.is_told else f"{passed.rank} ends too: {_in_a_line(error)}\n"
     with suppress(OSError):
@@ -95,17 +91,13 @@ def _print(kind: type[BaseException], error: BaseException, trace: TracebackType
 
 
 def told(error: BaseException, rank: str) -> str:
-    """Returns the traceback of an error by the user's frames and the last one; by all where none is the user's.
-
-    Args:
-        error: what was raised. One of a spawned rank has that rank's traceback in its text.
-        rank: where it happened.
-    """
+    """The traceback of an error by the user's frames and the last one, or by all where none is the user's. The text of
+    a spawned rank's error contains its traceback."""
     if isinstance(error, PeerError):
         text = _short_text(str(error))
         return f"{type(error).__name__}: {text}\n{f'({_LEFT_OUT}){chr(10)}' if text != str(error) else ''}"
     formatted = traceback.TracebackException.from_exception(error)
-    shortened = [_shorten(each) for each in _chain(formatted)]
+    shortened = [_shorten(part) for part in _chain(formatted)]
     return f"{rank} failed{f' ({_LEFT_OUT})' if any(shortened) else ''}:\n{''.join(formatted.format())}"
 
 
@@ -117,31 +109,33 @@ def _chain(error: traceback.TracebackException | None) -> Iterator[traceback.Tra
 
 
 def _shorten(error: traceback.TracebackException) -> bool:
-    """Takes the frames of libraries out; whether there were any."""
+    """Removes the frames of libraries; returns whether there were any."""
     frames = list(error.stack)
-    kept = [frame for frame in frames if not _is_of_library(frame.filename)]
-    if not kept or len(kept) == len(frames):
+    users = [frame for frame in frames if not _is_of_library(frame.filename)]
+    if not users or len(users) == len(frames):
         return False
-    error.stack = traceback.StackSummary.from_list([*kept, *frames[-1:]] if kept[-1] is not frames[-1] else kept)
+    error.stack = traceback.StackSummary.from_list([*users, *frames[-1:]] if users[-1] is not frames[-1] else users)
     return True
 
 
 def _short_text(text: str) -> str:
-    """Takes the frames of libraries out of a traceback that is text."""
+    """Removes the frames of libraries from a traceback that is text."""
     parts = re.split(r"(?m)^(?=  File |\S)", text)
     frames = [part for part in parts if part.startswith("  File ")]
-    kept = {part for part in frames if not _is_of_library(part.split('"')[1])}
-    return "".join(part for part in parts if part not in frames or part in kept or part is frames[-1]) if kept else text
+    users = {part for part in frames if not _is_of_library(part.split('"')[1])}
+    return (
+        "".join(part for part in parts if part not in frames or part in users or part is frames[-1]) if users else text
+    )
 
 
 def _is_of_library(filename: str) -> bool:
-    found = (sys.modules.get(name) for name in _LIBRARIES)
-    folders = tuple(f"{Path(module.__file__).parent}{os.sep}" for module in found if module and module.__file__)
+    modules = (sys.modules.get(name) for name in _LIBRARIES)
+    folders = tuple(f"{Path(module.__file__).parent}{os.sep}" for module in modules if module and module.__file__)
     return filename.startswith((*folders, "<frozen"))
 
 
 def _in_a_line(error: BaseException) -> str:
-    """Returns an error's first line; of another rank's, also the last one, which is what that rank raised."""
+    """An error's first line; of another rank's, also the last one, which is that rank's error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
     also = f" {lines[-1]}" if isinstance(error, Exception) and _is_of_another(error) and len(lines) > 1 else ""
     return f"{type(error).__name__}: {lines[0]}{also}"[:600]

@@ -95,10 +95,10 @@ def _hear(store: torch.distributed.Store) -> RoleDecision:
     """Waits for the decision, without a limit: data may be prepared meanwhile, for which Lightning sets no limit
     either."""
     try:
-        handed = handover.handed()
+        launch_info = handover.current()
         while not store.check([_KEY]):
             time.sleep(_POLL_S)
-            if handed is not None and not handed.is_held:
+            if launch_info is not None and not launch_info.is_launcher_alive:
                 raise torch.distributed.DistNetworkError("the process that started this one is gone")
         message = json.loads(store.get(_KEY))
     except torch.distributed.DistNetworkError as error:

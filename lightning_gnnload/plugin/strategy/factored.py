@@ -29,10 +29,10 @@ from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags, check_
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
-    StepSkippingDDP,
     Switching,
     check_optimizer_switches,
     check_switching,
+    check_train_loader,
     several_loaders,
 )
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision
@@ -47,7 +47,7 @@ from lightning_gnnload.plugin.strategy.roles import check_role_options, check_ru
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 
 
-class FactoredStrategy(RankedStrategy, StepSkippingDDP):
+class FactoredStrategy(RankedStrategy):
     """Trains on some ranks and samples on the others, which a bounded queue in shared memory connects.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -151,6 +151,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
         self._updates: DelayedUpdates | None = None
+        self._switch: Switching | None = None
         self._past_lags: Tensor | None = None  # of the checkpoint that a fit is resumed from
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
@@ -366,6 +367,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             check_switching(self, trainer, self.lightning_module)
             assert self.queue is not None
             self._switch = Switching(self.job, self.queue, trainer, self.lightning_module, lambda: self.num_updates)
+            self._switch.install(self)
             self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
@@ -399,13 +401,20 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self._updates is None:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
         return self._updates.optimizer_step(
-            optimizer, closure, model=model, passes_over=self.passes_over_step, **kwargs
+            optimizer, closure, model=model, passes_over=self._switch is not None and self._switch.passes, **kwargs
         )
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self._updates is not None:
             self._updates.before_step()
+        if self._switch is not None:
+            self._switch.begin_step(batch)
         super().on_train_batch_start(batch, batch_idx)
+
+    def on_train_start(self) -> None:
+        if self._switch is not None:
+            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
+        super().on_train_start()
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         checkpoint = super().load_checkpoint(*args, **kwargs)

@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def parent_pid_told() -> Iterator[None]:
+def parent_pid_in_environment() -> Iterator[None]:
     """Passes this process's id to those that it starts meanwhile, so that they can :func:`end_with_parent`."""
     os.environ[_PARENT] = str(os.getpid())
     try:
@@ -50,7 +50,7 @@ def parent_pid_told() -> Iterator[None]:
 
 
 def is_child() -> bool:
-    """Whether this process was started within :func:`parent_pid_told`."""
+    """Whether this process was started within :func:`parent_pid_in_environment`."""
     return _PARENT in os.environ
 
 
@@ -124,7 +124,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         assert trainer is not None
         wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         if not self.cluster_environment.creates_processes_externally:
-            handover.begin()  # before anything asks for the run's name
+            handover.create()  # before anything asks for the run's name
         telling.begin()
         try:
             if ScriptLauncher._children is not None:
@@ -146,7 +146,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
             ScriptLauncher._children.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
-        with parent_pid_told(), handover.told_to_children():
+        with parent_pid_in_environment(), handover.passed_by_environment():
             super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
         ScriptLauncher._children = ChildProcesses(self.procs, self._ranked.run_name, self._may_end)
@@ -230,8 +230,8 @@ class SpawnLauncher(MultiProcessingLauncher):
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
         try:
-            with self._ended_by_signals(), handover.handover() as handed, private_temporary_files():
-                wrapped = partial(handed.run, self._ranked.play, trainer, next(_sessions), function)
+            with self._ended_by_signals(), handover.for_spawned() as launch_info, private_temporary_files():
+                wrapped = partial(launch_info.run, self._ranked.play, trainer, next(_sessions), function)
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
         except ProcessException as error:  # it tells the process, not what that was
             roles, local_rank = self._ranked.roles, error.error_index

@@ -48,9 +48,9 @@ def launch_store(job: Job, timeout: timedelta | None, patience: Patience | None 
     address, port = job.environment.main_address, job.environment.main_port
     is_local = job.roles.num_nodes == 1 or is_loopback(address)
     _choose_interface(address, port, is_local)
-    handed = handover.handed()
-    if handed is not None and job.roles.num_nodes == 1:
-        store = handed.store()
+    launch_info = handover.current()
+    if launch_info is not None and job.roles.num_nodes == 1:
+        store = launch_info.store()
         if timeout is not None:
             store.set_timeout(timeout)
     else:

@@ -223,7 +223,7 @@ def test_what_was_abandoned_is_never_applied() -> None:
 def test_where_a_trainers_own_gradient_does_not_count_the_others_do(staleness: int) -> None:
     model, reduction = wrapped(staleness)
     given = reduction.contributions = Given(model)
-    given.take = lambda: GradientTerm({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, own=False)  # type: ignore[method-assign]
+    given.take = lambda: GradientTerm({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, counts_own=False)  # type: ignore[method-assign]
     found = []
     for batch in batches()[:3]:
         backward(model, batch.fill_(torch.inf))  # what does not count may be anything
