@@ -198,7 +198,7 @@ def requeue(trainer: pl.Trainer) -> None:
 
 @contextmanager
 def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
-    """Turns off the broadcast from rank 0 by which Lightning 2.5.2 and later begin each step, as it binds all ranks."""
+    """Turns off rank 0's broadcast by which Lightning 2.5.2 and later begin each step, as it binds all ranks."""
     loop = trainer.fit_loop.epoch_loop
     loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     try:
@@ -293,7 +293,6 @@ def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
 
 
 def set_global_step(trainer: pl.Trainer, step: int) -> None:
-    """Sets ``trainer.global_step`` where no fit loop does."""
     progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
     progress.ready = progress.completed = step
 
@@ -317,7 +316,6 @@ def reads_loader_itself(module: pl.LightningModule) -> bool:
 
 
 def takes_batch_idx(module: pl.LightningModule) -> bool:
-    """Whether ``training_step`` takes the step's number too."""
     return pl.utilities.signature_utils.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
 
 
@@ -338,7 +336,7 @@ def refuse(subject: str) -> NoReturn:
 
 
 def refuse_by_name(names: Iterable[str]) -> None:
-    """Registers strategies with the other Lightning, where it is imported already, only to refuse them by name."""
+    """Registers strategies with the other Lightning, if it is imported, only to refuse them by name."""
     if _OTHER in sys.modules:
         registry = import_module(_OTHER).strategies.StrategyRegistry
         for name in names:

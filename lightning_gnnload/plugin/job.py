@@ -107,7 +107,6 @@ class StageTimes:
 
     @property
     def making_ms(self) -> float:
-        """A sampler's time for a mini-batch, in one thread."""
         return self.sample_ms + self.gather_ms
 
     def training_ms(self, cores: int) -> float:
@@ -162,7 +161,6 @@ class RoleDecision:
         return self.train_ms / max(self.sample_ms, 1e-6)
 
     def __str__(self) -> str:
-        """The plan in one line, for people."""
         verb = "samples" if self.num_samplers == 1 else "sample"
         line = f"{self.num_samplers} of {self.num_ranks} ranks {verb}: "
         if self.trainers_fed is None:

@@ -60,8 +60,8 @@ def main() -> None:
         sys.exit(_run("fit", "fit"))
     else:
         near = get_close_matches(command, _COMMANDS, 1)
-        told = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
-        print(f"{_USAGE}\n{_LIST}\ngnnload: {told or 'give a command.'}", file=sys.stderr)
+        problem = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
+        print(f"{_USAGE}\n{_LIST}\ngnnload: {problem or 'give a command.'}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -1,4 +1,4 @@
-"""How a command ends that is told to: what it was writing is removed, and its status says which signal it was."""
+"""How a command ends by a signal: it removes its unfinished output, and its status says which signal it was."""
 
 from __future__ import annotations
 
@@ -14,24 +14,18 @@ _AT_ONCE_S = 1.0  # signals that follow each other faster are one request: Ctrl-
 
 
 def heeding_signals(name: str, command: Callable[[], int]) -> int:
-    """Runs a command, which SIGTERM and SIGHUP end as Ctrl-C does: what it was writing is removed.
+    """Runs a command, which SIGTERM and SIGHUP end as Ctrl-C does: it removes its unfinished output. A signal that is
+    ignored (``nohup``) stays so; a Trainer that has begun ends by SIGTERM in its own way. ``name`` is for messages.
 
-    A signal that is ignored (``nohup``) stays so. A Trainer that has begun ends by SIGTERM in its own way.
-
-    Args:
-        name: what messages call it.
-        command: returns its exit status.
-
-    Returns:
-        The exit status: of a command that a signal has ended, 128 and the signal's number, as a shell has it. It is
-        never 0, by which others would take what is there for the whole.
+    Returns the exit status: after a signal, 128 and its number, as in a shell, and never 0, which would call the output
+    whole.
     """
-    told: list[int] = []
+    received: list[int] = []
     raised_at = -_AT_ONCE_S
 
     def heed(number: int, frame: Any) -> None:
         nonlocal raised_at
-        told.append(number)
+        received.append(number)
         if signal.getsignal(number) is heed and time.monotonic() > raised_at + _AT_ONCE_S:
             raised_at = time.monotonic()
             raise KeyboardInterrupt
@@ -42,13 +36,13 @@ def heeding_signals(name: str, command: Callable[[], int]) -> int:
         before = {number: signal.signal(number, heed) for number in _ENDING if signal.getsignal(number) in defaults}
     try:
         status = command()
-        return 128 + told[0] if told and status else status
+        return 128 + received[0] if received and status else status
     except BaseException as error:
-        if not told:
+        if not received:
             raise
         reason = f": {type(error).__name__}: {error}" if isinstance(error, Exception) else ""
-        print(f"{name}: ended by {signal.Signals(told[0]).name}{reason}", file=sys.stderr)
-        return 128 + told[0]
+        print(f"{name}: ended by {signal.Signals(received[0]).name}{reason}", file=sys.stderr)
+        return 128 + received[0]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -14,7 +14,7 @@ import torch
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import CheckpointError
 from lightning_gnnload.inference.infer import infer
-from lightning_gnnload.plugin.commands.fit import GraphCLI, check_checkpoint, told
+from lightning_gnnload.plugin.commands.fit import GraphCLI, check_checkpoint, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 
 
@@ -24,7 +24,7 @@ class InferCLI(GraphCLI):
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         super().add_arguments_to_parser(parser)
         parser.set_defaults({"out": "predictions.parquet"})
-        for name, kind, default, told_of in (
+        for name, value_type, default, told_of in (
             ("ckpt_path", str | None, None, "The checkpoint whose weights the model takes."),
             ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),
             ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
@@ -35,13 +35,12 @@ class InferCLI(GraphCLI):
             ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),
             ("scratch", str | None, None, "A folder for rows between layers; null: beside the output."),
         ):
-            parser.add_argument(f"--{name}", type=kind, default=default, help=told_of)
+            parser.add_argument(f"--{name}", type=value_type, default=default, help=told_of)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     sys.argv[1:] = arguments  # where Lightning reads them
-    with told():
+    with errors_in_a_line():
         cli = InferCLI(
             pl.LightningModule,
             GraphDataModule,
@@ -63,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
                 **{name: config[name] for name in names},
             )
         by_type = rows if isinstance(rows, dict) else {"": rows}
-        sizes = ", ".join(f"{len(each)} {kind or 'nodes'}" for kind, each in by_type.items())
+        sizes = ", ".join(f"{len(part)} {node_type or 'nodes'}" for node_type, part in by_type.items())
         print(f"{config['out']}: {sizes}, in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0
 
@@ -83,11 +82,8 @@ def _logged() -> Iterator[None]:
 
 
 def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:
-    """Does what a Trainer does before its loop: data, layers that depend on them, weights.
-
-    Raises:
-        CheckpointError: the file is none of this model.
-    """
+    """Does what a Trainer does before its loop: data, layers that depend on them, weights. Raises CheckpointError: the
+    file has no weights of this model."""
     module.prepare_data()
     module.setup("predict")
     trainer.datamodule = module
@@ -96,9 +92,9 @@ def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> Non
     model.configure_model()
     if checkpoint is not None:
         try:
-            held = torch.load(checkpoint, map_location="cpu", weights_only=True)
-            model.on_load_checkpoint(held)
-            model.load_state_dict(held["state_dict"])
+            contents = torch.load(checkpoint, map_location="cpu", weights_only=True)
+            model.on_load_checkpoint(contents)
+            model.load_state_dict(contents["state_dict"])
         except Exception as error:  # torch's own, of a file that is something else
             reason = (str(error).strip() or repr(error)).splitlines()[0]
             raise CheckpointError(

@@ -42,7 +42,6 @@ class TensorLayout:
 
     @property
     def digest(self) -> str:
-        """A hash of names, shapes and dtypes."""
         return hashlib.blake2b(repr(self._offsets).encode(), digest_size=16).hexdigest()
 
     def views(self, buffer: Any, begin: int) -> Tensors:
@@ -76,6 +75,7 @@ class ParameterExchange:
 
     def publish(self, state: Tensors) -> int | None:
         """Writes a new version of the parameters; returns its copy, or None where the sampler still reads it."""
+        # Not the newest copy: the sampler may be about to read that.
         copy = (self._last + 1) % NUM_COPIES
         # Without waiting: a sampler that was stopped while it read would stop trainer 0, and thus all trainers.
         with self._locked(copy, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
@@ -86,7 +86,6 @@ class ParameterExchange:
         return copy
 
     def load(self, copy: int, state: Tensors) -> None:
-        """Reads the parameters of a copy into ``state``."""
         with self._locked(copy, fcntl.LOCK_SH):
             _copy(self._parameters[copy], state)
 
@@ -131,26 +130,17 @@ MAX_UNANSWERED = 16
 
 @dataclass
 class SwitchingStats:
-    """Counts what the samplers have contributed over a fit, as trainer 0 knows it.
+    """Counts what the samplers have contributed over a fit, as trainer 0 knows it."""
 
-    Attributes:
-        contributed: mini-batches whose gradients came from samplers.
-        merged: those that joined the trainers' gradients.
-        refused: those that came too late for the bound on their age, or for their step; they were trained again.
-        max_lag: the most updates by which a merged gradient's parameters were older than the trainers' at that step; at
-            most ``max(staleness + 1, switching)``.
-        awaited_ms: trainer 0 waited for gradients that were about to become too old.
-        profit_ms: GNNLab's profit metric at the newest decision.
-        num_withdrawn: samplers that contribute no more, because training failed there.
-    """
-
-    contributed: int = 0
-    merged: int = 0
-    refused: int = 0
+    contributed: int = 0  # mini-batches whose gradients came from samplers
+    merged: int = 0  # of these, those that joined the trainers' gradients
+    refused: int = 0  # the others: too late for the bound on their age, or for their step, so trained again
+    # The most updates by which a merged gradient's parameters were older than the trainers' at that step; at most
+    # ``max(staleness + 1, switching)``.
     max_lag: int = 0
-    awaited_ms: float = 0.0
-    profit_ms: float = 0.0
-    num_withdrawn: int = 0
+    awaited_ms: float = 0.0  # trainer 0's wait for gradients that were about to become too old
+    profit_ms: float = 0.0  # GNNLab's profit metric at the newest decision
+    num_withdrawn: int = 0  # samplers that contribute no more, because training failed there
 
 
 class Gradient(NamedTuple):
@@ -238,7 +228,6 @@ class Contributors:
         self.arrived = []
 
     def handle_messages(self) -> None:
-        """Handles all messages that have come."""
         while self._queue.pump(0):
             pass
 
@@ -282,7 +271,6 @@ class Contributors:
         self.settle(gradient)
 
     def settle(self, gradient: Gradient) -> None:
-        """Returns the gradient's memory to its sampler."""
         self._queue.send(gradient.sampler, "settled", copy=gradient.copy)
 
     def close(self) -> None:

@@ -99,7 +99,6 @@ class CostModel:
         return self.bound + math.ceil(self.late_ms / self.step_ms)
 
     def __str__(self) -> str:
-        """The verdict, and the figures that it is from."""
         figures = (
             f"profit {self.value_ms:+.0f} ms = {self.num_left} mini-batches left x {self.step_ms:.1f} ms "
             f"/ {self.num_trainers} trainers - {self.needed_ms:.1f} ms"

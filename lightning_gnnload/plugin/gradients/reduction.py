@@ -34,29 +34,17 @@ from lightning_gnnload.errors import StalenessError
 
 @dataclass
 class StalenessStats:
-    """Counts how late one trainer's updates were, and how long it waited, over a fit.
+    """Counts how late one trainer's updates were, and how long it waited, over a fit with staleness k."""
 
-    Attributes:
-        launched: steps whose gradients were computed.
-        applied: optimizer steps done; equal to ``launched`` after a flush.
-        flushed: those of them that were done by a flush.
-        lag: updates between the parameters of the newest gradient and those that it changed; at most k.
-        mean_lag: of all updates so far.
-        max_lag: the largest ``lag`` so far.
-        ahead: steps that this trainer has launched and, as far as it knows, the slowest has not; at most k.
-        max_ahead: the largest ``ahead`` so far.
-        wait_ms: waited for other trainers, where they were more than k steps behind or at a flush.
-    """
-
-    launched: int = 0
-    applied: int = 0
-    flushed: int = 0
-    lag: int = 0
-    mean_lag: float = 0.0
+    launched: int = 0  # steps whose gradients were computed
+    applied: int = 0  # optimizer steps; equal to ``launched`` after a flush
+    flushed: int = 0  # of these, those by a flush
+    lag: int = 0  # updates between the parameters of the newest gradient and those that it changed; at most k
+    mean_lag: float = 0.0  # of all updates
     max_lag: int = 0
-    ahead: int = 0
+    ahead: int = 0  # steps that this trainer has launched and, as far as it knows, the slowest has not; at most k
     max_ahead: int = 0
-    wait_ms: float = 0.0
+    wait_ms: float = 0.0  # for other trainers, where they were more than k steps behind or at a flush
 
 
 class BucketEntry(NamedTuple):
@@ -68,7 +56,6 @@ class BucketEntry(NamedTuple):
     stride: tuple[int, ...]
 
     def shaped(self, bucket: Tensor) -> Tensor:
-        """Views the parameter's part of ``bucket`` in the parameter's shape."""
         return bucket.as_strided(self.size, self.stride, bucket.storage_offset() + self.begin)
 
 
@@ -127,7 +114,6 @@ class _Bucket:
     has_weight: bool
 
     def average(self) -> Tensor:
-        """Returns the flat average, once the all-reduce has ended."""
         return self.total[:-1] / self.total[-1] if self.has_weight else self.total
 
 

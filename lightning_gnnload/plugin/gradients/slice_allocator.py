@@ -53,7 +53,6 @@ class SliceAllocator:
         return self._next if self._next // self.num_ranks > self.step else None
 
     def give(self) -> int | None:
-        """Gives the candidate away, and returns it."""
         number = self.candidate()
         if number is not None:
             self._returned.discard(number)
@@ -85,5 +84,5 @@ class SliceAllocator:
     def is_mergeable(self, number: int) -> bool:
         """Whether all trainers will learn before a slice's step what is announced with the step under way."""
         step = number // self.num_ranks
-        trained = (between for between in range(self.step + 1, step) if not self.is_whole(between))
+        trained = (ahead for ahead in range(self.step + 1, step) if not self.is_whole(ahead))
         return step > self.step and len(list(islice(trained, self.staleness))) == self.staleness

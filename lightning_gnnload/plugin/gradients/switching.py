@@ -126,7 +126,6 @@ class Switching:
 
     @property
     def stats(self) -> SwitchingStats | None:
-        """The counts of switching, in trainer 0."""
         return self._slice_scheduler.stats if self._slice_scheduler is not None else None
 
     def after_update(self) -> None:

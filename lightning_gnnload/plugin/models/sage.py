@@ -143,6 +143,11 @@ class SAGE(pl.LightningModule):
         GraphDataError: at the beginning of a run: no labels, or seeds that are links.
 
     Source: Hamilton et al., Inductive representation learning on large graphs (NeurIPS'17).
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> model, trainer = SAGE(hidden=64), pl.Trainer(max_epochs=5, logger=False, accelerator="cpu")
+        >>> # trainer.fit(model, GraphDataModule.from_ogb("ogbn-arxiv", sampler=NeighborSampler([10, 5])))
     """
 
     layers: _Layers
@@ -217,16 +222,19 @@ def _sizes_of(data: GraphData, num_layers: int) -> _Sizes:
         )
     if any(table.is_links for name in SPLITS if (table := data.table(name)) is not None):
         raise GraphDataError("SAGE predicts labels of nodes, but the seeds are links. Take a model that scores pairs.")
-    types = data.graph.types
-    if types is None:
-        stores, edge_types = {"": data.stores}, [("", "", "")]
-    else:
-        stores = {name: {key: table.store for key, table in data.tables_of(name).items()} for name in types.node_types}
-        edge_types = list(types.edge_types)
+    types, stores = data.graph.types, _stores_by_type(data)
     features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
     codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if CODES in columns}
+    edge_types = [("", "", "")] if types is None else list(types.edge_types)
     is_class = not label.is_floating_point()
     return _Sizes(features, codes, edge_types, data.num_classes if is_class else 1, num_layers, is_class)
+
+
+def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:
+    if data.graph.types is None:
+        return {"": {**data.stores}}
+    names = data.graph.types.node_types
+    return {name: {key: table.store for key, table in data.tables_of(name).items()} for name in names}
 
 
 def _num_codes(store: Any) -> list[int]:

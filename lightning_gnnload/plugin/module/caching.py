@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
@@ -14,6 +15,7 @@ from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import (
     CacheConfigError,
@@ -25,8 +27,9 @@ from lightning_gnnload.errors import (
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.partition import ModulePartition
 from lightning_gnnload.plugin.module.probe import CacheProbe, MachineMemory
-from lightning_gnnload.plugin.module.view import DataModuleView
+from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
 TableCache = FeatureCache | list[FeatureCache] | Literal["auto"]
@@ -41,6 +44,15 @@ def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
     such setting."""
     by_name = cache if isinstance(cache, dict) else {} if cache is None else {"x": cache}
     return {name: _levels(settings) for name, settings in by_name.items()}
+
+
+def _check_names(levels: Iterable[str], data: GraphData) -> None:
+    for name in levels:
+        if name not in data.stores:
+            raise CacheConfigError(
+                f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
+                f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
+            )
 
 
 def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
@@ -66,7 +78,7 @@ class ModuleCache:
         self._probing: CacheProbe | None = None
         self.phase = ""  # that they are filled for
 
-    def stores(self, module: DataModuleView, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+    def stores(self, module: CachedModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
         """Returns the stores that a phase gathers from instead of the data's own, one cache for all phases; and whether
         the cache was filled for this phase, so that its mini-batches may be announced to it. Raises CacheConfigError:
         no such features, or a policy that cannot rank their rows.
@@ -74,13 +86,8 @@ class ModuleCache:
         Without a cache, too, features that several ranks of a machine have in memory become one copy.
         """
         data, trainer = module.graph_data, _running(module.trainer)
-        for name in self.levels:
-            if name not in data.stores:
-                raise CacheConfigError(
-                    f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
-                    f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
-                )
-        # Asked of the first phase alone: a fit's validation is gathered from the cache of its training.
+        _check_names(self.levels, data)
+        # By the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
             self.phase = "train" if (trainer is None or is_fit(trainer)) and module.has_seeds("train") else phase
         for name, store in data.stores.items():
@@ -89,7 +96,7 @@ class ModuleCache:
                 self._stores[name] = self._deferred(name, store, module, trainer)
         return dict(self._stores), phase == self.phase
 
-    def begin_step(self, module: DataModuleView) -> None:
+    def begin_step(self, module: CachedModule) -> None:
         """Opens the caches that waited for it, before a training step."""
         # What the device gathers is in no need of a cache here, and nobody asks for it.
         if not any(store.is_waiting for store in self._waiting.values()):
@@ -126,7 +133,7 @@ class ModuleCache:
             store.close()
 
     def _deferred(
-        self, name: str, store: FeatureStore, module: DataModuleView, trainer: pl.Trainer | None
+        self, name: str, store: FeatureStore, module: CachedModule, trainer: pl.Trainer | None
     ) -> DeferredStore:
         label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
         levels = self.levels.get(name, ())
@@ -138,7 +145,7 @@ class ModuleCache:
             self._waiting[name] = deferred
         return deferred
 
-    def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
+    def opening(self, name: str, module: CachedModule, gather_group: GatherGroup) -> CacheArguments:
         """Collects the arguments of a table's caches in this rank; all ranks call it at the same time."""
         trainer, store = _running(module.trainer), module.graph_data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
@@ -164,7 +171,7 @@ class ModuleCache:
         return CacheArguments(store, gather_group, levels, workload, sharer_of, epoch, progress)
 
     def _open(
-        self, name: str, deferred: DeferredStore, module: DataModuleView, trainer: pl.Trainer | None
+        self, name: str, deferred: DeferredStore, module: CachedModule, trainer: pl.Trainer | None
     ) -> FeatureStore:
         gather_group = GatherGroup.of(trainer)
         if not gather_group.is_here:
@@ -192,22 +199,36 @@ class ModuleCache:
         )
 
 
-class CachedModule(DataModuleView, Protocol):
+class CachedModule(Protocol):
     """A data module as its caches and devices see it, between ``setup`` and ``teardown``."""
 
     caching: ModuleCache
+    sampler: Sampler
+    eval_sampler: Sampler
+    module_partition: ModulePartition
+
+    @property
+    def graph_data(self) -> GraphData: ...
+    def has_seeds(self, phase: str) -> bool: ...
+    @property
+    def trainer(self) -> Any: ...  # Lightning's; None where mini-batches are read by hand
+    @property
+    def batch_format(self) -> str: ...
+    @property
+    def sampling_device(self) -> str: ...
+    def workload(self, phase: str) -> Workload: ...
 
 
 @dataclass(frozen=True)
 class CacheArguments:
     """The arguments by which all caches of a data module are opened."""
 
-    store: FeatureStore
-    gather_group: GatherGroup
-    levels: tuple[FeatureCache, ...] = ()
-    workload: Workload | None = None
-    sharer_of: SharerOf | None = None
-    epoch: int = 0
+    store: FeatureStore  # of all rows
+    gather_group: GatherGroup  # ranks that may share them
+    levels: tuple[FeatureCache, ...] = ()  # nearest first
+    workload: Workload | None = None  # the mini-batches to come; None without levels
+    sharer_of: SharerOf | None = None  # the rank that caches each row; None: any
+    epoch: int = 0  # that training begins with
     progress: bool = False
 
 

@@ -42,7 +42,7 @@ from lightning_gnnload.plugin.compat import (
     pl,
     training_progress,
 )
-from lightning_gnnload.plugin.module import telling
+from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
@@ -51,6 +51,7 @@ from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
     check_counts,
     check_is_sampler,
+    check_negatives,
     check_one_of,
     named_data,
     seed_order,
@@ -181,10 +182,11 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         check_one_of("eval_draws", eval_draws, ("fixed", "fresh"))
         check_one_of("batch_format", batch_format, FORMATS)
         check_one_of("on_resume_change", on_resume_change, ("error", "warn"))
+        check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
-        for each in (self.sampler, self.eval_sampler):
-            FORMATS[batch_format].check_sampler(each)
+        for checked in (self.sampler, self.eval_sampler):
+            FORMATS[batch_format].check_sampler(checked)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.batch_format = batch_format
@@ -199,16 +201,13 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
-        for name, given in (("negatives", negatives), ("eval_negatives", eval_negatives)):
-            if given is not None and not isinstance(given, Negatives):
-                raise LoaderConfigError(f"{name}={given!r}: Negatives are needed, such as Negatives('binary', num=1).")
         self.links = LinkSettings(negatives, exclude, reverse_types)
         self.eval_negatives = eval_negatives or negatives
         self.task = task
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self.template: Any = None  # what every batch of from_pyg repeats
-        self._is_told = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
+        self._has_logged = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
         self._pins_memory = True
         self._copies = DeviceCopies()
         self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase
@@ -268,7 +267,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             self._data = self._as_carried(self._dataset.load())
         if self._is_of_script:
             assert self.trainer is not None
-            telling.begin()
+            error_reporting.begin_call()
             # Before any rank fails: the first one makes a secret for all, which is gone with the last.
             run_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
         if self._data is not None:
@@ -283,6 +282,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._sampling.close()
         self.caching.close()
         self.module_partition.disconnect()
+        # Last: damage must leave nothing open.
         try:
             self._folder_checks.raise_damage()
         finally:
@@ -294,7 +294,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if self._is_of_script:
             assert self.trainer is not None
             run = public_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
-            telling.pass_on(exception, run, f"rank {self.trainer.global_rank}")
+            error_reporting.note(exception, run, f"rank {self.trainer.global_rank}")
         try:
             self._sampling.close()
         finally:
@@ -321,6 +321,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        # At once, not after hours of training on damaged rows.
         self._folder_checks.raise_damage()
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
@@ -347,7 +348,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         state["_next_epochs"] = defaultdict[str, NextEpoch](NextEpoch)
         state["caching"] = ModuleCache(self.cache)
         state["_sampling"] = TrainerDevice(self.sampling_device)
-        state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
+        state["_folder_checks"] = FolderChecks(self._folder_checks.verify)
         if self._dataset is not None:
             state["_data"] = None
         return state
@@ -370,43 +371,59 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             SeedError: the phase has no seeds.
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
-        training = phase == "train"
-        data = self.graph_data
-        seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
+        seeds = self._seeds_of(phase)
         table = seeds if isinstance(seeds, SeedTable) else None
-        if not len(seeds):
-            if data.tasks and data.task is None:
-                raise SeedError(
-                    f"there are no seeds to {phase} on before a task is chosen, of {', '.join(data.tasks)}: give "
-                    f"GraphDataModule task=NAME (--data.task NAME)."
-                )
-            taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
-            raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
-        # overfit_batches means the same batches in every epoch.
-        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
-        sampler = self.sampler if training else self.eval_sampler
-        if data.edge_stores and getattr(sampler, "edge_ids", None) is False:
-            sampler = copy(sampler)
-            sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
-        max_epochs = getattr(self.trainer, "max_epochs", None) if training else None
         workload = Workload(
-            data.graph,
-            sampler,
+            self.graph_data.graph,
+            self._sampler_of(phase),
             np.arange(len(seeds)) if isinstance(seeds, SeedTable) else seeds,
-            batch_size=self.batch_size if training else self.eval_batch_size,
-            order=self.order if training and not overfit else Sequential(),
             seed=self.seed,
-            fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
-            drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
-            labels=data.y,
+            labels=self.graph_data.y,
             table=table,
             links=self._links_of(phase, table),
-            end_epoch=max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
+            **(self._training_settings() if phase == "train" else self._evaluation_settings()),
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
+
+    def _training_settings(self) -> dict[str, Any]:
+        # overfit_batches means the same batches in every epoch.
+        overfit = self.trainer is not None and self.trainer.overfit_batches > 0
+        max_epochs = getattr(self.trainer, "max_epochs", None)
+        return {
+            "batch_size": self.batch_size,
+            "order": Sequential() if overfit else self.order,
+            "fixed_draws": overfit,
+            "drop_last": self.drop_last,
+            "end_epoch": max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
+        }
+
+    def _evaluation_settings(self) -> dict[str, Any]:
+        fixed = self.eval_draws == "fixed"
+        return {"batch_size": self.eval_batch_size, "order": Sequential(), "fixed_draws": fixed}
+
+    def _sampler_of(self, phase: str) -> Sampler:
+        sampler = self.sampler if phase == "train" else self.eval_sampler
+        if self.graph_data.edge_stores and getattr(sampler, "edge_ids", None) is False:
+            # Rows of edges are found by them. A copy, as the sampler is the user's.
+            sampler = copy(sampler)
+            sampler.edge_ids = True  # type: ignore[attr-defined]
+        return sampler
+
+    def _seeds_of(self, phase: str) -> np.ndarray | SeedTable:
+        data = self.graph_data
+        seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
+        if len(seeds):
+            return seeds
+        if data.tasks and data.task is None:
+            raise SeedError(
+                f"there are no seeds to {phase} on before a task is chosen, of {', '.join(data.tasks)}: give "
+                f"GraphDataModule task=NAME (--data.task NAME)."
+            )
+        taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
+        raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
 
     def _links_of(self, phase: str, table: SeedTable | None) -> LinkSettings:
         """Settings of a phase's links. Outside of training, only links that are known edges are left out of sampling;
@@ -458,10 +475,10 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     def _log_sanity_issues(self, phase: str, workload: Workload) -> None:
         """Logs the findings of the sanity checks, once, in one rank; those about a phase's seeds once for each."""
         rank_zero: Any = pl.utilities.rank_zero
-        if self._is_told[phase] or rank_zero.rank_zero_only.rank:
+        if self._has_logged[phase] or rank_zero.rank_zero_only.rank:
             return
-        issues = [] if any(self._is_told.values()) else self._issues_of_data()
-        self._is_told[phase] = True
+        issues = [] if any(self._has_logged.values()) else self._issues_of_data()
+        self._has_logged[phase] = True
         if (oddities := workload.seen()) is not None:
             task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
             issue = seen_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
@@ -489,9 +506,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         missing."""
         if self.task is not None and self.task != data.task:
             data = data.with_task(self.task)
-        samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
-        of_library = FORMATS[self.batch_format].library is not None
-        return data.with_graph_columns() if of_library and samplers_know_edges else data
+        samplers_know_edges = all(hasattr(sampler, "edge_ids") for sampler in (self.sampler, self.eval_sampler))
+        models_read_columns = FORMATS[self.batch_format].library is not None
+        return data.with_graph_columns() if models_read_columns and samplers_know_edges else data
 
     def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any] | None:
         if self.batch_format == "blocks" and getattr(workload.sampler, "metapath", None) is not None:

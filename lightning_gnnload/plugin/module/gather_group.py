@@ -22,15 +22,15 @@ _openings = itertools.count()
 class GatherGroup:
     """The group of this machine's ranks that gather features, and this rank's place in it."""
 
-    is_here: bool = True
-    index: int = 0
+    is_here: bool = True  # this rank is one of them
+    index: int = 0  # of this rank, in ``[0, count)``
     count: int = 1
-    name: str = field(default="", repr=False)
-    timeout_s: float = 0.0
-    trainer: int | None = None
-    ranks: tuple[int, ...] = ()
-    silence_s: float = _WAIT_S
-    num_machines: int = 1
+    name: str = field(default="", repr=False)  # alike in all of them and in no other job; a secret
+    timeout_s: float = 0.0  # how long they wait for each other to come
+    trainer: int | None = None  # the one trainer that this rank gathers for; None: for all
+    ranks: tuple[int, ...] = ()  # their global ranks, for messages
+    silence_s: float = _WAIT_S  # how long one may make no progress once all have come
+    num_machines: int = 1  # with such a group each, in a FactoredStrategy
 
     @classmethod
     def of(cls, trainer: pl.Trainer | None) -> GatherGroup:

@@ -22,9 +22,9 @@ def check_alike(data_by_rank: dict[str, str]) -> None:
     for name, data in data_by_rank.items():
         if data != data_by_rank[first]:
             raise DataDisagreementError(
-                f"{first} has loaded {data_by_rank[first]}; but {name} {data}. All ranks need the same data and seed. If a "
-                f"folder was replaced while they started, start the job again; if machines have folders of their own, "
-                f"bring these to one version."
+                f"{first} has loaded {data_by_rank[first]}; but {name} {data}. All ranks need the same data and seed. "
+                f"If a folder was replaced while they started, start the job again; if machines have folders of their "
+                f"own, bring these to one version."
             )
 
 
@@ -34,11 +34,11 @@ def check_trainers(trainer: pl.Trainer, data: GraphData, partition: Partition | 
     if not dist.is_initialized() or trainer.world_size == 1:
         return
     parts = "" if partition is None else f", partition {partition.folder_fingerprint or partition.fingerprint}"
-    own = f"{data.summary}{parts}".encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES)
-    sent = torch.tensor(list(own), dtype=torch.uint8, device=trainer.strategy.root_device)
+    summary = f"{data.summary}{parts}".encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES)
+    sent = torch.tensor(list(summary), dtype=torch.uint8, device=trainer.strategy.root_device)
     received = [torch.empty_like(sent) for _ in range(trainer.world_size)]
     dist.all_gather(received, sent)
-    texts = [bytes(received_text.tolist()).decode().strip() for received_text in received]
+    texts = [bytes(text.tolist()).decode().strip() for text in received]
     check_alike({f"trainer rank {rank}": text for rank, text in enumerate(texts)})
 
 
@@ -48,7 +48,7 @@ class FolderChecks:
     def __init__(self, verify: bool) -> None:
         if not isinstance(verify, bool):
             raise LoaderConfigError(f"verify={verify!r}, but must be True or False.")
-        self.wanted = verify
+        self.verify = verify
         self._checks: dict[str, BackgroundCheck] = {}
 
     def start(self, trainer: pl.Trainer | None, data: GraphData, partition: Partition | None) -> None:
@@ -57,7 +57,7 @@ class FolderChecks:
         if isinstance(partition, StoredPartition):
             folders[partition.folder_fingerprint] = partition.folder
         for fingerprint, folder in folders.items():
-            if not self.wanted or trainer is None or folder is None or fingerprint is None or trainer.local_rank:
+            if not self.verify or trainer is None or folder is None or fingerprint is None or trainer.local_rank:
                 continue
             if fingerprint not in self._checks:
                 self._checks[fingerprint] = BackgroundCheck(folder, fingerprint, default_root() / "verified")

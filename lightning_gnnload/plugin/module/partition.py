@@ -45,28 +45,27 @@ class ModulePartition:
             raise LoaderConfigError(
                 f"partition is {setting!r}, but must be one, the folder that `gnnload partition` wrote, or None."
             )
-        self.given = setting
+        self.setting = setting
         self._opened: Partition | None = None
         self._opening = threading.Lock()
         self._collective = CollectiveSampling()
 
     def connect(self, trainer: pl.Trainer | None) -> None:
-        """Connects the ranks that sample together, where each rank has the lists of its own nodes alone. A collective;
-        raises as :meth:`.CollectiveSampling.connect`."""
+        """Connects the ranks that sample together, if each has the lists of its own nodes alone. A collective."""
         if self._opened is not None and not self._opened.is_self_reliant:
             self._collective.connect(self._opened, trainer)
 
     def disconnect(self, error: BaseException | None = None) -> None:
-        """Leaves the ranks that sample together, at the end or because of ``error``. Safe to call twice. Raises
-        ExchangeError: another rank has failed."""
+        """Leaves them, at the end or because of ``error``. Safe to call twice. Raises ExchangeError: another rank has
+        failed."""
         self._collective.disconnect(error)
 
     def open(self, graph: Graph) -> Partition | None:
         """Loads and checks the partition of this graph, once; None for a graph that is sampled whole. Raises
         StoreFormatError: the folder contains none. PartitionMismatchError: it is of another graph."""
         with self._opening:
-            if self._opened is None and self.given is not None:
-                partition = self.given if isinstance(self.given, Partition) else load_partition(self.given)
+            if self._opened is None and self.setting is not None:
+                partition = self.setting if isinstance(self.setting, Partition) else load_partition(self.setting)
                 partition.check(graph)
                 self._opened = partition
             return self._opened
@@ -98,14 +97,7 @@ class ModulePartition:
             if phase == "train":
                 raise PartitionError(f"{partition!r} was made for other seeds than those to train on. Make it again.")
             return whole
-        order = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
-        order.check(whole.seeds)
-        if not order.is_balanced:
-            raise PartitionError(
-                f"the parts have {', '.join(str(len(ids)) for ids in seeds)} seeds, but trainers take equal shares "
-                f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
-                f"which balances them."
-            )
+        order = _balanced_order(seeds, whole)
         changes: dict[str, Any] = {"sampler": PartSampler(whole.sampler, partition), "order": order}
         return Workload(**{**whole.settings(), **changes})
 
@@ -119,7 +111,7 @@ class ModulePartition:
         return tuple(
             level
             if level.share == "partitioned" or level.evicts
-            else _own(level, workload.sampler, phase, rank, progress)
+            else _part_level(level, workload.sampler, phase, rank, progress)
             for level in levels
         )
 
@@ -146,13 +138,25 @@ class ModulePartition:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the loaded parts out, as another process maps them itself."""
-        return {"given": self.given}
+        return {"setting": self.setting}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["given"])  # type: ignore[misc]
+        self.__init__(state["setting"])  # type: ignore[misc]
 
 
-def _own(level: FeatureCache, sampler: PartSampler, phase: str, rank: int, progress: bool) -> FeatureCache:
+def _balanced_order(seeds: list[np.ndarray], whole: Workload) -> LocalOrder:
+    order = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
+    order.check(whole.seeds)
+    if not order.is_balanced:
+        raise PartitionError(
+            f"the parts have {', '.join(str(len(ids)) for ids in seeds)} seeds, but trainers take equal shares "
+            f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
+            f"which balances them."
+        )
+    return order
+
+
+def _part_level(level: FeatureCache, sampler: PartSampler, phase: str, rank: int, progress: bool) -> FeatureCache:
     policy = policy_named(level.policy, window=level.window, progress=progress)
     part = sampler.partition.parts[rank]
     return replace(level, policy=PartPolicy(policy, sampler.sampler, sampler.partition, part, phase), window=1)
@@ -193,9 +197,9 @@ class CollectiveSampling:
         self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
     def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:
-        """Connects this rank, a collective of the job; does nothing where mini-batches are read by hand, or ranks are
-        not as many as parts. Raises PartitionMismatchError: another rank has another partition. ExchangeError,
-        CacheShareError: another rank is gone, or late."""
+        """Connects this rank, a collective; does nothing where mini-batches are read by hand, or ranks are not as many
+        as parts. Raises PartitionMismatchError, ExchangeError or CacheShareError: another rank has another partition,
+        is gone or late."""
         if self.colleagues is not None or trainer is None:
             return
         self._gather_group = gather_group = GatherGroup.of(trainer)
@@ -210,33 +214,35 @@ class CollectiveSampling:
         """
         gather_group, num_parts = self._gather_group, partition.num_parts
         is_factored = gather_group is not None and gather_group.trainer is None
-        num_ranks = whole.num_ranks
-        if gather_group is not None and (is_factored or num_ranks == num_parts):
-            # Trainers of all machines were counted; each machine holds all parts, one a rank of its own.
-            num_ranks = gather_group.count
+        num_ranks = self._num_ranks(whole, num_parts, is_factored)
         if num_ranks != num_parts and (gather_group is None or gather_group.is_here):
             if phase == "train":
-                who = "sampler" if is_factored else "trainer"
-                raise PartitionError(
-                    f"the partition has {num_parts} parts, one for each {who} of this machine, but {num_ranks} "
-                    f"{who}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {who}s, or make as many parts "
-                    f"as there are {who}s: gnnload partition ... --hops 0 --parts {num_ranks}."
-                )
+                raise _wrong_number("sampler" if is_factored else "trainer", num_ranks, num_parts)
             if not is_factored:
                 return whole
         changes: dict[str, Any] = {}
+        # Predictions that samplers work for stay in the order of their seeds, in which trainers return them.
         if phase != "predict" or not is_factored:
-            owners = partition.part_of(whole.seeds)
-            changes["order"] = LocalOrder(
-                [whole.seeds[owners == part] for part in range(num_parts)],
-                whole.order,
-                num_ranks=whole.num_ranks,
-                num_machines=gather_group.num_machines if gather_group is not None and is_factored else 1,
-                drop_last=whole.drop_last,
-            )
+            changes["order"] = self._order(whole, partition, is_factored)
         if self.colleagues is not None:
             changes["sampler"] = CollectiveSampler(whole.sampler, self.colleagues)
         return Workload(**{**whole.settings(), **changes})
+
+    def _num_ranks(self, whole: Workload, num_parts: int, is_factored: bool) -> int:
+        # Trainers of all machines were counted; each machine has all parts, one a rank of its own.
+        if self._gather_group is not None and (is_factored or whole.num_ranks == num_parts):
+            return self._gather_group.count
+        return whole.num_ranks
+
+    def _order(self, whole: Workload, partition: Partition, is_factored: bool) -> LocalOrder:
+        owners = partition.part_of(whole.seeds)
+        return LocalOrder(
+            [whole.seeds[owners == part] for part in range(partition.num_parts)],
+            whole.order,
+            num_ranks=whole.num_ranks,
+            num_machines=self._gather_group.num_machines if self._gather_group is not None and is_factored else 1,
+            drop_last=whole.drop_last,
+        )
 
     def disconnect(self, error: BaseException | None = None) -> None:
         """Serves the others until all leave, or at once with ``error``, which they receive. Safe to call twice. Raises
@@ -250,6 +256,14 @@ class CollectiveSampling:
             colleagues.fail(f"{type(error).__name__}: {error}")
 
 
+def _wrong_number(role: str, num_ranks: int, num_parts: int) -> PartitionError:
+    return PartitionError(
+        f"the partition has {num_parts} parts, one for each {role} of this machine, but {num_ranks} "
+        f"{role}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {role}s, or make as many parts "
+        f"as there are {role}s: gnnload partition ... --hops 0 --parts {num_ranks}."
+    )
+
+
 def _exchange(gather_group: GatherGroup) -> Exchange:
     """Connects the ranks of a group, which meet by its name; there the first one opens a store for all."""
     membership = gather_group.membership("parts")
@@ -260,7 +274,8 @@ def _exchange(gather_group: GatherGroup) -> Exchange:
     with membership.connect() as peers:
         store: Store
         if launch_info is not None:
-            [first, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})  # this meeting's part of the job's store
+            # A prefix for this meeting: the job's store outlives it, with its keys.
+            [first, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})
             store = PrefixStore(first.fields["prefix"], launch_info.store())
         else:
             hosted = _listening_store() if membership.index == 0 else None

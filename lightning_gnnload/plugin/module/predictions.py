@@ -167,15 +167,7 @@ class _Rows:
             positions = np.argsort(np.argsort(type_numbers, kind="stable"))
         predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         for name, values in predicted.items():
-            if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != len(seeds) or name in columns:
-                form = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
-                raise LoaderConfigError(
-                    f"predict_step returned {form} as {name!r} for {len(seeds)} seeds, which cannot be saved by row: "
-                    f"a tensor with a row for each seed is needed, or a dict of such, none of which is named "
-                    f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
-                )
-            values = values.detach().cpu()
-            rows = (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has none
+            rows = _as_rows(name, values, len(seeds), columns)
             columns[name] = rows if positions is None else rows[positions]
         classes, scores = self._class_names, columns.get(PREDICTION)
         if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
@@ -210,11 +202,22 @@ class _Rows:
         return None if table is None or table.time_form is None else table.time_form.zone
 
 
+def _as_rows(name: str, values: Any, num_seeds: int, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != num_seeds or name in columns:
+        form = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+        raise LoaderConfigError(
+            f"predict_step returned {form} as {name!r} for {num_seeds} seeds, which cannot be saved by row: "
+            f"a tensor with a row for each seed is needed, or a dict of such, none of which is named "
+            f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
+        )
+    values = values.detach().cpu()
+    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has no bfloat16
+
+
 def _joined(outputs: Any, types: GraphTypes, type_numbers: np.ndarray) -> Any:
     """Returns outputs by node type as one tensor, type by type, and others as they are; ``type_numbers`` int64 ``[n]``
     are those of the seeds. Raises LoaderConfigError: other numbers of rows than seeds, or other widths."""
-    is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
-    if not is_dict or not all(isinstance(values, torch.Tensor) for values in outputs.values()):
+    if not _is_by_type(outputs, types):
         return outputs
     counts = {name: int((type_numbers == number).sum()) for number, name in enumerate(types.node_types)}
     shapes = {name: list(values.shape) for name, values in outputs.items()}
@@ -222,10 +225,15 @@ def _joined(outputs: Any, types: GraphTypes, type_numbers: np.ndarray) -> Any:
     if not are_counted or len({tuple(shape[1:]) for shape in shapes.values()}) > 1:
         needed = {name: count for name, count in counts.items() if count}
         raise LoaderConfigError(
-            f"predict_step returned rows by node type, {shapes}, but the seeds are {needed}: one row each is needed, of "
-            f"one width. GraphDataModule(predict=...) says for which seeds."
+            f"predict_step returned rows by node type, {shapes}, but the seeds are {needed}: one row each is needed, "
+            f"of one width. GraphDataModule(predict=...) says for which seeds."
         )
     return torch.cat([outputs[name].detach().cpu() for name in types.node_types if name in outputs])
+
+
+def _is_by_type(outputs: Any, types: GraphTypes) -> bool:
+    is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
+    return is_dict and all(isinstance(values, torch.Tensor) for values in outputs.values())
 
 
 def _write_rows(file: IO[bytes], number: int, columns: Mapping[str, np.ndarray]) -> None:

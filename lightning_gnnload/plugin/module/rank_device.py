@@ -41,7 +41,7 @@ class RankDevice:
     def __init__(self, otherwise: str) -> None:
         self._otherwise = otherwise
         self._placed: dict[int, tuple[Graph, Topology]] = {}
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def allows(self, reason: str | None, setting: object) -> bool:
         """Whether there is no reason against the device; a reason is logged, or with the setting ``"cuda"`` raised as a
@@ -56,12 +56,12 @@ class RankDevice:
         return reason is None
 
     def say(self, reason: str, otherwise: str | None = None) -> None:
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
             _log.warning("%s: %s", otherwise or self._otherwise, reason)
 
     def draws(
-        self, workload: Workload, request: BatchRequest, place: Callable[[Graph], Topology], device: Device
+        self, workload: Workload, request: BatchRequest, place_graph: Callable[[Graph], Topology], device: Device
     ) -> DeviceSampler | DevicePartSampler:
         """Returns the sampler of a phase's mini-batches on the device, after it drew ``request`` as the host does.
         ``place`` is :meth:`place` without its graph. Of a partition, the part of the request's rank is placed at
@@ -69,12 +69,12 @@ class RankDevice:
         sampler = workload.sampler
         drawing: DeviceSampler | DevicePartSampler
         if isinstance(sampler, PartSampler):
-            drawing = DevicePartSampler(sampler, place, device)
+            drawing = DevicePartSampler(sampler, place_graph, device)
             if request.num_ranks > 1:
                 drawing.open(request.rank)  # each trainer trains on one part
         else:
             sampler.check_graph(workload.graph)
-            drawing = DeviceSampler(sampler, place(workload.graph), device)
+            drawing = DeviceSampler(sampler, place_graph(workload.graph), device)
         check_device(drawing, workload, request)
         return drawing
 
@@ -103,7 +103,6 @@ class RankDevice:
         return self._placed[id(graph)][1]
 
     def clear(self) -> None:
-        """Frees the graphs' memory."""
         self._placed.clear()
 
 

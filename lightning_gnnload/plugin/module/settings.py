@@ -17,6 +17,7 @@ from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.data.orders.time import TimeOrder
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.negatives import Negatives
 
 
 def named_data(data: Any) -> GraphData | Dataset:
@@ -31,15 +32,15 @@ def named_data(data: Any) -> GraphData | Dataset:
         raise LoaderConfigError(
             "data is a Graph; give it with its features, labels and seeds: GraphData(graph, x, y, ...)."
         )
-    given = "None" if data is None else f"a {type(data).__name__}"
+    subject = "None" if data is None else f"a {type(data).__name__}"
     library = type(data).__module__.split(".")[0]
     for name, form in FORMATS.items():
         if form.library == library:
             raise LoaderConfigError(
-                f"data is {given} of {library}; take GraphDataModule.from_{name}(data, sampler=...)."
+                f"data is {subject} of {library}; take GraphDataModule.from_{name}(data, sampler=...)."
             )
     raise LoaderConfigError(
-        f"data is {given}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of "
+        f"data is {subject}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of "
         "other libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
     )
 
@@ -104,6 +105,12 @@ def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, see
         raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
+
+
+def check_negatives(**settings: Any) -> None:
+    for name, value in settings.items():
+        if value is not None and not isinstance(value, Negatives):
+            raise LoaderConfigError(f"{name}={value!r}: Negatives are needed, such as Negatives('binary', num=1).")
 
 
 def check_one_of(name: str, value: Any, choices: Collection[str]) -> None:

@@ -52,25 +52,22 @@ class TrainerDevice:
         """Makes a phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None
         where the host makes them. With ``"auto"``, the reason is logged once; with ``"cuda"``, here or of a cache, it
         is raised: one of :data:`UNAVAILABLE`, or a LoaderConfigError."""
-        computes_on = _root_device(module)
-        caches = _cache_devices(module)
-        must = self.setting == "cuda" or "cuda" in caches
-        if not must and computes_on.type != "cuda":
+        computes_on, caches = _root_device(module), _cache_devices(module)
+        is_required = "cuda" in {self.setting, *caches}
+        if not is_required and computes_on.type != "cuda":
             return None
-        on_host = can_sample_parts(source.workload.sampler) or why_on_host(source.workload)
-        draws = self.setting != "cpu" and self._device.allows(on_host, self.setting)
+        draws = self._can_draw(source)
         if not draws and caches <= {"cpu"}:
             return None
         sampler = source.workload.sampler
-        if not self._device.allows(why_not_gathered(source, module.batch_format), self.setting):
-            return None
-        if sampler in self._refused:
+        reason = why_not_gathered(source, module.batch_format)
+        if not self._device.allows(reason, self.setting) or sampler in self._refused:
             return None
         try:
             with self._opening:
                 return self._open(module, source, convert, computes_on, draws=draws)
         except UNAVAILABLE as error:
-            if must:
+            if is_required:
                 raise
             self._refused.add(sampler)
             self._drawings.pop(sampler, None)
@@ -80,12 +77,18 @@ class TrainerDevice:
             self._device.say(str(error))
             return None
 
+    def _can_draw(self, source: BatchSource) -> bool:
+        if self.setting == "cpu":
+            return False
+        reason = can_sample_parts(source.workload.sampler) or why_on_host(source.workload)
+        return self._device.allows(reason, self.setting)
+
     def prefetcher(self, module: CachedModule, source: BatchSource) -> DevicePrefetcher | None:
         """Opens what brings samplers' mini-batches to the device and gathers their features there; None where the
         samplers gather them. Reasons as in :meth:`batches`."""
         computes_on, caches = _root_device(module), _cache_devices(module)
-        must = self.setting == "cuda" or "cuda" in caches
-        if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
+        is_required = "cuda" in {self.setting, *caches}
+        if not (is_required or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
         if DevicePrefetcher in self._refused:
             return None
@@ -96,7 +99,7 @@ class TrainerDevice:
                     device, _ = agreed(lambda: (_device(module, computes_on), None), peers)
                     return DevicePrefetcher(source, self._opened_tables(module, source, device, peers), device)
             except UNAVAILABLE as error:
-                if must:
+                if is_required:
                     raise
                 self._refused.add(DevicePrefetcher)
                 reason = str(error)

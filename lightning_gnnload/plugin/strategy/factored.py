@@ -95,6 +95,13 @@ class FactoredStrategy(RankedStrategy):
         RoleConfigError: samplers that leave no trainer, or options that this release does not have.
 
     Source: GNNLab (EuroSys'22), section 5.2.
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> strategy = FactoredStrategy(samplers=1, staleness=1)
+        >>> trainer = pl.Trainer(strategy=strategy, accelerator="cpu", devices=3, logger=False)
+        >>> trainer.world_size  # the trainers
+        2
     """
 
     strategy_name = "factored"
@@ -117,9 +124,12 @@ class FactoredStrategy(RankedStrategy):
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
+        # Lightning passes what it does not know on to DistributedDataParallel, which would refuse it in the ranks only.
         takers = (*FactoredStrategy.__mro__, DistributedDataParallel)
         constructors = [vars(cls)["__init__"] for cls in takers if "__init__" in vars(cls)]
-        refuse_unknown("FactoredStrategy", ddp, [name for cls in constructors for name in keywords_of(cls)])
+        refuse_unknown(
+            "FactoredStrategy", ddp, [name for constructor in constructors for name in keywords_of(constructor)]
+        )
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
         check_run_options(
             switching,
@@ -267,6 +277,7 @@ class FactoredStrategy(RankedStrategy):
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
             self.queue = ranks.open_queue(self.job, reader)
+            # A trainer that waits for a mini-batch begins no step, where Lightning would handle a SIGTERM.
             self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
             return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
@@ -298,6 +309,7 @@ class FactoredStrategy(RankedStrategy):
 
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:
+            # Loaders that are made again are new ones to the samplers, too, which find them by this count.
             self._requests[compat.LOADER_BARRIERS[name]] += 1
             self._next_loader = 0
         super().barrier(name)

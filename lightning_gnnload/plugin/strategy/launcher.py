@@ -27,7 +27,7 @@ from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin import compat, handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision
-from lightning_gnnload.plugin.module import telling
+from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.gather_group import public_name
 from lightning_gnnload.plugin.strategy.children import GRACE_S, ChildProcesses, SpawnedRanks
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
@@ -125,7 +125,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
         wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         if not self.cluster_environment.creates_processes_externally:
             handover.create()  # before anything asks for the run's name
-        telling.begin()
+        error_reporting.begin_call()
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
@@ -138,7 +138,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
             # Before this rank leaves the others, which fail then.
             ranked = self._ranked
             rank = f"{ranked.role.value} rank {ranked.roles.global_rank(ranked.node_rank, ranked.local_rank)}"
-            telling.pass_on(error, public_name(self.cluster_environment, ranked.node_rank), rank)
+            error_reporting.note(error, public_name(self.cluster_environment, ranked.node_rank), rank)
             raise
 
     def kill(self, signum: int) -> None:
@@ -182,7 +182,7 @@ def private_temporary_files() -> Iterator[None]:
     """
     before = tempfile.tempdir
     target = Path(tempfile.gettempdir()) / f"gnnload-{os.getuid()}"
-    clear_leftovers(target)
+    clear_leftovers(target)  # of processes that were killed
     with workshop(target) as folder:
         tempfile.tempdir = str(folder)
         try:
@@ -223,6 +223,7 @@ class SpawnLauncher(MultiProcessingLauncher):
     _procs: list[Any] = []  # noqa: RUF012 - for copies in ranks, which have started none
 
     def __init__(self, strategy: RankedStrategy, start_method: Any) -> None:
+        # Before the base class sets ``procs``, whose setter reads it.
         self._end_signals: list[int] = []  # that this process has got
         super().__init__(_AllRanks(strategy), start_method=start_method)  # type: ignore[arg-type]
         self._ranked = strategy
@@ -239,7 +240,7 @@ class SpawnLauncher(MultiProcessingLauncher):
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
             failure = Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error()
-            telling.pass_on(failure, None, "")
+            error_reporting.note(failure, None, "")
             raise failure from None
 
     @contextmanager
@@ -276,7 +277,6 @@ class SpawnLauncher(MultiProcessingLauncher):
 
     @property
     def procs(self) -> list[Any]:
-        """The processes that were started."""
         return self._procs
 
     @procs.setter

@@ -224,7 +224,6 @@ def items_of(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Returns the value if it is plain, else None."""
     with suppress(NotPlainError):
         describe(value)
         return value

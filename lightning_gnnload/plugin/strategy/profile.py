@@ -62,6 +62,7 @@ def measure(
                 accelerator=_ACCELERATORS.get(setting.device.type, setting.device.type),
                 devices=[setting.device.index or 0] if cuda else 1,
                 strategy=probe,
+                # One process, whatever torchrun or SLURM have set; and a copy, as a gradient scaler has a state.
                 plugins=[environments.LightningEnvironment(), copy.deepcopy(trainer.precision_plugin)],
                 # Without one, self.logger is None, and a model that writes to it fails.
                 logger=DummyLogger() if trainer.loggers else False,

@@ -116,7 +116,6 @@ class RankedStrategy(pl.strategies.DDPStrategy):
         raise NotImplementedError
 
     def decide(self, decision: RoleDecision) -> None:
-        """Sets what the ranks have agreed on."""
         raise NotImplementedError
 
     # What Lightning calls, in trainers only unless it says otherwise.

@@ -169,7 +169,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         is_busy=Siblings().is_busy,  # trainers are the first local ranks
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
-        # It hangs itself on the service, as handlers and a thread, and must do so before the service starts.
+        # It registers handlers and a thread with the service, and must do so before the service starts.
         Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
         with_failover = job.takeover and ends_with_any_rank
@@ -181,9 +181,14 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         raise
     finally:
         sources.close(sys.exc_info()[1])
-    if job.start_method != "popen":
+    if job.start_method != "popen":  # the script goes on in the process that spawned the ranks
         trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
         return None
+    return _go_on(job, trainer, sources, outcome)
+
+
+def _go_on(job: Job, trainer: pl.Trainer, sources: _Sources, outcome: MemoryFile | None) -> Any:
+    """Applies the outcome, so that this sampler's script goes on as the trainers' do; else leaves the job."""
     try:
         if outcome is None:
             raise OutcomeError("it was gone when trainer 0 told what training came to, and has come back too late.")
@@ -261,7 +266,6 @@ class _Sources:
         return loader
 
     def set_up(self) -> None:
-        """Sets the data module up, once."""
         if not self._is_set_up and self.datamodule is not None:
             self.datamodule.trainer = self.trainer
             self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]

@@ -76,8 +76,8 @@ class BatchTimer:
         return statistics.median(times[stage] for times in self._times)
 
     def _make(self, step: int) -> dict[str, float]:
-        """Makes one mini-batch; returns the milliseconds of its stages."""
         slot = self._slots.take()
+        # Of this thread, not of the process, in which other sampling threads run.
         began, core_began, queued_began = time.perf_counter(), time.thread_time(), _queued_s()
         payload = self._source.make(BatchRequest(0, step % self._num_steps, 0, 1), slot)
         took_ms, core_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - core_began) * 1e3
@@ -172,7 +172,6 @@ class ReadyBatches:
 
     @property
     def is_timed(self) -> bool:
-        """Whether training went on until all was timed."""
         return all(self._steps_ms.values())
 
     def step_ms(self, threads: int) -> float:

@@ -47,6 +47,7 @@ def launch_store(job: Job, timeout: timedelta | None, patience: Patience | None 
     """
     address, port = job.environment.main_address, job.environment.main_port
     is_local = job.roles.num_nodes == 1 or is_loopback(address)
+    # Before any process group: gloo reads the variable when it makes one.
     _choose_interface(address, port, is_local)
     launch_info = handover.current()
     if launch_info is not None and job.roles.num_nodes == 1:

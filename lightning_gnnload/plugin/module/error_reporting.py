@@ -23,49 +23,49 @@ from lightning_gnnload.plugin import handover
 _SWITCH = "GNNLOAD_TRACEBACK"
 """The environment variable that, set to ``full``, has every rank print what Python would."""
 _LIBRARIES = ("lightning_gnnload", "pytorch_lightning", "lightning_fabric", "lightning", "torch", "jsonargparse")
-_LEFT_OUT = f"frames of torch, Lightning and lightning_gnnload are left out; {_SWITCH}=full shows them"
+_OMITTED = f"frames of torch, Lightning and lightning_gnnload are left out; {_SWITCH}=full shows them"
 
 
-class _Passed(NamedTuple):
+class _Origin(NamedTuple):
     """Where an error happened, and whether this process prints it. An attribute of the error: a list of errors would
     keep all that their frames refer to."""
 
     rank: str
-    is_told: bool
+    is_reported_here: bool
 
 
-_MARK = "_gnnload_passed"
+_MARK = "_gnnload_origin"
 _calls = 0
 """Of the Trainer, in this process; alike in all ranks, which run the same script."""
-_before: list[Callable[..., None]] = []
+_previous_hook: list[Callable[..., None]] = []
 """What printed errors before this module did."""
 
 
-def begin() -> None:
+def begin_call() -> None:
     """Begins a call of the Trainer, in which another error may happen."""
     global _calls
     _calls += 1
 
 
-def pass_on(error: BaseException, run: str | None, rank: str) -> None:
+def note(error: BaseException, run: str | None, rank: str) -> None:
     """Notes an error that leaves a call of the Trainer, so that one rank reports it if nobody catches it. ``run`` is
     the job's :func:`.public_name`, None if no other process prints anything; ``rank`` a name such as ``"trainer rank
     1"``."""
     # Ctrl-C and SystemExit need no explanation.
     if os.environ.get(_SWITCH) == "full" or hasattr(error, _MARK) or not isinstance(error, Exception):
         return
-    setattr(error, _MARK, _Passed(rank, run is None or (not _is_of_another(error) and _claims(run))))
+    setattr(error, _MARK, _Origin(rank, run is None or (not _is_another_ranks(error) and _claims(run))))
     if sys.excepthook is not _print:  # torch has set one of its own since, if it formed a process group
-        _before[:], sys.excepthook = [sys.excepthook], _print
+        _previous_hook[:], sys.excepthook = [sys.excepthook], _print
 
 
-def is_told_here(error: BaseException) -> bool:
+def is_reported_here(error: BaseException) -> bool:
     """Whether this rank prints an error."""
-    passed: _Passed | None = getattr(error, _MARK, None)
-    return passed is None or passed.is_told
+    origin: _Origin | None = getattr(error, _MARK, None)
+    return origin is None or origin.is_reported_here
 
 
-def _is_of_another(error: Exception) -> bool:
+def _is_another_ranks(error: Exception) -> bool:
     """Whether the error is that of a rank that lives, and reports it."""
     failure = getattr(error, "failure", None)
     return isinstance(error, PeerError) and isinstance(failure, Failure) and not failure.died
@@ -80,25 +80,25 @@ def _claims(run: str) -> bool:
 
 
 def _print(error_type: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    passed: _Passed | None = getattr(error, _MARK, None)
-    if passed is None:
-        _before[0](error_type, error, trace)
+    origin: _Origin | None = getattr(error, _MARK, None)
+    if origin is None:
+        _previous_hook[0](error_type, error, trace)
         return
-    text = told(error, passed.rank) if passed.is_told else f"{passed.rank} ends too: {_in_a_line(error)}\n"
+    text = report(error, origin.rank) if origin.is_reported_here else f"{origin.rank} ends too: {_in_a_line(error)}\n"
     with suppress(OSError):
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
-def told(error: BaseException, rank: str) -> str:
+def report(error: BaseException, rank: str) -> str:
     """The traceback of an error by the user's frames and the last one, or by all where none is the user's. The text of
     a spawned rank's error contains its traceback."""
     if isinstance(error, PeerError):
         text = _short_text(str(error))
-        return f"{type(error).__name__}: {text}\n{f'({_LEFT_OUT}){chr(10)}' if text != str(error) else ''}"
+        return f"{type(error).__name__}: {text}\n{f'({_OMITTED}){chr(10)}' if text != str(error) else ''}"
     formatted = traceback.TracebackException.from_exception(error)
     shortened = [_shorten(part) for part in _chain(formatted)]
-    return f"{rank} failed{f' ({_LEFT_OUT})' if any(shortened) else ''}:\n{''.join(formatted.format())}"
+    return f"{rank} failed{f' ({_OMITTED})' if any(shortened) else ''}:\n{''.join(formatted.format())}"
 
 
 def _chain(error: traceback.TracebackException | None) -> Iterator[traceback.TracebackException]:
@@ -137,5 +137,5 @@ def _is_of_library(filename: str) -> bool:
 def _in_a_line(error: BaseException) -> str:
     """An error's first line; of another rank's, also the last one, which is that rank's error."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [""]
-    also = f" {lines[-1]}" if isinstance(error, Exception) and _is_of_another(error) and len(lines) > 1 else ""
+    also = f" {lines[-1]}" if isinstance(error, Exception) and _is_another_ranks(error) and len(lines) > 1 else ""
     return f"{type(error).__name__}: {lines[0]}{also}"[:600]
