@@ -127,11 +127,11 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
     # On the instance: other Trainers of this process, without this strategy, keep Lightning's own.
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
-    def end_if_told() -> None:
+    def end_on_sigterm() -> None:
         if heard_at is not None and time.monotonic() > heard_at + _SIGTERM_GRACE_S:
             raise pl.utilities.exceptions.SIGTERMException
 
-    return end_if_told
+    return end_on_sigterm
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def status_by_sigterm() -> Iterator[None]:
         raise
 
 
-def end_if_told(trainer: pl.Trainer) -> None:
+def end_on_sigterm(trainer: pl.Trainer) -> None:
     """Ends a loop in which Lightning does not check for SIGTERM, as it ends the others."""
     if trainer.received_sigterm:
         end_by(signal.SIGTERM)

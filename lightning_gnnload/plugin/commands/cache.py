@@ -73,7 +73,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     left_out: list[str] = []
     speed: Speed | None = None
     for order, ordered in orders.items():
-        trace = _recorded(ordered, options.epochs, f"Sampling, {order}", console)
+        trace = _record(ordered, options.epochs, f"Sampling, {order}", console)
         # Once: the order changes which rows are read, not how fast.
         speed = speed or measure_speed(store, trace)
         rules = evicting_curves(trace, options.ratios, order)
@@ -106,7 +106,7 @@ def _by_proximity(workload: Workload, console: Console) -> dict[str, Workload]:
     return {name: Workload(**{**workload.settings(), "order": ProximityOrder(choice.sequences)})}
 
 
-def _recorded(workload: Workload, num_epochs: int, title: str, console: Console) -> AccessTrace:
+def _record(workload: Workload, num_epochs: int, title: str, console: Console) -> AccessTrace:
     total = num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
     with progress(title, total) as advance:
         trace = AccessTrace(workload, num_epochs, advance=advance)

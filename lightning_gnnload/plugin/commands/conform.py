@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
         if options.law:
             draw = sampler_draw(partial(sampler_class, **options.args))
             console.print(f"{sampler_class.__name__}: {options.law}", style="bold", markup=False)
-            passed += [_shown(result, console) for result in run(draw, suite(options.law, quick=options.quick))]
+            passed += [_passes(result, console) for result in run(draw, suite(options.law, quick=options.quick))]
     except GnnLoadError as error:
         console.print(f"gnnload conform: {type(error).__name__}: {error}", markup=False)
         return 2
@@ -128,7 +128,7 @@ def _keeps_contract(sampler: Sampler, graphs: Mapping[str, Graph], promise: Prom
     return report.passed
 
 
-def _shown(result: CheckResult, console: Console) -> bool:
+def _passes(result: CheckResult, console: Console) -> bool:
     chance = "" if result.exact else f", p {result.chance.p:.2g}, bound {result.chance.bound:.2g}"
     line = f"{result.name}: {'passes' if result.passed else 'FAILS'} ({result.num_trials:,} choices{chance})"
     console.print(line, style="" if result.passed else "red", markup=False, highlight=False)

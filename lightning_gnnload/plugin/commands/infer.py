@@ -24,7 +24,7 @@ class InferCLI(GraphCLI):
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         super().add_arguments_to_parser(parser)
         parser.set_defaults({"out": "predictions.parquet"})
-        for name, value_type, default, told_of in (
+        for name, value_type, default, help_text in (
             ("ckpt_path", str | None, None, "The checkpoint whose weights the model takes."),
             ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),
             ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
@@ -35,7 +35,7 @@ class InferCLI(GraphCLI):
             ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),
             ("scratch", str | None, None, "A folder for rows between layers; null: beside the output."),
         ):
-            parser.add_argument(f"--{name}", type=value_type, default=default, help=told_of)
+            parser.add_argument(f"--{name}", type=value_type, default=default, help=help_text)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         )
         config = cli.config
         check_checkpoint("infer", config, cli.trainer.default_root_dir)
-        _ready(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
+        _prepare(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
         names = ("nodes", "method", "time", "memory", "max_edges", "scratch", "out")
         began = time.monotonic()
-        with _logged():
+        with _show_log():
             rows = infer(
                 cli.model,
                 cli.datamodule,
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def _show_log() -> Iterator[None]:
     """Shows what the package logs, such as how many nodes were compared."""
     log, handler = logging.getLogger("lightning_gnnload"), logging.StreamHandler()
     level = log.level
@@ -81,7 +81,7 @@ def _logged() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:
+def _prepare(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:
     """Does what a Trainer does before its loop: data, layers that depend on them, weights. Raises CheckpointError: the
     file has no weights of this model."""
     module.prepare_data()

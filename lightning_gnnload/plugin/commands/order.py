@@ -75,7 +75,7 @@ def _examine(options: argparse.Namespace, workload: Workload, console: Console) 
     tried = []
     with progress("Sampling", len(numbers) + 1) as advance:
         for number in (None, *numbers):
-            tried.append(_tried(workload, number, steps, options))
+            tried.append(_try_order(workload, number, steps, options))
             advance(1)
     shuffled, *near = tried
     title = f"{workload.graph!r}, {workload.sampler!r}, steps of {workload.batch_size * options.trainers} seeds"
@@ -111,7 +111,7 @@ def _classes(workload: Workload) -> torch.Tensor | None:
     return workload.labels if workload.table is None and are_classes(workload.labels) else None
 
 
-def _tried(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:
+def _try_order(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:
     order: SeedOrder = Shuffled() if sequences is None else ProximityOrder(sequences)
     workload = Workload(**{**workload.settings(), "order": order})
     num_batches = steps * workload.num_ranks

@@ -89,7 +89,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
     quality = Quality.from_json(partition.report)
     try:
         if not options.quick:
-            quality = _sampled(quality, partition, module, options.cache_ratio)
+            quality = _with_samples(quality, partition, module, options.cache_ratio)
     except KeyboardInterrupt:
         _print(console, f"gnnload partition: interrupted in sampling; the parts in {options.out} are whole.")
         return 130
@@ -106,7 +106,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
     return 0
 
 
-def _sampled(quality: Quality, partition: Partition, module: GraphDataModule, ratio: float) -> Quality:
+def _with_samples(quality: Quality, partition: Partition, module: GraphDataModule, ratio: float) -> Quality:
     """Adds what training's mini-batches cut, and what caches hit."""
     workload = module.workload("train")
     with _bar("Sampling across parts") as advance:

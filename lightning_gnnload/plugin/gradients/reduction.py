@@ -263,7 +263,7 @@ class DelayedReduction:
         dist.all_reduce(wish, group=self._control)
         self.stop_agreed |= wish.item() > 0
 
-    def gathered(self, numbers: Tensor) -> Tensor:
+    def gather(self, numbers: Tensor) -> Tensor:
         """Returns every trainer's ``numbers``, a row each; as many in all of them. A collective."""
         rows = [torch.empty_like(numbers) for _ in range(self._world_size)]
         dist.all_gather(rows, numbers, group=self._control)

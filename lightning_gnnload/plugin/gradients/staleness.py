@@ -235,7 +235,7 @@ class DelayedUpdates:
         none, or after a failure."""
         if self._lags is None or self.reduction.is_abandoned:
             return None
-        return self.reduction.gathered(self._lags.upto(self.trainer.global_step))
+        return self.reduction.gather(self._lags.upto(self.trainer.global_step))
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:

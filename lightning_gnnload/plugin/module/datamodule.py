@@ -105,17 +105,17 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         feature_name: for ``"dgl"``, the name of the features in ``srcdata``.
         label_name: for ``"dgl"``, the name of the labels in ``dstdata``.
         edge_feature_name: for ``"dgl"``, the name of edge features in ``edata``.
-        negatives: which false edges come with links, the rows of a SeedTable with ``src`` and ``dst``.
+        negatives: the negative edges that come with links, the rows of a SeedTable with ``src`` and ``dst``.
         eval_negatives: for validation and test, to rank among; ``negatives`` when None.
-        exclude: which edges are left out of sampling where links are trained on, so that none tells its own answer:
-            ``"self"``: those of the mini-batch; ``"reverse"``: and those that go back; None: none. Likewise in
+        exclude: the edges left out of sampling where links are trained on, so that no target edge leaks its own answer:
+            ``"self"``: the mini-batch's own; ``"reverse"``: these and their reverse edges; None: none. Likewise in
             evaluation, of tables with ``edge_ids``, whose links are edges of the graph.
-        reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
-        on_resume_change: of a run that resumes in mid-epoch over other seeds, another graph or other settings than its
-            checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
-        task: whose splits are trained, validated and tested on, where the data have several tasks.
-        verify: under a Trainer, compare data and parts that come from a folder with their checksums, beside training
-            and once a machine: see :class:`.BackgroundCheck`.
+        reverse_types: ``{edge type: type of its reverse edges}``, where names do not say so (:func:`.reverse_of`).
+        on_resume_change: what to do where a run resumes in mid-epoch with other seeds, another graph or other settings
+            than its checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
+        task: the name of the task to train, validate and test on, where the data have several.
+        verify: under a Trainer, compare data and parts from a folder with their checksums, during training and once a
+            machine: see :class:`.BackgroundCheck`.
 
     Raises:
         LoaderConfigError: settings that cannot work.

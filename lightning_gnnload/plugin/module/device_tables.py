@@ -42,9 +42,9 @@ class DeviceTables:
         settings, and as :func:`.open_on_device` does."""
         for name in source.features:
             if name not in self._tables:
-                self._tables[name] = self._opened(name, module, source, device)
+                self._tables[name] = self._open(name, module, source, device)
         if self._late and self._probing is None:
-            self._probing = self._probed(device)
+            self._probing = self._new_probe(device)
         return self._tables
 
     def begin_step(self, num_updates: int) -> None:
@@ -57,7 +57,7 @@ class DeviceTables:
         for table in tables.values():
             table.close()
 
-    def _opened(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
+    def _open(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
             if reason:
@@ -76,7 +76,7 @@ class DeviceTables:
         with nullcontext() if membership is None else membership.connect() as peers:
             return _on_device(opening, settings, workload, device, peers)
 
-    def _probed(self, device: Device) -> CacheProbe:
+    def _new_probe(self, device: Device) -> CacheProbe:
         """One probe for all tables, which share by size what training leaves."""
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]

@@ -20,7 +20,7 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.compat import end_if_told, pl
+from lightning_gnnload.plugin.compat import end_on_sigterm, pl
 
 PREDICTION, CLASS = "prediction", "class"
 
@@ -80,7 +80,7 @@ class PredictionWriter(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        end_if_told(trainer)
+        end_on_sigterm(trainer)
         loaders: Any = trainer.predict_dataloaders
         loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
         if not isinstance(loader, EpochLoader) or dataloader_idx:
@@ -114,7 +114,7 @@ class PredictionWriter(pl.Callback):
         try:
             with OutputFile(self.path, values=self._values, zone=self._zone) as file:
                 for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
-                    end_if_told(trainer)
+                    end_on_sigterm(trainer)
                     file.write(columns)
         finally:
             self._part = None
@@ -162,7 +162,7 @@ class _Rows:
         positions = None
         if types is not None and len(nodes) == 1:
             type_numbers = types.number_of(nodes[0])
-            outputs = _joined(outputs, types, type_numbers)
+            outputs = _join_types(outputs, types, type_numbers)
             # Models see seeds type by type, and those of a type in their order.
             positions = np.argsort(np.argsort(type_numbers, kind="stable"))
         predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
@@ -214,7 +214,7 @@ def _as_rows(name: str, values: Any, num_seeds: int, columns: Mapping[str, np.nd
     return (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has no bfloat16
 
 
-def _joined(outputs: Any, types: GraphTypes, type_numbers: np.ndarray) -> Any:
+def _join_types(outputs: Any, types: GraphTypes, type_numbers: np.ndarray) -> Any:
     """Returns outputs by node type as one tensor, type by type, and others as they are; ``type_numbers`` int64 ``[n]``
     are those of the seeds. Raises LoaderConfigError: other numbers of rows than seeds, or other widths."""
     if not _is_by_type(outputs, types):

@@ -106,7 +106,7 @@ class RankDevice:
         self._placed.clear()
 
 
-def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
+def open_together(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
     """Returns what this rank opens, if all ranks that meet can open theirs; else all raise one of
     :data:`UNAVAILABLE`."""
     refusal: Exception | None = None

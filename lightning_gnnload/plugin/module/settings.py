@@ -87,13 +87,13 @@ def check_is_sampler(name: str, sampler: Any) -> None:
     if isinstance(sampler, Sampler):
         return
     if isinstance(sampler, type):
-        raise LoaderConfigError(f"{name} is the class {sampler.__name__}; give one of it: {_made(sampler)}.")
+        raise LoaderConfigError(f"{name} is the class {sampler.__name__}; give one of it: {_example_of(sampler)}.")
     fanouts = sampler if isinstance(sampler, list | tuple) else [15, 10]
     form = "None" if sampler is None else f"{sampler!r}, of type {type(sampler).__name__}"
     raise LoaderConfigError(f"{name} is {form}; give a sampler: {name}=NeighborSampler({[*fanouts]}).")
 
 
-def _made(cls: type) -> str:
+def _example_of(cls: type) -> str:
     return f"{cls.__name__}([15, 10])" if "fanouts" in keywords_of(cls) else f"{cls.__name__}(...)"
 
 

@@ -21,7 +21,7 @@ from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
+from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, open_together
 from lightning_gnnload.plugin.module.settings import check_one_of
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, why_on_host
@@ -96,8 +96,8 @@ class TrainerDevice:
             gather_group = GatherGroup.of_devices(module.trainer)
             try:
                 with self._opening, self._peers(DevicePrefetcher, module, gather_group) as peers:
-                    device, _ = agreed(lambda: (_device(module, computes_on), None), peers)
-                    return DevicePrefetcher(source, self._opened_tables(module, source, device, peers), device)
+                    device, _ = open_together(lambda: (_device(module, computes_on), None), peers)
+                    return DevicePrefetcher(source, self._open_tables(module, source, device, peers), device)
             except UNAVAILABLE as error:
                 if is_required:
                     raise
@@ -140,8 +140,8 @@ class TrainerDevice:
             return device, self._drawing(module, source, device) if draws else _uploaded(source, device)
 
         with self._peers(source.workload.sampler, module, GatherGroup.of(module.trainer)) as peers:
-            device, draw = agreed(drawing, peers)
-            tables = self._opened_tables(module, source, device, peers)
+            device, draw = open_together(drawing, peers)
+            tables = self._open_tables(module, source, device, peers)
         return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
     def _peers(
@@ -155,7 +155,7 @@ class TrainerDevice:
         membership = gather_group.membership("devices")
         return nullcontext() if membership is None else membership.connect()
 
-    def _opened_tables(
+    def _open_tables(
         self, module: CachedModule, source: BatchSource, device: Device, peers: PeerGroup | None
     ) -> dict[str, DeviceTable]:
         """Opens the tables. Raises CudaUnavailableError, DeviceMemoryError: this rank cannot, or another one."""
@@ -171,7 +171,7 @@ class TrainerDevice:
                 raise CudaUnavailableError(f"there is no cache on the devices: {error}") from error
 
         try:
-            return agreed(opened, peers)
+            return open_together(opened, peers)
         except UNAVAILABLE:
             self._tables.close()
             raise

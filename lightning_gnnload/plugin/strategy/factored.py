@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -59,8 +60,8 @@ class FactoredStrategy(RankedStrategy):
         samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long the
             stages of a mini-batch take, on copies of the model and the data module; prints what it decides for samplers
             and threads, and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
-        staleness: optimizer steps that a gradient may be late at most, so that a trainer that is late for less delays
-            nobody; 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
+        staleness: optimizer steps by which a gradient may be late; a trainer that is late by less makes no other one
+            wait. 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
             join the trainers', and by how many updates these may be late: ``True`` is 1, and ``staleness + 1``
             counts where it is more. A sampler that is slower than trainers needs more: see :mod:`.switching` and
@@ -73,8 +74,8 @@ class FactoredStrategy(RankedStrategy):
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
             loader; None takes an eighth of its memory.
-        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
-            torch leaves the sampling threads theirs. For machines that the job has for itself.
+        pin_cores: whether each rank runs on cores of its own, as many as its measured work needs; on a lone device,
+            torch leaves some to the sampling threads. For machines that no other job uses.
         sampler_threads: sampling threads of a sampler; None takes what was measured, if anything was, or the sampler's
             share of the cores, at most 8; on a lone device half of them, at most 4. ``"auto"`` measures, as
             ``samplers="auto"`` does, for a given number of samplers.
@@ -82,9 +83,9 @@ class FactoredStrategy(RankedStrategy):
             process runs, or waits for a core or a disk, does not count, up to ``setup_timeout_s``.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost. At the
             end of a call, how long a sampler may take to end.
-        setup_timeout_s: how long a sampler may get nowhere before its first mini-batch, in the data module's ``setup``
-            or in opening features; then it counts as lost. Rows that are cached and mini-batches that are sampled
-            ahead count as progress, however long they take. What ``setup`` does is not seen.
+        setup_timeout_s: how long a sampler may make no progress before its first mini-batch, in the data module's
+            ``setup`` or in opening features; then it counts as lost. Rows that are cached and mini-batches that are
+            sampled ahead are progress; what ``setup`` does cannot be observed.
         lags: with ``staleness``, ``"record"`` keeps in checkpoints how late each trainer's gradients were, which
             depends on time alone; the path of such a checkpoint repeats the run that saved it, bit for bit.
         takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
@@ -127,9 +128,7 @@ class FactoredStrategy(RankedStrategy):
         # Lightning passes what it does not know on to DistributedDataParallel, which would refuse it in the ranks only.
         takers = (*FactoredStrategy.__mro__, DistributedDataParallel)
         constructors = [vars(cls)["__init__"] for cls in takers if "__init__" in vars(cls)]
-        refuse_unknown(
-            "FactoredStrategy", ddp, [name for constructor in constructors for name in keywords_of(constructor)]
-        )
+        refuse_unknown("FactoredStrategy", ddp, [*itertools.chain(*map(keywords_of, constructors))])
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
         check_run_options(
             switching,
@@ -262,7 +261,7 @@ class FactoredStrategy(RankedStrategy):
         is_new = self.is_undecided
         if is_new:
             self.decide(agree(self.job, trainer, arguments))
-        self.division = self._divided()
+        self.division = self._divide_cores()
         if self._depth_by_memory:
             self.queue_depth = max(FIRST, self.num_sampler_threads + 1)  # each thread has a slot, and the trainer one
         if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
@@ -286,7 +285,7 @@ class FactoredStrategy(RankedStrategy):
     def _queue_memory_bytes(self) -> int:
         return self.queue_memory_bytes or resources.default_queue_memory_bytes()
 
-    def _divided(self) -> resources.Division:
+    def _divide_cores(self) -> resources.Division:
         if self.roles.is_lone and self.switching:
             return resources.Division()  # sampling and training have all cores in turn
         return resources.divide_cores(
