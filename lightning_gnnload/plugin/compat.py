@@ -101,7 +101,7 @@ STRATEGY_OVERRIDES = (
 
 
 SIGTERM_STATUS = 128 + signal.SIGTERM
-_SIGTERM_GRACE_S = 5.0  # for the step under way, after which Lightning heeds the signal by itself
+_SIGTERM_GRACE_S = 5.0  # for the step under way, after which Lightning handles the signal by itself
 
 
 def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], bool]) -> Callable[[], None]:
@@ -281,7 +281,7 @@ def attach_model_callbacks(trainer: pl.Trainer) -> None:
 
 def make_optimizers(trainer: pl.Trainer) -> None:
     """Calls ``configure_optimizers`` where no fit loop does; it may read how long training was planned to be."""
-    # The loop has been told how many batches there are, and would make a loader to count them where it has none.
+    # The loop knows the number of batches from its state, but would make a loader to count them if it had none.
     trainer.fit_loop._combined_loader = pl.utilities.combined_loader.CombinedLoader([])
     trainer.strategy.setup_optimizers(trainer)
 

@@ -179,7 +179,7 @@ def _read(folder: Path, name: str) -> str:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, secrets.token_hex(_SECRET_BYTES).encode(), 0)
             fcntl.flock(fd, fcntl.LOCK_SH)
-            # Between the two, another one may have written it anew, or removed it; from here on, nobody does.
+            # Between the two locks another process may have rewritten or removed it; from here on, none does.
             if os.fstat(fd).st_nlink:
                 _remove_unused(folder, but=name)
                 atexit.register(_remove, path, fd, os.getpid())

@@ -198,6 +198,7 @@ class RoleDecision:
         values = json.loads(text)
         if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
+        # All of them: what another release has measured is measured again.
         if values.keys() != {field_.name for field_ in fields(cls)}:
             raise ValueError("its fields are others")
         if values["stages"] is not None:

@@ -31,7 +31,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 }
 """Settings that classes may have. Of those that serve in a place, the first one is shown."""
 NO_SETTINGS = (lightning_gnnload.GraphData, lightning_gnnload.Partition, Path)
-"""Made of arrays, which no file of settings holds; or of text."""
+"""Made of arrays, which a file of settings cannot contain; or of text."""
 
 
 def serving(kinds: tuple[type, ...]) -> Iterator[str]:

@@ -115,7 +115,7 @@ def _takes(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
         sampler.sample(graph, [0], times=None if graph.clock is None else np.array([10**6]))
     except SamplerConfigError:
         return False
-    except Exception:  # which the contract tells
+    except Exception:  # which the contract's check reports
         return True
     return True
 

@@ -107,7 +107,7 @@ class GraphCLI(lightning_cli.LightningCLI):
         if (path := self.config["predict"]["out"]) is not None:
             check_output(path)  # before the data are prepared
             self.trainer.callbacks.append(PredictionWriter(path))  # type: ignore[attr-defined]
-            # Nobody takes what the call would return, and would hold all of it in memory.
+            # Nobody uses what the call would return, which would take memory for all rows.
             self.config_init["predict"]["return_predictions"] = False
 
     def _check_checkpoint(self, command: str) -> None:
@@ -135,7 +135,7 @@ def check_checkpoint(command: str, config: Any, root: str) -> None:
     path = None if config["ckpt_path"] is None else str(config["ckpt_path"])
     if path is None and config["untrained"]:
         return
-    # Words of Lightning's, its registry, and what other file systems hold are Lightning's to find.
+    # Lightning's own words, its registry, and other file systems are looked up by Lightning.
     if path is not None and (path in _FOUND_BY_LIGHTNING or path.startswith("registry") or "://" in path):
         return
     if path is not None and Path(path).exists():

@@ -9,7 +9,7 @@ from pydoc import locate
 from typing import Any
 
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
-from lightning_gnnload.plugin.module.sizes import SizedModule
+from lightning_gnnload.plugin.module.sources import SizedModule
 
 FROM_DATA = {
     "in_features": "num_features",

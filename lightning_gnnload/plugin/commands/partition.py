@@ -162,7 +162,7 @@ def _depth(partition: Partition) -> str:
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
     """The hops that parts have around their seeds: the option's, if samplers find there what they read."""
     samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
-    # Parts of 0 hops hold no neighbourhood that could be too small for a sampler.
+    # Parts of 0 hops contain no neighbourhood that could be too small for a sampler.
     if options.hops is not None and options.hops <= 0:
         return int(options.hops)
     for sampler in samplers:
@@ -195,11 +195,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
     remaining = list(arguments)
     data = take_data(remaining, parser)
     options, rest = parser.parse_known_args(remaining)
-    if rest and not rest[0].startswith(_FURTHER):
-        parser.error(f"unknown: {rest[0]}")
-    strangers = [text for text in rest if text.startswith("--") and not text.startswith(_FURTHER)]
-    if strangers:
-        parser.error(f"unknown: {' '.join(strangers)}")
+    _check_further(rest, parser)
     if options.parts is None:  # after what is unknown, for that may be what it was meant to be
         parser.error("give --parts K: one part a trainer, or one a sampler rank")
     settings = [f"--data.{text[2:]}" if text.startswith("--sampler.") else text for text in rest]
@@ -211,6 +207,14 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModul
     # A configuration may name the partition that is to be made here.
     objects = parse_module(parser, options.config, [*chosen, *settings, "--data.partition", "null"], method=Partitioner)
     return options, objects.data, objects.method
+
+
+def _check_further(rest: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    if rest and not rest[0].startswith(_FURTHER):
+        parser.error(f"unknown: {rest[0]}")
+    strangers = [text for text in rest if text.startswith("--") and not text.startswith(_FURTHER)]
+    if strangers:
+        parser.error(f"unknown: {' '.join(strangers)}")
 
 
 def _sampler_arguments(

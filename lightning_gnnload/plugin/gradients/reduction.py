@@ -217,7 +217,7 @@ class DelayedReduction:
         while len(self._unapplied) > num_left:
             yield self._finish(self._unapplied.popleft())
 
-    def heed(self, num_left: int) -> None:
+    def act_on_words(self, num_left: int) -> None:
         """Acts upon the control words of all launches but the last ``num_left``, alike in all trainers."""
         while len(self._unheeded) > num_left:
             launch = self._unheeded.popleft()
@@ -235,7 +235,7 @@ class DelayedReduction:
         for launch in self.awaited(0):
             yield launch
             self.stats.flushed += 1
-        self.heed(0)
+        self.act_on_words(0)
         self._num_flushes += 1
         self._num_drained = self.stats.launched
 

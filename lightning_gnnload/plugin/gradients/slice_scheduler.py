@@ -74,7 +74,7 @@ class SliceScheduler:
 
     def before_backward(self) -> None:
         """Chooses the gradients that join this step; waits for those that could join no later one."""
-        # The loader opens the epoch's stream when Lightning asks it for a mini-batch, and tells nobody but the ledger.
+        # The loader opens the epoch's stream when Lightning requests a mini-batch, and notes it in the ledger alone.
         if self._ledger.stream != self._stream:
             self._begin_epoch()
         self._slices.pass_to(self._ledger.step)
@@ -180,10 +180,10 @@ class SliceScheduler:
             won_ms=member.gains.sum_ms if member.gains.are_many else None,
         )
         self.stats.profit_ms = estimate.value_ms
-        self._tell(member, estimate)
+        self._report(member, estimate)
         return estimate.verdict == "worth"
 
-    def _tell(self, member: Contributor, estimate: CostModel) -> None:
+    def _report(self, member: Contributor, estimate: CostModel) -> None:
         """Reports each verdict on a sampler once, as it may go to and fro near the bound. ``"short"`` after another is
         no news: every epoch ends."""
         if estimate.verdict == member.verdict or (member.verdict and estimate.verdict == "short"):
@@ -193,8 +193,8 @@ class SliceScheduler:
             return
         member.reported.add(estimate.verdict)
         is_too_slow = estimate.verdict == "late"
-        tell = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
-        tell(f"FactoredStrategy: sampler {member.index} {estimate}.")
+        report = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
+        report(f"FactoredStrategy: sampler {member.index} {estimate}.")
 
     # Parameters.
 
@@ -244,7 +244,7 @@ class SliceScheduler:
         for gradient in arrived:
             lag = self._version() - gradient.version
             if len(chosen) == MAX_MERGED:
-                # It waits for the next step, where its age counts anew.
+                # It waits for the next step, where its age is compared again.
                 self._contributors.arrived.append(gradient)
             elif lag > self.bound or not self._slices.is_mergeable(gradient.slice):
                 self._contributors.refuse(gradient)

@@ -118,7 +118,9 @@ class DelayedUpdates:
         self._syncs_buffers, model.broadcast_buffers = model.broadcast_buffers, False
         trainer = self.trainer
         self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
+        # Else each step would wait for trainer 0. SIGTERM is announced by the reduction's control words instead.
         self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
+        # SLURM's warning interrupts each rank somewhere else; a checkpoint needs all of them after one step.
         self._undo.enter_context(compat.requeue_deferred(trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
@@ -141,7 +143,7 @@ class DelayedUpdates:
     def before_step(self) -> None:
         """Applies what has come, before the first forward pass of a step."""
         if not self._is_between_steps:
-            return  # amid gradient accumulation, whose forward passes share their parameters
+            return  # in gradient accumulation, whose forward passes share their parameters
         self._is_between_steps = False
         number, reduction = self.trainer.global_step, self.reduction
         target = self._lags.target(number) if self._lags is not None else None
@@ -164,7 +166,7 @@ class DelayedUpdates:
                 self._settings.launch()
                 self._launched_at.append(self.trainer.global_step)
                 self._apply(self.reduction.awaited(bound), result, **kwargs)
-                self.reduction.heed(bound)
+                self.reduction.act_on_words(bound)
             elif not passes_over:
                 self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
         self._is_between_steps = self._has_after_step = True
@@ -200,7 +202,7 @@ class DelayedUpdates:
 
     def _apply(self, launches: Iterable[Launch], result: Any = None, **kwargs: Any) -> None:
         optimizer = self._strategy.optimizers[0]
-        # The trainer's own gradients stay: validation may flush amid accumulation, which goes on with them.
+        # The trainer's own gradients stay: validation may flush during accumulation, which goes on with them.
         own_gradients = [(parameter, parameter.grad) for parameter in self.module.parameters()]
         with self._stepping():
             for launch in launches:

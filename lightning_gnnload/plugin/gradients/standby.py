@@ -156,7 +156,7 @@ class Standby:
         self._slots = SlotPool()
         self._training = Timings()
         # Order of locks: the service calls the handlers below under its own lock, and they take ``_news``. So nothing
-        # may ask the service for anything while it holds ``_news``.
+        # may call the service while it has ``_news``.
         self._news = threading.Condition()
         # Written by the service's reading thread, under _news.
         self._tasks: deque[tuple[int, int]] = deque()  # (stream, slice)
@@ -181,6 +181,7 @@ class Standby:
                 if (task := self._next_task()) is not None and self._idles_again():
                     self._contribute(*task)
         except Exception:
+            # Not raised: the trainers lose help, and no mini-batch. Sampling goes on.
             text = traceback.format_exc()[-_MAX_TEXT:]
             _log.debug("training failed on a sampler:\n%s", text)
             self._send("withdrawn", text=text)
@@ -241,7 +242,7 @@ class Standby:
         loaded = time.perf_counter()
         # A newer version may lie there by now; the gradient then counts as older than it is, which is safe.
         self._exchange.load(version.copy, state_of(self._replica.module))
-        # Trainer 0 must know the version before the gradient comes, to tell whether it is worth waiting for.
+        # Trainer 0 must know the version before the gradient comes, to decide whether to wait for it.
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
         gradients = self._replica.train(batch, step, global_step=version.global_step, seed=seed)

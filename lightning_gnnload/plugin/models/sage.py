@@ -1,4 +1,4 @@
-"""SAGE: a first model, which takes whatever a graph folder holds and needs no sizes."""
+"""SAGE: a first model, which takes whatever a graph folder contains and needs no sizes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Layers(nn.Module):
         self.sizes = sizes
         self.module_names = {
             name: str(k) for k, name in enumerate(sizes.num_features)
-        }  # modules' names may hold no dots
+        }  # modules' names may contain no dots
         names = self.module_names
         with_x = {names[name]: size for name, size in sizes.num_features.items() if size}
         with_codes = {names[name]: counts for name, counts in sizes.num_codes.items()}
@@ -214,6 +214,15 @@ class SAGE(pl.LightningModule):
 
 
 def _sizes_of(data: GraphData, num_layers: int) -> _Sizes:
+    label, types, stores = _label_of(data), data.graph.types, _stores_by_type(data)
+    features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
+    codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if CODES in columns}
+    edge_types = [("", "", "")] if types is None else list(types.edge_types)
+    is_class = not label.is_floating_point()
+    return _Sizes(features, codes, edge_types, data.num_classes if is_class else 1, num_layers, is_class)
+
+
+def _label_of(data: GraphData) -> Tensor:
     label = next((table.y for table in data.seed_tables.values() if table.y is not None), data.y)
     if label is None or label.ndim != 1:
         problem = "there are none" if label is None else f"their shape is {list(label.shape)}"
@@ -222,12 +231,7 @@ def _sizes_of(data: GraphData, num_layers: int) -> _Sizes:
         )
     if any(table.is_links for name in SPLITS if (table := data.table(name)) is not None):
         raise GraphDataError("SAGE predicts labels of nodes, but the seeds are links. Take a model that scores pairs.")
-    types, stores = data.graph.types, _stores_by_type(data)
-    features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
-    codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if CODES in columns}
-    edge_types = [("", "", "")] if types is None else list(types.edge_types)
-    is_class = not label.is_floating_point()
-    return _Sizes(features, codes, edge_types, data.num_classes if is_class else 1, num_layers, is_class)
+    return label
 
 
 def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:

@@ -56,8 +56,7 @@ from lightning_gnnload.plugin.module.settings import (
     named_data,
     seed_order,
 )
-from lightning_gnnload.plugin.module.sizes import SizedModule
-from lightning_gnnload.plugin.module.sources import ModuleSources
+from lightning_gnnload.plugin.module.sources import ModuleSources, SizedModule
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings
@@ -484,13 +483,13 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             issue = seen_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
             issues += [] if issue is None else [issue]
         for oddity in issues:
-            tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
-            tell(f"{type(self).__name__}: {oddity.text}")
+            log = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
+            log(f"{type(self).__name__}: {oddity.text}")
 
     def _issues_of_data(self) -> list[SanityIssue]:
         data, x = self.graph_data, self.graph_data.x
         mapped = isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)
-        # Where input is converted, its width is of no account.
+        # Where input is converted, its width does not matter.
         precision = getattr(self.trainer, "precision_plugin", None)
         double = precision is None or converts_input(precision)
         return sanity_issues(data, mapped=mapped, double=double)

@@ -55,7 +55,7 @@ def note(error: BaseException, run: str | None, rank: str) -> None:
     if os.environ.get(_SWITCH) == "full" or hasattr(error, _MARK) or not isinstance(error, Exception):
         return
     setattr(error, _MARK, _Origin(rank, run is None or (not _is_another_ranks(error) and _claims(run))))
-    if sys.excepthook is not _print:  # torch has set one of its own since, if it formed a process group
+    if sys.excepthook is not _print:  # torch sets its hook when it forms a process group
         _previous_hook[:], sys.excepthook = [sys.excepthook], _print
 
 

@@ -229,7 +229,7 @@ class CollectiveSampling:
         return Workload(**{**whole.settings(), **changes})
 
     def _num_ranks(self, whole: Workload, num_parts: int, is_factored: bool) -> int:
-        # Trainers of all machines were counted; each machine has all parts, one a rank of its own.
+        # Trainers of all machines were counted; each machine has all parts, one a rank.
         if self._gather_group is not None and (is_factored or whole.num_ranks == num_parts):
             return self._gather_group.count
         return whole.num_ranks

@@ -39,9 +39,9 @@ class PredictionWriter(pl.Callback):
     - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries.
 
     Rows come in the order of ``GraphDataModule(predict=...)``, each once, whatever the number of trainers: each of
-    these writes a file of its own while it predicts, and trainer 0 joins them, so that no rank holds all rows. On
-    several machines ``path`` must therefore lie in a folder that they share. Lightning keeps what ``predict_step``
-    returns as well, unless it is told ``trainer.predict(..., return_predictions=False)``.
+    these writes its own file while it predicts, and trainer 0 joins them, so that no rank has all rows in memory.
+    On several machines ``path`` must therefore lie in a folder that they share. Lightning keeps what ``predict_step``
+    returns as well, except for ``trainer.predict(..., return_predictions=False)``.
 
     Args:
         path: of the file. One of that name is replaced when the new one is whole.

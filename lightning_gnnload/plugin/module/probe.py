@@ -86,7 +86,7 @@ class CacheProbe:
 
     def _open(self, peers: PeerGroup | None) -> None:
         use = self._memory.use()
-        # Who has come to the exchange has peaked, and holds still until all have told.
+        # Each rank has had its peak before it comes here, and does nothing until all have reported.
         uses = [use] if peers is None else [MemoryUse.of(answer.fields) for answer in peers.all_gather(use.fields())]
         allowed = allowance(uses)
         if self._progress:

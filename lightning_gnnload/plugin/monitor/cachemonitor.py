@@ -102,7 +102,7 @@ class CacheMonitor(pl.Callback):
         self._earlier = state_dict.get("earlier")
 
     def _begin_epoch(self, trainer: pl.Trainer, access: AccessSimilarity) -> None:
-        # Rank 0 takes over what all have counted, so that its checkpoint holds all of it.
+        # Rank 0 takes all ranks' counts, so that its checkpoint contains them.
         visits = trainer.strategy.reduce(access.visits, reduce_op="sum")
         assert isinstance(visits, torch.Tensor)
         access.next_epoch()

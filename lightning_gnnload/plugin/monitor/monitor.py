@@ -76,7 +76,7 @@ class FitTotals:
 
 REPORT_NAME = "where_the_time_went"
 _WARM_UP, _SHOWN = 8, 12
-"""The timeline leaves so many mini-batches out, and shows so many, unless it is told which."""
+"""The timeline leaves so many mini-batches out, and shows so many, unless ``timeline`` names others."""
 _EXTRAS = ("staleness", "switching")
 """FactoredStrategy's further figures: ``staleness_stats`` and ``switching_stats``, where it has them."""
 

@@ -172,11 +172,8 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
     start_s, end_s = min(span.begin_s for span in window), max(span.end_s for span in window)
     width_ms = max((end_s - start_s) * 1e3, 1e-6)
     rows = timeline_rows(spans)
-    numbers = [span.number for span in window]
-    waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
-    when = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:,.0f} ms"
     note = "Numbers are mini-batches. Later ones are made while the trainers train."
-    figure = new_figure(f"{when}, of which a trainer waited {waited_ms:,.0f} ms", 1.8 + 0.45 * len(rows), note)
+    figure = new_figure(_timeline_title(window, width_ms, world_size), 1.8 + 0.45 * len(rows), note)
     axes = figure.subplots()
     bars = _draw_bars(axes, spans, rows, start_s)
     _draw_numbers(axes, _labels(spans, rows, start_s, end_s), width_ms)
@@ -197,6 +194,13 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
     }
     axes.legend([bars[stage] for stage in stages], stages, ncols=len(stages), frameon=False, **legend)
     save(figure, file)
+
+
+def _timeline_title(window: Sequence[Span], width_ms: float, world_size: int) -> str:
+    numbers = [span.number for span in window]
+    waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
+    when = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:,.0f} ms"
+    return f"{when}, of which a trainer waited {waited_ms:,.0f} ms"
 
 
 def _draw_bars(axes: Any, spans: Sequence[Span], rows: list[tuple[int, str]], start_s: float) -> dict[str, Any]:

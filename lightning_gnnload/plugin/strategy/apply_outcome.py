@@ -31,13 +31,8 @@ def apply_outcome(
     compat.attach_model_callbacks(trainer)
     _build_missing(trainer, model, outcome["modules"], set_up)
     _load_weights(model, outcome["weights"])
-    lost = list(outcome["lost"])
     holders = holders_of(trainer, model)
-    for name, state in outcome["loops"].items():
-        if state is None:
-            lost.append(f"trainer.{name}")
-        else:
-            getattr(trainer, name).load_state_dict(state)
+    lost = [*outcome["lost"], *_load_loops(trainer, outcome["loops"])]
     # configure_optimizers may read the Trainer's attributes, and may change the module's: so it runs between the two.
     attributes = outcome["attributes"]
     trainers = [name for name in attributes if name.startswith("trainer")]
@@ -63,6 +58,13 @@ def apply_outcome(
             _some(lost),
         )
     return owned(outcome["result"])
+
+
+def _load_loops(trainer: pl.Trainer, states: dict[str, Any]) -> list[str]:
+    for name, state in states.items():
+        if state is not None:
+            getattr(trainer, name).load_state_dict(state)
+    return [f"trainer.{name}" for name, state in states.items() if state is None]
 
 
 def _build_missing(
@@ -138,8 +140,8 @@ def _load_optimizers(trainer: pl.Trainer, model: pl.LightningModule, outcome: Ou
     parameters = dict(model.named_parameters())
     # Not strict: another number of optimizers is reported below.
     for optimizer, (groups, _) in zip(trainer.optimizers, outcome["optimizers"], strict=False):
-        # Callbacks may add groups, or freeze parameters. A group of parameters without a name stays as it is here.
-        if all(name in parameters for names in groups for name in names):
+        # Callbacks may add groups, or freeze parameters. Without all names, the groups stay as they are here.
+        if all(parameters.keys() >= {*names} for names in groups):
             optimizer.param_groups = [{"params": [parameters[name] for name in names]} for names in groups]
     states = [state for _, state in outcome["optimizers"]]
     schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]

@@ -99,7 +99,7 @@ class ChildProcesses:
     def _at_exit(self) -> None:
         # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
         # Those that are in a launch see by it that this process ends well, and take a grace of their own first. Where
-        # it has failed, they have been told.
+        # it has failed, they know already.
         ended = [] if self._ending else [Flag(flags.rank_ended(self._run, 0))]
         deadline = time.monotonic() + (GRACE_S if self._ending else 2 * GRACE_S)
         alive = self._unended()
@@ -158,7 +158,7 @@ class SpawnedRanks:
         _start_watching(self._started, self._watch)
 
     def _watch(self) -> None:
-        # By what tells of an end, not by its status, which is the joining thread's to collect.
+        # By sentinels, not by exit status, which the joining thread collects.
         trainers = self._sentinels[: self._num_trainers]
         while len(wait(trainers, 0)) < self._num_trainers:
             for process in self._started:
@@ -174,7 +174,7 @@ class SpawnedRanks:
             _log.warning(
                 f"Local rank {rank} has not ended {self._end_timeout_s:g} s after all trainers, and is killed."
             )
-            # Before it is killed: whoever joins it looks at its status then.
+            # Before it is killed: the joining thread reads its status then.
             process, self._started[rank] = self._started[rank], _ExpectedExit(self._started[rank])
             processes.send_signal(process.pid, signal.SIGKILL)
 

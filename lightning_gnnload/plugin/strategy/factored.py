@@ -271,7 +271,7 @@ class FactoredStrategy(RankedStrategy):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:
-                # Whoever else started the ranks (torchrun, a spawning parent) ends the job with any of them.
+                # Other launchers (torchrun, a spawning parent) end the job when any rank fails.
                 starts_ranks = getattr(self.launcher, "starts_ranks", False)
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
@@ -339,7 +339,7 @@ class FactoredStrategy(RankedStrategy):
             raise several_loaders()
 
         def limit() -> float:
-            # Read at each epoch: the sanity check reads the validation loaders too, with a limit of its own.
+            # Read at each epoch: the sanity check reads the validation loaders too, but has another limit.
             stage = trainer.state.stage.value  # type: ignore[union-attr]
             name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(stage, stage)
             steps = getattr(trainer, f"num_{name}_batches")

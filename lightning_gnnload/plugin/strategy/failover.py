@@ -79,7 +79,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
             _run_child(service, rank_pid, child_end)
         child_end.close()
         with parent_end:
-            parent_end.recv(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
+            parent_end.recv(1)  # it has its own handlers now, or is gone; an earlier signal would have been lost
             child = pid
             for number in early:
                 os.kill(child, number)

@@ -85,7 +85,7 @@ def _watch_parent(
     def is_there() -> bool:
         return os.getppid() == parent and not flags.is_up(flags.rank_ended(run, 0))
 
-    # If it is gone before the first look, nobody is left to tell: no time to do so is given.
+    # If it is gone before the first look, there is nobody to report to, hence no time for that.
     was_there = is_there()
     while is_there():
         if is_over.wait(_POLL_S):
@@ -234,7 +234,7 @@ class SpawnLauncher(MultiProcessingLauncher):
             with self._ended_by_signals(), handover.for_spawned() as launch_info, private_temporary_files():
                 wrapped = partial(launch_info.run, self._ranked.play, trainer, next(_sessions), function)
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
-        except ProcessException as error:  # it tells the process, not what that was
+        except ProcessException as error:  # it names the process, not its rank and role
             roles, local_rank = self._ranked.roles, error.error_index
             rank = roles.global_rank(self._ranked.node_rank, local_rank)
             died = isinstance(error, ProcessExitedException)

@@ -30,7 +30,7 @@ _DIGESTED_BYTES = 1 << 20
 """Tensors up to here are compared by their bytes; larger ones by their version, as the graph's own features may be."""
 _OF_MODULES = vars(pl.LightningModule()).keys() - {"training", "_dtype"}
 _PREDICTED = {"_predictions", "epoch_batch_indices"}
-"""Attributes of the prediction loop that are not told, as each rank has its own."""
+"""Attributes of the prediction loop that are not sent, as each rank has its own."""
 _ALWAYS = {"training", "_version", "_restarting", "_loaded_from_state_dict", "_resuming_from_checkpoint"}
 """Told even where the run did not change them: a version may have been looked up before, a sampler may have trained."""
 _KNOWN_PACKAGES = {"torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_gnnload"}

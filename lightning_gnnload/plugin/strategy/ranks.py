@@ -53,7 +53,7 @@ from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 _LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
 _log = logging.getLogger(__name__)
 _gone: set[int] = set()
-"""Samplers' ranks that earlier launches lost for good, and have told of."""
+"""Samplers' ranks that earlier launches lost for good, and have reported."""
 
 
 def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:

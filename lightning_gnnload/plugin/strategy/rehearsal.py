@@ -61,7 +61,7 @@ class BatchTimer:
                 os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
 
         with Threads(num_threads, "gnnload-measure", to_cores) as threads:
-            # The first mini-batches pay for memory and caches: they only tell how many to time.
+            # The first mini-batches pay for memory and caches: they only show how many to time.
             warm = list(threads.map(self._make, range(num_threads + 1)))
             estimate_ms = (
                 max(statistics.median(times["sample"] + times["gather"] for times in warm), 1e-3) / num_threads

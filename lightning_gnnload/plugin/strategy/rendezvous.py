@@ -72,7 +72,7 @@ def meet(
 ) -> Store:
     """Opens the job's store, once for the life of the process."""
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    # torchrun's agent keeps its own store, at the address that it has told.
+    # torchrun's agent hosts its own store, at the address in the environment.
     if is_local and not is_agents:
         address = LOOPBACK
     if (address, port) not in _stores:
@@ -163,7 +163,7 @@ def _interface_towards(address: str, port: int) -> str | None:
         try:
             probe.connect((address, port))  # sends nothing: the kernel looks up the route
             address_here = probe.getsockname()[0]
-            # The address is this machine's own: it does not tell by which interface the others come.
+            # The address is this machine's own: it does not say by which interface the others come.
             if is_loopback(address_here):
                 return None
             for _, name in socket.if_nameindex():
@@ -233,7 +233,7 @@ def _check_several(num_nodes: int) -> None:
 
 
 NOTICE_S = 2.0
-"""A rank that ends has told its sampler within so long, and the sampler has left a notice."""
+"""Within so long, the sampler of a rank that ends has posted why."""
 _KEY = "failure"
 _POLL_S = 0.1
 
@@ -270,7 +270,7 @@ class FailureStore:
         if self._job.roles.num_nodes == 1:
             return None
         # Samplers come here for the first time, maybe after the store's end: they must not wait for it, as torch's
-        # client would, for seconds more than it is told.
+        # client would, for seconds beyond its timeout.
         environment = self._job.environment
         try:
             socket.create_connection((environment.main_address, environment.main_port), NOTICE_S).close()

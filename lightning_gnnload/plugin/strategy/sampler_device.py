@@ -83,7 +83,7 @@ class SamplerDevice:
         budget = budget_beside_model if self._job.shares_devices or self._job.switching else budget_alone
 
         def place(graph: Graph) -> Topology:
-            # Asked anew for each part of a graph: those of a lost sampler come later, to what is left.
+            # For each part of a graph: those of a lost sampler come later, and fit into what is free then.
             return self._device.place(
                 graph,
                 device=device,

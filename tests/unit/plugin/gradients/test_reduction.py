@@ -183,7 +183,7 @@ def test_words_are_acted_upon_at_the_bound_however_early_the_average_is_applied(
         reduction.stop_asked = step >= 3
         backward(model, batch)
         awaited(reduction, model, min(num_left, staleness))
-        reduction.heed(staleness)
+        reduction.act_on_words(staleness)
         assert len(given.told) == max(step + 1 - staleness, 0)
         agreed.append(reduction.stop_agreed)
     assert agreed.index(True) == 3 + staleness

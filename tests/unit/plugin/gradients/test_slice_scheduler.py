@@ -220,7 +220,7 @@ def test_a_verdict_that_changes_to_and_fro_is_told_once(
     (member,) = running.slice_scheduler._contributors.members
     worth = CostModel(num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1)
     for profit in 3 * [worth, replace(worth, late_ms=50.0)]:
-        running.slice_scheduler._tell(member, profit)
+        running.slice_scheduler._report(member, profit)
         assert member.verdict == profit.verdict
     assert len(told) == 2
 
