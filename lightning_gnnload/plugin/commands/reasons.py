@@ -68,31 +68,31 @@ _PARTS = {"data": lightning_gnnload.GraphDataModule, "trainer": pl.Trainer}
 _TOPS = ("seed_everything", "trainer", "model", "data", "optimizer", "lr_scheduler", "ckpt_path", "test_after_fit")
 
 _Around = tuple[tuple[str, str], ...]
-"""The keys and classes that something lies within, from the outermost on, each with its kind."""
+"""The keys and classes that something lies within, from the outermost on, each with its category."""
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class _Complaint:
-    """One of the things that the parser says may be wrong. ``kind`` is a name in ``_PROBLEMS``, ``it`` what the line
-    names: a setting, a class, a cause, a type."""
+    """One of the things that the parser says may be wrong. ``category`` is a name in ``_PROBLEMS``, ``it`` what the
+    line names: a setting, a class, a cause, a type."""
 
     around: _Around
-    kind: str
+    category: str
     it: str
 
     @property
     def class_path(self) -> str | None:
-        return next((name for item_kind, name in reversed(self.around) if item_kind == "class"), None)
+        return next((name for layer, name in reversed(self.around) if layer == "class"), None)
 
     @property
     def key(self) -> str:
-        return next((name for item_kind, name in reversed(self.around) if item_kind == "key"), "")
+        return next((name for layer, name in reversed(self.around) if layer == "key"), "")
 
     @property
     def weight(self) -> tuple[int, int]:
         """The deepest complaint is of the alternative that was meant: the others fail at their first look."""
-        return len(self.around), -[*_PROBLEMS].index(self.kind)
+        return len(self.around), -[*_PROBLEMS].index(self.category)
 
 
 def reason(message: str) -> str | None:
@@ -137,7 +137,7 @@ def _of_complaint(read: _Reading, complaint: _Complaint) -> str:
     path, it = complaint.class_path, complaint.it
     owner = None if path is None else path.rsplit(".", 1)[-1]
     kinds = next(_outward(read.kinds, complaint.around), ())
-    match complaint.kind:
+    match complaint.category:
         case "setting":
             return f"{top_key}: {owner} has no setting {it}{suggestion(it, _settings(import_class(path)))}"
         case "missing":
@@ -187,11 +187,13 @@ class _Reading:
 
     def types(self, around: _Around) -> dict[str, None]:
         """The needed types there, other than a class, in words."""
-        there = [complaint for complaint in self.complaints if complaint.around == around and complaint.kind == "type"]
+        there = [
+            complaint for complaint in self.complaints if complaint.around == around and complaint.category == "type"
+        ]
         return dict.fromkeys(_in_words(complaint.it) for complaint in there)
 
     def needs_class(self, around: _Around) -> bool:
-        return any(complaint.kind != "type" for complaint in self.complaints if complaint.around == around)
+        return any(complaint.category != "type" for complaint in self.complaints if complaint.around == around)
 
     def add_value(self, around: _Around, value: str) -> None:
         if self.values.get(around, value) != value:
@@ -233,7 +235,7 @@ def _of_no_class(complaint: _Complaint, read: _Reading) -> _Complaint:
     base = import_class(complaint.class_path)
     is_guess = "class_path" not in next(_outward(read.values, complaint.around), "class_path")
     is_guess &= base in NO_SETTINGS or not _settings(base)
-    if complaint.kind == "setting" and (is_guess or complaint.it in ("class_path", "init_args")):
+    if complaint.category == "setting" and (is_guess or complaint.it in ("class_path", "init_args")):
         return _Complaint(complaint.around[:-1], "class", "")
     return complaint
 
@@ -244,9 +246,9 @@ def _outward(found_at: Mapping[_Around, _T], around: _Around) -> Iterator[_T]:
 
 
 def _problem(text: str) -> tuple[str, str] | None:
-    for problem_kind, pattern in _PROBLEMS.items():
+    for category, pattern in _PROBLEMS.items():
         if fits := pattern.fullmatch(text):
-            return problem_kind, fits["it"] or ""
+            return category, fits["it"] or ""
     return None
 
 

@@ -159,7 +159,7 @@ class Contributor:
 
     index: int
     exchange: ParameterExchange
-    room: int = 0  # slices that it asks for
+    room: int = 0  # slices that it requests
     # Slices that it has, with the version of the parameters that it began them with; -1 before.
     out: dict[int, int] = field(default_factory=dict)
     num_trials: int = JUDGED_BY  # slices before its speed is judged, for which nobody waits
@@ -219,7 +219,7 @@ class Contributors:
         """Begins the epoch of ``stream``, and drops all slices and gradients of the one before."""
         self._stream = stream
         for member in self._members.values():
-            # ``room`` stays: what a sampler asked for in the last epoch it still waits for in this one.
+            # ``room`` stays: what a sampler requested in the last epoch it still waits for in this one.
             member.out.clear()
             # One at least: else a sampler that was once too slow would be so forever.
             member.num_trials = max(JUDGED_BY - len(member.training.recent), 1)

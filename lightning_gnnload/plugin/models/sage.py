@@ -65,10 +65,8 @@ class _Layers(nn.Module):
     def __init__(self, sizes: _Sizes, width: int, dropout: float) -> None:
         super().__init__()
         self.sizes = sizes
-        self.module_names = {
-            name: str(k) for k, name in enumerate(sizes.num_features)
-        }  # modules' names may contain no dots
-        names = self.module_names
+        # By number: modules' names may contain no dots.
+        self.module_names = names = {name: str(k) for k, name in enumerate(sizes.num_features)}
         with_x = {names[name]: size for name, size in sizes.num_features.items() if size}
         with_codes = {names[name]: counts for name, counts in sizes.num_codes.items()}
         self.project = nn.ModuleDict({key: nn.Linear(size, width) for key, size in with_x.items()})

@@ -311,12 +311,15 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         return self._loader("train")
 
     def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
+        """Returns a loader of the validation mini-batches; an empty list where the data have no such split."""
         return self._loader("val") if self.has_seeds("val") else []
 
     def test_dataloader(self) -> SampledLoader:
+        """Returns a loader of the test mini-batches. Raises SeedError: the data have no such split."""
         return self._loader("test")
 
     def predict_dataloader(self) -> SampledLoader:
+        """Returns a loader of ``predict``'s seeds, in their order. Raises LoaderConfigError: it names no such seeds."""
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
