@@ -23,8 +23,8 @@ def __getattr__(name: str) -> Any:
     if home is None:
         return import_module(f".{name}", __name__)
     if home.startswith("plugin."):  # a LightningCLI takes classes without their module if they are imported
-        for each in {*_HOMES.values()} - {None}:
-            import_module(f".{each}", __name__)
+        for module in {*_HOMES.values()} - {None}:
+            import_module(f".{module}", __name__)
     globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
     return value
 

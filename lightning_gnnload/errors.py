@@ -18,8 +18,8 @@ _SPELLED = {code: repr(chr(code))[1:-1] for code in _HIDDEN - {ord("\n"), ord("\
 
 
 def printable(text: str) -> str:
-    """Spells out what a terminal would obey or hide: control characters but for ends of lines and tabs, and marks that
-    turn the order of letters. Names and values of tables may hold any.
+    """Spells out control characters, other than newlines and tabs, and marks that hide or reorder text in a terminal.
+    Names and values of tables may contain any.
 
     Example:
         >>> print(printable("a\x1b[2Jb"))
@@ -69,15 +69,15 @@ class MissingExtraError(GnnLoadError, ImportError):
 
 
 class NotHereError(GnnLoadError, ImportError):
-    """A name of another library that this package has nothing of is imported; the message says what does the same."""
+    """An imported name of another library has no counterpart here; the message says what does the same."""
 
 
 class NoAttributeError(GnnLoadError, AttributeError):
-    """Likewise, where it is asked for as an attribute of a module: as Python's own, by which ``hasattr`` goes."""
+    """Likewise as an attribute of a module; an AttributeError, so that ``hasattr`` is False."""
 
 
 class CudaUnavailableError(GnnLoadError, RuntimeError):
-    """A CUDA device was asked for, but there is none that works: no GPU, driver or CuPy, or one that is too old."""
+    """A CUDA device is needed, but none works: no GPU, driver or CuPy, or one that is too old."""
 
 
 class KernelCompileError(GnnLoadError, RuntimeError):
@@ -89,11 +89,7 @@ class DeviceMemoryError(GnnLoadError, MemoryError):
 
 
 class CudaCallError(GnnLoadError, RuntimeError):
-    """The CUDA runtime reports an error.
-
-    Attributes:
-        name: CUDA's for it, as ``"cudaErrorMemoryAllocation"``.
-    """
+    """The CUDA runtime reports an error; ``name`` is CUDA's, such as ``"cudaErrorMemoryAllocation"``."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -101,7 +97,7 @@ class CudaCallError(GnnLoadError, RuntimeError):
 
 
 class DeviceShareError(GnnLoadError, RuntimeError):
-    """Another process's memory on a device cannot be opened here, or is not what its owner gave."""
+    """Another process's memory on a device cannot be opened here, or is not what its owner sent."""
 
 
 class GraphFormatError(GnnLoadError, ValueError):
@@ -125,7 +121,7 @@ class GraphSpecError(GnnLoadError, ValueError):
 
 
 class TableError(GnnLoadError, ValueError):
-    """A table that a graph is built from cannot be read, or does not hold what graph.yaml says."""
+    """A table that a graph is built from cannot be read, or does not contain what graph.yaml says."""
 
 
 class SamplerConfigError(GnnLoadError, ValueError):
@@ -161,7 +157,7 @@ class PartitionMismatchError(PartitionError):
 
 
 class PartReachError(PartitionError):
-    """A part does not hold the neighbourhood of its nodes as deep as a sampler looks."""
+    """A part contains fewer hops around its nodes than a sampler reads."""
 
 
 class ExchangeError(GnnLoadError, RuntimeError):
@@ -206,11 +202,11 @@ class RoleConfigError(GnnLoadError, ValueError):
 
 
 class LaunchError(GnnLoadError, ValueError):
-    """Processes were not started as the Trainer's settings say, or not told of each other."""
+    """Processes were not started as the Trainer's settings say, or do not know each other."""
 
 
 class StrangerError(GnnLoadError, RuntimeError):
-    """A process of another user has got into a connection between ranks."""
+    """A process of another user has connected to a rank."""
 
 
 class LightningCompatibilityError(GnnLoadError, ImportError):
@@ -230,16 +226,13 @@ class ThreadLimitError(GnnLoadError, RuntimeError):
 
 
 class ForkError(GnnLoadError, RuntimeError):
-    """A forked process goes on with what threads or connections of its parent work at."""
+    """A forked process uses objects on which threads or connections of its parent work."""
 
 
 class PeerError(GnnLoadError, RuntimeError):
-    """Another rank of this job failed, died or stalled: the base class of the errors that say which.
+    """Another rank of this job failed, died or stalled: the base class of the errors that say which."""
 
-    Attributes:
-        failure: which rank, in which stage, and why, as it is told from rank to rank; None where nobody was told.
-    """
-
+    # A pipeline.failure.Failure: which rank, in which stage, and why; None where no rank reported it.
     failure: Any = None
 
 
@@ -248,7 +241,7 @@ class SamplerFailedError(PeerError):
 
 
 class SamplerDiedError(PeerError):
-    """A sampler rank vanished without a word (killed, out of memory, crashed)."""
+    """A sampler rank ended without a message (killed, out of memory, crashed)."""
 
 
 class TrainerFailedError(PeerError):
@@ -256,7 +249,7 @@ class TrainerFailedError(PeerError):
 
 
 class TrainerDiedError(PeerError):
-    """A trainer rank vanished without a word."""
+    """A trainer rank ended without a message."""
 
 
 class QueueStalledError(PeerError):
@@ -264,7 +257,7 @@ class QueueStalledError(PeerError):
 
 
 class OutcomeError(GnnLoadError, RuntimeError):
-    """A sampler cannot hold the outcome of training: it was not told, or its module is not built as the trainers'."""
+    """A sampler cannot apply the outcome of training: it got none, or its module is not built as the trainers'."""
 
 
 class StalenessError(GnnLoadError, RuntimeError):

@@ -12,12 +12,7 @@ Made = TypeVar("Made")
 
 
 def homes(package: str) -> dict[str, str | None]:
-    """Returns the module that holds each name of a package, by its stub ``__init__.pyi``; None for a module of the
-    package itself.
-
-    Args:
-        package: file of its ``__init__.py``.
-    """
+    """The module of each name of a package, by the stub beside its file ``__init__.py``; None for its own modules."""
     stub = ast.parse(Path(package).with_suffix(".pyi").read_text(encoding="utf-8"))
     rows = [row for row in stub.body if isinstance(row, ast.ImportFrom)]
     return {name.name: row.module for row in rows for name in row.names}

@@ -16,6 +16,7 @@ from lightning_gnnload.adapters.dgl_relations import (
     FEATURE_NAME,
     LABEL_NAME,
     block_of,
+    dgl_graph_of,
     import_dgl,
 )
 from lightning_gnnload.data.block import Block, MiniBatch

@@ -30,8 +30,8 @@ PACKAGES = {"pytorch_lightning": "pytorch_lightning", "lightning": "lightning.py
 
 
 def _package() -> str:
-    """Names the Lightning that the environment chooses; else the one that the user has imported; else
-    ``pytorch_lightning``, where it is installed."""
+    """The Lightning that the environment chooses; else the one that the user has imported; else ``pytorch_lightning``,
+    where it is installed."""
     chosen = os.environ.get(PACKAGE_VARIABLE)
     if chosen is None:
         only_unified = "lightning.pytorch" in sys.modules and "pytorch_lightning" not in sys.modules
@@ -101,16 +101,16 @@ STRATEGY_OVERRIDES = (
 
 
 SIGTERM_STATUS = 128 + signal.SIGTERM
-_SIGTERM_GRACE_S = 5.0  # for the step under way, after which Lightning heeds the signal by itself
+_SIGTERM_GRACE_S = 5.0  # for the step under way, after which Lightning handles the signal by itself
 
 
 def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], bool]) -> Callable[[], None]:
-    """On SIGTERM, Lightning broadcasts from the signal's handler, in the middle of whatever collective is under way,
-    and ranks may wait for each other for good. Every rank gets the signal, and every training step begins with a
-    broadcast that says so: the handler need only note it, unless ``defer`` answers that it will be seen to.
+    """Has the SIGTERM handler start no collective. Lightning's broadcasts from it, amid whatever collective is under
+    way, and ranks may wait for each other for good. Every rank gets the signal, and every training step begins with a
+    broadcast that says so: the handler need only note it, unless ``defer()`` says that the caller takes care of it.
 
-    Returns what to call in long waits, where no step begins: it ends this rank by SIGTERMException, a while after the
-    signal."""
+    Returns a function for long waits, where no step begins: some seconds after the signal, it raises SIGTERMException.
+    """
     connector = trainer._signal_connector
     heard_at: float | None = None
 
@@ -127,17 +127,17 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
     # On the instance: other Trainers of this process, without this strategy, keep Lightning's own.
     connector._sigterm_notifier_fn = note  # type: ignore[assignment,method-assign]
 
-    def end_if_told() -> None:
+    def end_on_sigterm() -> None:
         if heard_at is not None and time.monotonic() > heard_at + _SIGTERM_GRACE_S:
             raise pl.utilities.exceptions.SIGTERMException
 
-    return end_if_told
+    return end_on_sigterm
 
 
 @contextmanager
 def status_by_sigterm() -> Iterator[None]:
-    """Gives Lightning's exit by SIGTERM the signal's status, as shells have it: it is a SystemExit without one, which
-    means 0, and whoever started the job would take it to be done."""
+    """Gives Lightning's exit by SIGTERM the signal's status, as shells do: it is a SystemExit without one, hence 0, and
+    whoever started the job would take it to be done."""
     try:
         yield
     except pl.utilities.exceptions.SIGTERMException as error:
@@ -145,8 +145,8 @@ def status_by_sigterm() -> Iterator[None]:
         raise
 
 
-def end_if_told(trainer: pl.Trainer) -> None:
-    """Ends a loop in which Lightning does not look whether SIGTERM came, as it ends the others."""
+def end_on_sigterm(trainer: pl.Trainer) -> None:
+    """Ends a loop in which Lightning does not check for SIGTERM, as it ends the others."""
     if trainer.received_sigterm:
         end_by(signal.SIGTERM)
 
@@ -159,28 +159,28 @@ def end_by(number: int) -> NoReturn:
 
 
 def logging_step(trainer: pl.Trainer) -> int | None:
-    """Returns the step under which Lightning logs the training step that ends; None where it does not log it."""
+    """The step under which Lightning logs the training step that ends; None where it does not log it."""
     if not trainer._logger_connector.should_update_logs:
         return None
     return trainer.fit_loop.epoch_loop._batches_that_stepped
 
 
 def dump_config_again(cli: lightning_cli.LightningCLI) -> None:
-    """Has the model's hyperparameters be those of the command line's configuration as it is now. Before release 2.5.2,
-    Lightning keeps those that were parsed, before ``before_instantiate_classes``; since then, it looks later."""
+    """Makes the model's hyperparameters those of the command line's present configuration. Before release 2.5.2,
+    Lightning keeps those from before ``before_instantiate_classes``; since then, it looks later."""
     if hasattr(cli, "config_dump"):
         cli._add_instantiators()
 
 
 def end_by_sigterm(trainer: pl.Trainer) -> None:
-    """Has Lightning end the training after this step, as it does on SIGTERM; to be called in all ranks alike."""
+    """Has Lightning end the training after this step, as it does on SIGTERM; called in all ranks alike."""
     trainer._signal_connector.received_sigterm = True
 
 
 @contextmanager
 def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[None]:
-    """Replaces the handler of SLURM's warning. Lightning's saves a checkpoint at once, wherever each rank is.
-    This one asks for it instead; :func:`requeue` does it. To be entered before a fit's handlers are set."""
+    """Replaces Lightning's handler of SLURM's warning, which saves a checkpoint at once, wherever each rank is. This
+    one calls ``ask``; :func:`requeue` saves. Must be entered before a fit sets its handlers."""
     connector = trainer._signal_connector
     connector._slurm_sigusr_handler_fn = lambda number, frame: ask()  # type: ignore[method-assign,assignment]
     try:
@@ -190,7 +190,7 @@ def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[N
 
 
 def requeue(trainer: pl.Trainer) -> None:
-    """Saves a checkpoint and has SLURM start the job again; to be called in all ranks at the same step."""
+    """Saves a checkpoint and has SLURM start the job again; called in all ranks at the same step."""
     connector = trainer._signal_connector
     # The class's own: the instance's is :func:`requeue_deferred`'s, which would only ask again.
     type(connector)._slurm_sigusr_handler_fn(connector, signal.SIGUSR1, None)  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def requeue(trainer: pl.Trainer) -> None:
 
 @contextmanager
 def no_sigterm_broadcast(trainer: pl.Trainer) -> Iterator[None]:
-    """Turns off the broadcast from rank 0 by which Lightning 2.5.2 and later begin each step, as it binds all ranks."""
+    """Turns off rank 0's broadcast by which Lightning 2.5.2 and later begin each step, as it binds all ranks."""
     loop = trainer.fit_loop.epoch_loop
     loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
     try:
@@ -215,36 +215,35 @@ def is_last_step(trainer: pl.Trainer) -> bool:
 
 
 def collectives_each_step(trainer: pl.Trainer) -> list[str]:
-    """Lists what makes all ranks wait for each other in every training step, in a user's words. To be called after a
-    step's logging."""
+    """What makes all ranks wait for each other in every training step, in a user's words. Called after a step's
+    logging."""
     results = trainer.fit_loop.epoch_loop._results.values()
-    reduced = {each.meta.name for each in results if each.meta.on_step and each.meta.sync.should}
-    found = [f"self.log({name!r}, sync_dist=True) with on_step=True" for name in sorted(reduced)]
+    reduced = {result.meta.name for result in results if result.meta.on_step and result.meta.sync.should}
+    causes = [f"self.log({name!r}, sync_dist=True) with on_step=True" for name in sorted(reduced)]
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, pl.callbacks.Timer) and callback._interval == "step" and callback._duration is not None:
-            found.append("Trainer(max_time=...) or a Timer that looks at the clock in every step")
+            causes.append("Trainer(max_time=...) or a Timer that looks at the clock in every step")
         if isinstance(callback, pl.callbacks.ModelCheckpoint) and callback._train_time_interval is not None:
-            found.append("ModelCheckpoint(train_time_interval=...)")
+            causes.append("ModelCheckpoint(train_time_interval=...)")
     if any(isinstance(module, SyncBatchNorm) for module in trainer.strategy.lightning_module.modules()):  # type: ignore[union-attr]
-        found.append("Trainer(sync_batchnorm=True)")
-    return found
+        causes.append("Trainer(sync_batchnorm=True)")
+    return causes
 
 
 def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
-    """Returns the training epoch, and how many of its batches are processed: above 0 on a restart in mid-epoch.
+    """The training epoch, and how many of its batches are processed: above 0 on a restart in mid-epoch.
 
-    The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that
-    epoch as processed twice where ``max_steps`` is set."""
+    The epoch is not always the one that Lightning announces to loaders: a restart from an epoch's end counts that epoch
+    as processed twice where ``max_steps`` is set.
+    """
     batches: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     return trainer.current_epoch, batches.processed
 
 
 @contextmanager
 def no_advice_to_sync(num_trainers: int) -> Iterator[None]:
-    """Leaves out Lightning's advice to log with ``sync_dist=True`` where a single trainer has nobody to sync with.
-
-    Lightning gives it wherever there is a process group, which one trainer has, too.
-    """
+    """Leaves out Lightning's advice to log with ``sync_dist=True``, which it gives wherever there is a process group,
+    where a single trainer has nobody to sync with."""
     with warnings.catch_warnings():
         if num_trainers == 1:
             warnings.filterwarnings("ignore", r"It is recommended to use `self\.log\(.*sync_dist=True\)`")
@@ -252,7 +251,7 @@ def no_advice_to_sync(num_trainers: int) -> Iterator[None]:
 
 
 def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
-    """Returns the signals by which SLURM warns its tasks of their end, if Lightning then requeues the job."""
+    """The signals by which SLURM warns its tasks of their end, if Lightning then requeues the job."""
     environment = trainer._accelerator_connector.cluster_environment
     if not isinstance(environment, environments.SLURMEnvironment) or not environment.auto_requeue:
         return []
@@ -260,7 +259,7 @@ def requeue_signals(trainer: pl.Trainer) -> list[signal.Signals]:
 
 
 def set_process_rank(rank: int) -> None:
-    """Tells all of Lightning's ``rank_zero_only`` functions which rank this process is."""
+    """Sets the rank of this process in all of Lightning's ``rank_zero_only`` functions."""
     pl.utilities.rank_zero.rank_zero_only.rank = rank  # type: ignore[attr-defined]
 
 
@@ -281,8 +280,8 @@ def attach_model_callbacks(trainer: pl.Trainer) -> None:
 
 
 def make_optimizers(trainer: pl.Trainer) -> None:
-    """Calls ``configure_optimizers`` where no fit loop does; it may ask how long training was planned to be."""
-    # The loop has been told how many batches there are, and would make a loader to count them where it has none.
+    """Calls ``configure_optimizers`` where no fit loop does; it may read how long training was planned to be."""
+    # The loop knows the number of batches from its state, but would make a loader to count them if it had none.
     trainer.fit_loop._combined_loader = pl.utilities.combined_loader.CombinedLoader([])
     trainer.strategy.setup_optimizers(trainer)
 
@@ -294,14 +293,13 @@ def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
 
 
 def set_global_step(trainer: pl.Trainer, step: int) -> None:
-    """Sets what ``trainer.global_step`` says where no fit loop does."""
     progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
     progress.ready = progress.completed = step
 
 
 @contextmanager
 def at_global_step(trainer: pl.Trainer, step: int) -> Iterator[None]:
-    """Has ``trainer.global_step`` say ``step`` meanwhile."""
+    """Makes ``trainer.global_step`` ``step`` meanwhile."""
     progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
     ready, completed = progress.ready, progress.completed
     set_global_step(trainer, step)
@@ -318,7 +316,6 @@ def reads_loader_itself(module: pl.LightningModule) -> bool:
 
 
 def takes_batch_idx(module: pl.LightningModule) -> bool:
-    """Whether ``training_step`` takes the step's number too."""
     return pl.utilities.signature_utils.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
 
 
@@ -334,13 +331,12 @@ REMEDY = (
 )
 
 
-def refuse(what: str) -> NoReturn:
-    """Raises LightningCompatibilityError."""
-    raise LightningCompatibilityError(f"{what} cannot work with a Trainer of {_OTHER}: {REMEDY}.")
+def refuse(subject: str) -> NoReturn:
+    raise LightningCompatibilityError(f"{subject} cannot work with a Trainer of {_OTHER}: {REMEDY}.")
 
 
 def refuse_by_name(names: Iterable[str]) -> None:
-    """Registers strategies with the other Lightning, where it is imported already, only to refuse them by name."""
+    """Registers strategies with the other Lightning, if it is imported, only to refuse them by name."""
     if _OTHER in sys.modules:
         registry = import_module(_OTHER).strategies.StrategyRegistry
         for name in names:

@@ -1,8 +1,8 @@
-"""Handover: what the process that starts a machine's ranks hands to them, and to nobody else.
+"""Handover: a secret and a store that the process which starts a machine's ranks passes to them, and to nobody else.
 
-A secret, so that no other user can know the names by which ranks meet; and the store in which they form their process
-groups. A process that others have started (torchrun, SLURM, another strategy's launcher) is handed nothing: such ranks
-share a secret by a file that only their user can read, and meet at torch's own store.
+The secret keeps other users from guessing the names by which ranks meet; the ranks form their process groups in the
+store. Processes that others start (torchrun, SLURM, another strategy's launcher) get none: such ranks share a secret by
+a file that only their user can read, and meet at torch's own store.
 """
 
 from __future__ import annotations
@@ -27,35 +27,26 @@ from torch.distributed import FileStore, Store
 
 from lightning_gnnload.errors import LaunchError
 
-_TOLD = "GNNLOAD_HANDOVER"
+_VARIABLE = "GNNLOAD_HANDOVER"
 _SECRET_BYTES = 16
 
 
 @dataclass(frozen=True)
 class Handover:
-    """What ranks are handed.
-
-    Attributes:
-        secret: begins the names of all that ranks of one machine share.
-        store_file: the path of a memory file that the starting process holds, and that is gone with it. Only its own
-            user's processes can open it.
-    """
+    """``secret`` begins all names that ranks of one machine share. ``store_file`` is the path of a memory file of the
+    starting process, gone with it, that only its own user's processes can open."""
 
     secret: str = field(repr=False)
     store_file: str
 
     @property
-    def is_held(self) -> bool:
+    def is_launcher_alive(self) -> bool:
         """Whether the process lives that started the ranks."""
         return os.path.exists(self.store_file)
 
     @functools.cache  # noqa: B019  once for the life of the process: torch's store opens the file again for each call
     def store(self) -> Store:
-        """Opens the store, for the life of this process.
-
-        Raises:
-            LaunchError: this process may not open what the starting one holds.
-        """
+        """Opens the store, for the life of this process. Raises LaunchError: this process may not open it."""
         try:
             fd = os.open(self.store_file, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -66,18 +57,18 @@ class Handover:
         return FileStore(f"/proc/self/fd/{fd}", -1)
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a function in a process that is handed this otherwise than by its environment."""
-        global _own
-        _own = self
+        """Calls a function in a spawned process, which gets this as an argument instead of by its environment."""
+        global _current
+        _current = self
         return function(*args, **kwargs)
 
 
-_own: Handover | None = None
+_current: Handover | None = None
 
 
 @contextmanager
-def handover() -> Iterator[Handover]:
-    """Makes one for ranks that are started, and end, meanwhile."""
+def for_spawned() -> Iterator[Handover]:
+    """Makes one for ranks that start and end within the context."""
     fd = _new_file()
     try:
         yield _of(fd)
@@ -85,12 +76,12 @@ def handover() -> Iterator[Handover]:
         os.close(fd)
 
 
-def begin() -> Handover:
+def create() -> Handover:
     """Makes one for this process and the ranks that it starts, once, for the life of this process."""
-    global _own
-    if _own is None:
-        _own = _of(_new_file())
-    return _own
+    global _current
+    if _current is None:
+        _current = _of(_new_file())
+    return _current
 
 
 def _new_file() -> int:
@@ -103,53 +94,42 @@ def _of(fd: int) -> Handover:
 
 
 @contextmanager
-def told_to_children() -> Iterator[None]:
-    """Hands over what :func:`begin` made to processes that are started meanwhile, by their environment, which other
-    users cannot read."""
-    mine = begin()
-    os.environ[_TOLD] = f"{mine.secret} {mine.store_file}"
+def passed_by_environment() -> Iterator[None]:
+    """Passes :func:`create`'s to processes started meanwhile, by their environment, which other users cannot read."""
+    mine = create()
+    os.environ[_VARIABLE] = f"{mine.secret} {mine.store_file}"
     try:
         yield
     finally:
-        del os.environ[_TOLD]
+        del os.environ[_VARIABLE]
 
 
-def handed() -> Handover | None:
-    """Returns what this process was handed, or hands to others; None where something else started it."""
-    if _own is None and _TOLD in os.environ:
-        return Handover(*os.environ[_TOLD].split(" ", 1))
-    return _own
+def current() -> Handover | None:
+    """This process's handover, whether it got or made it; None where something else started it."""
+    if _current is None and _VARIABLE in os.environ:
+        return Handover(*os.environ[_VARIABLE].split(" ", 1))
+    return _current
 
 
 def secret_of(run: str) -> str:
-    """Returns a secret that the ranks of a run share on this machine, and nobody else knows.
-
-    Args:
-        run: names it, alike in all ranks.
-
-    Raises:
-        LaunchError: there is no folder for it that is this user's alone.
-    """
-    told = handed()
-    return _shared(run)[0] if told is None else told.secret
+    """A secret that the ranks of ``run``, a name alike in all of them, share on this machine, and nobody else knows.
+    Raises LaunchError: there is no folder for it that is this user's alone."""
+    info = current()
+    return _shared(run)[0] if info is None else info.secret
 
 
 def is_first(run: str, event: str) -> bool:
-    """Returns whether this is the first rank of a run, on this machine, that asks about an event.
-
-    Args:
-        run: as for :func:`secret_of`, which this process has called before.
-        event: names it, alike in all ranks.
-    """
-    if (told := handed()) is not None:
-        return told.store().add(f"first-{event}", 1) == 1
+    """Whether this is the first rank of a run, on this machine, that asks about ``event``. It has called
+    :func:`secret_of`."""
+    if (info := current()) is not None:
+        return info.store().add(f"first-{event}", 1) == 1
     # Each appends a line, which the system does one after another, and looks whose came first.
     with open(_shared(run)[1], "a+b") as file:
         file.write(f"{event} {os.getpid()}\n".encode())
         file.flush()
         file.seek(2 * _SECRET_BYTES)
-        asked = [line.split() for line in file.read().decode().splitlines()]
-    return next(pid for name, pid in asked if name == event) == str(os.getpid())
+        lines = [line.split() for line in file.read().decode().splitlines()]
+    return next(pid for name, pid in lines if name == event) == str(os.getpid())
 
 
 @functools.cache
@@ -182,8 +162,8 @@ def _folders() -> list[Path]:
 
 def _keep_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise PermissionError("it is not this user's alone")
 
 
@@ -199,7 +179,7 @@ def _read(folder: Path, name: str) -> str:
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, secrets.token_hex(_SECRET_BYTES).encode(), 0)
             fcntl.flock(fd, fcntl.LOCK_SH)
-            # Between the two, another one may have written it anew, or removed it; from here on, nobody does.
+            # Between the two locks another process may have rewritten or removed it; from here on, none does.
             if os.fstat(fd).st_nlink:
                 _remove_unused(folder, but=name)
                 atexit.register(_remove, path, fd, os.getpid())

@@ -1,4 +1,4 @@
-"""Job: who a rank is, what was set, and what the ranks agreed on."""
+"""Job: what a rank knows of its job: its role, the settings, and the ranks' decision on roles."""
 
 from __future__ import annotations
 
@@ -30,16 +30,9 @@ class Role(Enum):
 class RolePlan:
     """Divides the local ranks of each machine into trainers, which come first, and samplers.
 
-    Lightning's world consists of the trainers alone, numbered from 0 over all machines; samplers come after them.
-    A machine's only rank has both roles: it counts as a trainer, and samples in threads of its own.
-
-    Args:
-        num_devices: local ranks of each machine.
-        num_samplers: how many of them sample.
-        num_nodes: machines.
-
-    Raises:
-        RoleConfigError: no sampler, or no rank left to train.
+    Lightning's world consists of the trainers alone, numbered from 0 over all machines; samplers come after them. A
+    machine's only rank has both roles: it counts as a trainer, and samples in threads of its own. Raises
+    RoleConfigError: no sampler, or no rank left to train.
 
     Source: GNNLab (EuroSys'22), section 4 (the factored design) and 5.3 (the lone device).
 
@@ -96,57 +89,35 @@ class RolePlan:
 
 @dataclass(frozen=True)
 class StageTimes:
-    """What the stages of one mini-batch take in milliseconds, each measured without the others beside it.
+    """The milliseconds of one mini-batch's stages, each measured without the others beside it."""
 
-    Attributes:
-        sample_ms: to draw it, in one thread.
-        gather_ms: to gather what a sampler gathers, in the same thread; where trainers gather the features, these are
-            part of training.
-        making_core_ms: of these two, the time on a core; and
-        making_wait_ms: what the thread waited for a disk or a device, which is less than the rest where it waited for a
-            core.
-        convert_ms: to turn it into what the model expects.
-        train_work_ms: of a step of training (moving the mini-batch, forward, backward, optimizer), what one core takes
-            and more cores share; and
-        train_fixed_ms: the rest.
-        sampler_threads: that made mini-batches side by side when these were measured.
-        torch_threads: with more than so many, training is not faster.
-        draws_on_device: samplers draw on a device, which all of their threads share.
-        trains_on_device: trainers need a core for no more than that device's launches.
-    """
-
-    sample_ms: float
-    gather_ms: float
+    sample_ms: float  # drawing, in one thread
+    gather_ms: float  # what a sampler gathers, in the same thread; where trainers gather, it is part of training
+    # Of these two, the time on a core, and the wait for a disk or a device. The rest was spent waiting for a core.
     making_core_ms: float
     making_wait_ms: float
     convert_ms: float
+    # Of a step (moving the mini-batch, forward, backward, optimizer), what cores share, in time of one, and the rest.
     train_work_ms: float
     train_fixed_ms: float
-    sampler_threads: int = 1
-    torch_threads: int = 1
-    draws_on_device: bool = False
-    trains_on_device: bool = False
+    sampler_threads: int = 1  # that made mini-batches side by side in this measurement
+    torch_threads: int = 1  # with more, training is not faster
+    draws_on_device: bool = False  # which all threads of a sampler share
+    trains_on_device: bool = False  # trainers need a core for launches alone
 
     @property
     def making_ms(self) -> float:
-        """What a sampler does for a mini-batch, in one thread."""
         return self.sample_ms + self.gather_ms
 
     def training_ms(self, cores: int) -> float:
-        """What a trainer does for a step, on so many cores."""
+        """A trainer's time for a step, on so many cores."""
         return self.convert_ms + self.train_fixed_ms + self.train_work_ms / max(min(cores, self.torch_threads), 1)
 
 
 def batch_every_ms(sample_ms: float, train_ms: float, num_samplers: int, num_ranks: int) -> float:
-    """Predicts how often a machine has trained on a mini-batch: as fast as all its samplers, or all its trainers, can.
-
-    An epoch has the same mini-batches for any number of trainers, and takes so long for each of them.
-
-    Args:
-        sample_ms: what one sampler takes for a mini-batch, at its throughput (T_s).
-        train_ms: what one trainer takes for a step, its mini-batch being ready (T_t).
-        num_samplers: of the machine's ranks, at least 1.
-        num_ranks: of the machine, more than that.
+    """Predicts how often a machine has trained on a mini-batch: as fast as all its samplers (T_s each), or all its
+    trainers (T_t each), can. An epoch has the same mini-batches for any number of trainers, and takes as long for each
+    of them.
 
     Example:
         >>> [batch_every_ms(20.0, 60.0, samplers, num_ranks=4) for samplers in (1, 2, 3)]
@@ -157,37 +128,29 @@ def batch_every_ms(sample_ms: float, train_ms: float, num_samplers: int, num_ran
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """The roles on which all ranks of a job have agreed at its start, alike in all of them, and why.
-
-    Attributes:
-        num_ranks: of each machine.
-        num_samplers: of these.
-        stages: the measured times; None where nothing was measured.
-        num_cores: of the machine that measured them.
-        reason: why so many sample, where it is not for the figures.
-        measured_on: what the figures hold for; see :func:`~lightning_gnnload.plugin.strategy.profile.describe`.
-        reused: the figures come from an earlier run.
+    """The roles on which all ranks of a job have agreed at its start, and why; ``num_samplers`` of each machine's
+    ``num_ranks``.
 
     Source: GNNLab (EuroSys'22), section 5.3.
     """
 
     num_ranks: int
     num_samplers: int
-    stages: StageTimes | None = None
-    num_cores: int = 1
-    reason: str = ""
-    measured_on: dict[str, Any] = field(default_factory=dict)
-    reused: bool = False
+    stages: StageTimes | None = None  # None where nothing was measured
+    num_cores: int = 1  # of the machine that measured them
+    reason: str = ""  # where the times do not decide
+    measured_on: dict[str, Any] = field(default_factory=dict)  # the facts that the times depend on
+    reused: bool = False  # the times come from an earlier run
 
     @property
     def sample_ms(self) -> float | None:
-        """What one sampler takes for a mini-batch, at its throughput (T_s): drawing, and gathering if it gathers."""
+        """A sampler's time for a mini-batch at its throughput (T_s): drawing, and gathering if it gathers."""
         return None if self.stages is None else self.stages.making_ms / self.stages.sampler_threads
 
     @property
     def train_ms(self) -> float | None:
-        """What one trainer takes for a step on its share of the cores, its mini-batch being ready (T_t): gathering if
-        it gathers, converting and training."""
+        """A trainer's time for a step on its share of the cores, its mini-batch being ready (T_t): gathering if it
+        gathers, converting and training."""
         return None if self.stages is None else self.stages.training_ms(self.num_cores // self.num_ranks)
 
     @property
@@ -198,7 +161,6 @@ class RoleDecision:
         return self.train_ms / max(self.sample_ms, 1e-6)
 
     def __str__(self) -> str:
-        """Says the plan in one line, for people."""
         verb = "samples" if self.num_samplers == 1 else "sample"
         line = f"{self.num_samplers} of {self.num_ranks} ranks {verb}: "
         if self.trainers_fed is None:
@@ -213,7 +175,7 @@ class RoleDecision:
         return line + (f" (measured in an earlier run; delete {FILE_NAME} to measure again)" if self.reused else "")
 
     def _predicted(self) -> str:
-        """Says how often a mini-batch is trained on, and how often with a sampler less, and with one more."""
+        """How often a mini-batch is trained on, and how often with a sampler less, and with one more."""
         assert self.sample_ms is not None
         assert self.train_ms is not None
         counts = (self.num_samplers, self.num_samplers - 1, self.num_samplers + 1)
@@ -222,23 +184,26 @@ class RoleDecision:
             for count in counts
             if 0 < count < self.num_ranks
         }
-        others = [f"with {count} every {time}" for count, time in every.items() if count != self.num_samplers]
-        return f"a batch is done every {every[self.num_samplers]}" + (f" ({', '.join(others)})" if others else "")
+        alternatives = [f"with {count} every {time}" for count, time in every.items() if count != self.num_samplers]
+        return f"a batch is done every {every[self.num_samplers]}" + (
+            f" ({', '.join(alternatives)})" if alternatives else ""
+        )
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> RoleDecision:
-        """Reads what :meth:`to_json` gave. Raises ValueError: ``text`` is none of that."""
-        told = json.loads(text)
-        if not isinstance(told, dict) or told.pop("format", None) != FORMAT:
+        """Reads what :meth:`to_json` returned. Raises ValueError: ``text`` is none of that."""
+        values = json.loads(text)
+        if not isinstance(values, dict) or values.pop("format", None) != FORMAT:
             raise ValueError(f"it is not of format {FORMAT}")
-        if told.keys() != {each.name for each in fields(cls)}:
+        # All of them: what another release has measured is measured again.
+        if values.keys() != {field_.name for field_ in fields(cls)}:
             raise ValueError("its fields are others")
-        if told["stages"] is not None:
-            told["stages"] = StageTimes(**told["stages"])
-        decision = cls(**told)
+        if values["stages"] is not None:
+            values["stages"] = StageTimes(**values["stages"])
+        decision = cls(**values)
         decision._check()
         return decision
 
@@ -247,56 +212,40 @@ class RoleDecision:
         flags = [stages.pop(name, False) for name in ("draws_on_device", "trains_on_device")]
         threads = [stages.pop(name, 1) for name in ("sampler_threads", "torch_threads")]
         counts = (self.num_ranks, self.num_samplers, self.num_cores, *threads)
-        # Not isinstance: JSON's true is an int to it.
-        # So bounded, sums and quotients of them are numbers, too.
-        sound = all(type(count) is int and 1 <= count < 1e9 for count in counts)
-        sound = sound and all(type(flag) is bool for flag in flags)
-        sound = sound and all(type(time) in (int, float) and 0 <= time < 1e12 for time in stages.values())
-        sound = sound and isinstance(self.measured_on, dict) and isinstance(self.reason, str)
+        # By type, not isinstance: JSON's true is an int to that. So bounded, sums and quotients are numbers, too.
+        sound = (
+            *(type(count) is int and 1 <= count < 1e9 for count in counts),
+            *(type(flag) is bool for flag in flags),
+            *(type(time) in (int, float) and 0 <= time < 1e12 for time in stages.values()),
+            isinstance(self.measured_on, dict),
+            isinstance(self.reason, str),
+        )
         # A lone rank counts as a sampler too, though none is left to train.
-        if not sound or not self.num_samplers <= max(self.num_ranks - 1, 1):
+        if not all(sound) or not self.num_samplers <= max(self.num_ranks - 1, 1):
             raise ValueError("its figures are impossible")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What a rank knows of its job at one moment; ``FactoredStrategy.job`` makes it.
+    """What a rank knows of its job at one moment; ``FactoredStrategy.job`` makes it. Fields without a comment are the
+    strategy's settings or state, by their names there."""
 
-    Attributes:
-        roles: which ranks sample and which train; provisional while ``is_undecided``.
-        decision: what the ranks agreed on where roles are measured; None before, and where they are given.
-        is_undecided: the ranks must measure, and agree, before any samples or trains.
-        environment: Lightning's, which knows the main address and this rank's place.
-        node_rank: of this machine.
-        local_rank: on this machine, samplers last.
-        device: that this rank computes on.
-        run_name: what the ranks of one machine call themselves, alike in all of them and in no other job, and known to
-            nobody else: no message names it.
-        session: counts launches, alike in every rank.
-        start_method: ``"popen"``, ``"spawn"`` or ``"fork"``.
-        num_sampler_threads: of a sampler.
-        shares_devices: ranks are laid round-robin over the devices.
-
-    The others are FactoredStrategy's settings, by their names there; ``queue_depth`` is a number, to begin with where
-    ``queue_memory_bytes`` is one, too.
-    """
-
-    roles: RolePlan
-    decision: RoleDecision | None
-    is_undecided: bool
+    roles: RolePlan  # provisional while ``is_undecided``
+    decision: RoleDecision | None  # None before the ranks agree, and where roles are given
+    is_undecided: bool  # the ranks must measure, and agree, before any samples or trains
     environment: environments.ClusterEnvironment
     node_rank: int
-    local_rank: int
+    local_rank: int  # on this machine, samplers last
     device: torch.device
-    run_name: str = field(repr=False)
-    session: int
-    start_method: str
+    run_name: str = field(repr=False)  # alike in all ranks of a machine, and a secret: no message contains it
+    session: int  # counts launches, alike in every rank
+    start_method: str  # "popen", "spawn" or "fork"
     num_sampler_threads: int
-    shares_devices: bool
+    shares_devices: bool  # ranks are laid round-robin over the devices
     samplers: int | Literal["auto"]
     staleness: int
     switching: bool | int
-    queue_depth: int
+    queue_depth: int  # the first one, where ``queue_memory_bytes`` is a number
     queue_memory_bytes: int | None
     pin_cores: bool
     connect_timeout_s: float
@@ -310,10 +259,10 @@ class Job:
 
     @property
     def global_rank(self) -> int:
-        """The global rank in Lightning's world, where samplers come after the trainers of all machines."""
+        """The rank in Lightning's world, where samplers come after the trainers of all machines."""
         return self.roles.global_rank(self.node_rank, self.local_rank)
 
     @property
     def name(self) -> str:
-        """The name of this launch on this machine, which its queues bear."""
+        """The name of this launch on this machine, which is part of its queues' names."""
         return f"{self.run_name}-{self.session}"

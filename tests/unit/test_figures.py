@@ -23,7 +23,7 @@ from lightning_gnnload.data.orders.figure import Tried, draw_orders
 from lightning_gnnload.data.orders.reads import Reads
 from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.pipeline.stats import LoaderStats
-from lightning_gnnload.plugin.monitor.report import TimeReport, draw
+from lightning_gnnload.plugin.monitor.report import TimeReport, draw_report
 from lightning_gnnload.plugin.monitor.trace import Span, draw_timeline
 from tests.laws.figure import draw_figure
 from tests.laws.subjects import Subject
@@ -63,7 +63,7 @@ def quality(file: Path, num_parts: int = 16) -> None:
 
 def report(file: Path) -> None:
     loader = LoaderStats(num_batches=12345, sample_ms=123456, gather_ms=234567, convert_ms=345678, wait_ms=45678)
-    draw(TimeReport(loader, train_ms=1234567, wall_ms=2345678), file)
+    draw_report(TimeReport(loader, train_ms=1234567, wall_ms=2345678), file)
 
 
 def timeline(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""What commands share of their arguments: a data module's settings, and how mistakes are told."""
+"""What commands share of their arguments: a data module's settings, and how mistakes are reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNION = "raise_union_unexpected_value"  # of jsonargparse
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that tells of a wrong option which one is nearest to it."""
+    """A parser that names the nearest option to a wrong one."""
 
     def error(self, message: str) -> NoReturn:
         super().error(with_nearest(message, self))
@@ -38,90 +38,84 @@ def with_nearest(message: str, parser: argparse.ArgumentParser) -> str:
     for old, new in RENAMED.items():
         if re.search(rf"(unrecognized arguments: .*--|does not accept option '){old}\b", message):
             return f"{message}; --{old} is now called --{new}"
-    given = re.match(r"(?:unrecognized arguments|unknown): (--[^\s=]+)", message)
-    near = get_close_matches(given[1], parser._option_string_actions, 1) if given else []
+    wrong = re.match(r"(?:unrecognized arguments|unknown): (--[^\s=]+)", message)
+    near = get_close_matches(wrong[1], parser._option_string_actions, 1) if wrong else []
     return f"{message}; did you mean {near[0]}?" if near and "did you mean" not in message else message
 
 
 def parse_module(
-    own: argparse.ArgumentParser, config: Path | None, arguments: Sequence[str], **further: type
+    command: argparse.ArgumentParser, config: Path | None, arguments: Sequence[str], **further: type
 ) -> argparse.Namespace:
-    """Makes the data module of a configuration file and of ``--data.KEY VALUE`` arguments, which override it.
-
-    Args:
-        own: tells mistakes in a line, and exits.
-        config: of ``gnnload fit``; its part ``data`` is read.
-        arguments: ``--data...``.
-        further: classes whose subclasses may be given, by argument.
-
-    Returns:
-        ``data`` and the ``further`` ones, made.
-    """
+    """Makes the data module of a configuration file, of which it reads the part ``data``, and of ``--data.KEY VALUE``
+    arguments, which override it. ``further`` are base classes, by argument, of more objects to make. Returns all by
+    name. ``command`` reports mistakes in a line, and exits."""
     import jsonargparse
 
     from lightning_gnnload import GraphDataModule  # and with it all classes that settings may name
     from lightning_gnnload.plugin.compat import lightning_cli
 
-    parser = lightning_cli.LightningArgumentParser(prog=own.prog, exit_on_error=False)
+    parser = lightning_cli.LightningArgumentParser(prog=command.prog, exit_on_error=False)
     parser.add_argument("--config", action=jsonargparse.ActionConfigFile)
     parser.add_class_arguments(GraphDataModule, "data")
-    for name, kind in further.items():
-        parser.add_subclass_arguments(kind, name)
+    for name, base in further.items():
+        parser.add_subclass_arguments(base, name)
     # First, as later arguments win.
-    given = [] if config is None else ["--config", _data_of(config, own)]
-    with _one_line(own, parser):
-        return made(parser, parser.parse_args([*given, *arguments]))
+    from_config = [] if config is None else ["--config", _data_of(config, command)]
+    with _one_line(command, parser):
+        return instantiate(parser, parser.parse_args([*from_config, *arguments]))
 
 
 def data_parser(command: str, description: str | None, epilog: str) -> Parser:
-    """Makes the parser of a command that looks at a data module; :func:`parse_data` parses with it."""
-    own = Parser(
+    """The parser of a command that examines a data module; :func:`parse_data` parses with it."""
+    command_parser = Parser(
         command,
         usage="%(prog)s [DATA] [--data.sampler CLASS] [options]",
         description=description,
         epilog=epilog,
         allow_abbrev=False,
     )
-    own.add_argument(
+    command_parser.add_argument(
         "--config", type=Path, metavar="YAML", help="a configuration of gnnload fit; its part data is read"
     )
-    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them")
-    own.add_argument("--trainers", type=at_least(1), default=1, help="that share each step; default 1")
-    return own
+    command_parser.add_argument(
+        "--data.KEY", metavar="VALUE", help="a setting of GraphDataModule, as gnnload fit --help has them"
+    )
+    command_parser.add_argument("--trainers", type=at_least(1), default=1, help="that share each step; default 1")
+    return command_parser
 
 
-def parse_data(own: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:
+def parse_data(command: Parser, arguments: Sequence[str]) -> tuple[argparse.Namespace, Any]:
     """Parses the arguments of a :func:`data_parser`. Returns its options, and the data module that they name."""
-    given = list(arguments)
-    data = take_data(given, own)
-    options, rest = own.parse_known_args(given)
+    remaining = list(arguments)
+    data = take_data(remaining, command)
+    options, rest = command.parse_known_args(remaining)
     strangers = [text for text in rest if text.startswith("-") and not text.startswith("--data")]
     if strangers or (options.config is None and not rest and not data):
-        own.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
-    return options, parse_module(own, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
+        command.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
+    return options, parse_module(command, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
 
 
-def made(parser: Any, settings: Any) -> Any:
-    """Makes all objects that a parser of jsonargparse's has read the settings of."""
+def instantiate(parser: Any, settings: Any) -> Any:
+    """Makes all objects whose settings a parser of jsonargparse's has read."""
     # Older releases have the longer name only, newer ones warn of it.
     return (getattr(parser, "instantiate", None) or parser.instantiate_classes)(settings)
 
 
-def take_data(given: list[str], own: argparse.ArgumentParser) -> list[str]:
-    """Takes DATA, a folder or a data set's name, from the front of a command's arguments, where it is; returns the
+def take_data(arguments: list[str], command: argparse.ArgumentParser) -> list[str]:
+    """Removes DATA, a folder or a data set's name, from the front of a command's arguments, if it is there; returns the
     setting of a data module that it stands for."""
-    if not given or given[0].startswith("-"):
+    if not arguments or arguments[0].startswith("-"):
         return []
-    data = given.pop(0)
+    data = arguments.pop(0)
     if "." not in data and not os.path.exists(data) and data not in subclass_names(Dataset):
-        what = "folder" if "/" in data else "data set or folder"
-        own.error(f"DATA {data}: there is no such {what}. Give Debian, Synthetic, OGB, a folder, or {YOURS}")
+        expected = "folder" if "/" in data else "data set or folder"
+        command.error(f"DATA {data}: there is no such {expected}. Give Debian, Synthetic, OGB, a folder, or {YOURS}")
     return ["--data.data", data]
 
 
-def sampler_arguments(given: Sequence[str], config: Path | None, num_hops: int = 2) -> list[str]:
-    """Returns the arguments that say which sampler, where neither ``given`` ones nor a configuration do."""
-    named = [text.partition("=")[0] for text in given if text.startswith("--data.sampler")]
+def sampler_arguments(arguments: Sequence[str], config: Path | None, num_hops: int = 2) -> list[str]:
+    """The default sampler's arguments; empty where ``arguments`` or a configuration name one."""
+    named = [text.partition("=")[0] for text in arguments if text.startswith("--data.sampler")]
     if config is not None or "--data.sampler" in named:
         return []
     if named:
@@ -130,7 +124,7 @@ def sampler_arguments(given: Sequence[str], config: Path | None, num_hops: int =
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Returns what reads a whole number of at least so much, for ``argparse``."""
+    """A reader of whole numbers of at least so much, for ``argparse``."""
 
     def read(text: str) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < least:
@@ -140,7 +134,7 @@ def at_least(least: int) -> Callable[[str], int]:
     return read
 
 
-def share(text: str) -> float:
+def fraction(text: str) -> float:
     """Reads a number in (0, 1], for ``argparse``."""
     try:
         value = float(text)
@@ -181,49 +175,49 @@ def known_cause(error: BaseException | None) -> GnnLoadError | None:
     """Finds this package's error among the causes of another one; None where there is none."""
     waiting = [error]
     while waiting:
-        each = waiting.pop(0)
-        if isinstance(each, GnnLoadError):
-            return each
-        if each is not None:
-            waiting += [each.__cause__, *_of_alternatives(each)]
+        candidate = waiting.pop(0)
+        if isinstance(candidate, GnnLoadError):
+            return candidate
+        if candidate is not None:
+            waiting += [candidate.__cause__, *_of_alternatives(candidate)]
     return None
 
 
 def _of_alternatives(error: BaseException) -> list[BaseException]:
-    """Returns why each type that a setting might have did not take it: the parser calls the first its cause, and has
-    only words of the others."""
+    """Why each type that a setting might have did not take it: the parser makes the first its cause, and of the others
+    keeps only words."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    found = [frame.f_locals.get("exceptions") for frame in frames if frame.f_code.co_name == _UNION]
-    return [each for held in found if isinstance(held, list) for each in held]
+    lists = [frame.f_locals.get("exceptions") for frame in frames if frame.f_code.co_name == _UNION]
+    return [cause for errors in lists if isinstance(errors, list) for cause in errors]
 
 
-def read_config(file: Path, own: argparse.ArgumentParser) -> dict[str, Any]:
-    """Reads a configuration file; ``own`` tells what is wrong with it in a line, and exits."""
+def read_config(file: Path, command: argparse.ArgumentParser) -> dict[str, Any]:
+    """Reads a configuration file; ``command`` reports what is wrong with it in a line, and exits."""
     import yaml
 
     try:
         with open(file) as opened:
             read = yaml.safe_load(opened)
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        own.error(f"--config {file} cannot be read: {' '.join(str(error).split())}")
+        command.error(f"--config {file} cannot be read: {' '.join(str(error).split())}")
     if not isinstance(read, dict):
-        found = "it is empty" if read is None else f"it is {short(read):.100}"
-        own.error(f"--config {file}: settings by their names are needed, as data: and model:, but {found}")
+        problem = "it is empty" if read is None else f"it is {short(read):.100}"
+        command.error(f"--config {file}: settings by their names are needed, as data: and model:, but {problem}")
     return read
 
 
-def _data_of(file: Path, own: argparse.ArgumentParser) -> str:
+def _data_of(file: Path, command: argparse.ArgumentParser) -> str:
     """Reads the part ``data`` of a configuration file, as YAML: trainer and model do not matter here."""
     import yaml
 
-    data = read_config(file, own).get("data")
+    data = read_config(file, command).get("data")
     if not isinstance(data, dict):
-        own.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
+        command.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
     return str(yaml.safe_dump({"data": data}))
 
 
 @contextmanager
-def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> Iterator[Any]:
+def _one_line(command: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> Iterator[Any]:
     import jsonargparse
 
     from lightning_gnnload.plugin.commands.reasons import reason
@@ -231,15 +225,15 @@ def _one_line(own: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> 
     try:
         yield
     except jsonargparse.ArgumentError as error:
-        own.error(reason(str(error)) or with_nearest(_plain(error), parser))
+        command.error(reason(str(error)) or with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
         if (ours := known_cause(error)) is not None:
             raise ours from None
-        own.error(_plain(error))
+        command.error(_plain(error))
 
 
 def _plain(error: Exception) -> str:
-    """Writes the parser's message in one line, without its way of naming optional settings."""
+    """The parser's message in one line, without its way of naming optional settings."""
     text = " ".join(str(error).split())
     aside = r"Does not validate against any of the Union .*? Errors: - | - Expected a <class '(NoneType|str)'>"
     aside += r"| - Not of type Path: .*? not \w+"

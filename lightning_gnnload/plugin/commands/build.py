@@ -22,16 +22,15 @@ written, or could be (--check), and 2 if a table or graph.yaml is at fault.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
-    own = Parser("gnnload build", description=__doc__, epilog=_EPILOG)
-    own.add_argument("spec", type=Path, metavar="graph.yaml", help="which tables hold what")
-    own.add_argument("folder", type=Path, metavar="OUT", help="the graph folder to write")
-    own.add_argument("--overwrite", action="store_true", help="replace a graph folder that is there")
-    own.add_argument("--check", action="store_true", help="build and report, but keep nothing")
-    own.add_argument(
+    parser = Parser("gnnload build", description=__doc__, epilog=_EPILOG)
+    parser.add_argument("spec", type=Path, metavar="graph.yaml", help="which tables hold what")
+    parser.add_argument("folder", type=Path, metavar="OUT", help="the graph folder to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace a graph folder that is there")
+    parser.add_argument("--check", action="store_true", help="build and report, but keep nothing")
+    parser.add_argument(
         "--transforms", type=Path, metavar="OLD", help="a folder built before, whose features and classes are applied"
     )
-    own.add_argument(
+    parser.add_argument(
         "--read",
         type=Path,
         action="append",
@@ -39,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FOLDER",
         help="where SQL may read files, beside the folder of graph.yaml; may be repeated",
     )
-    options = own.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
         check_place(options.folder, "graph", overwrite=options.overwrite)
         spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent

@@ -21,7 +21,14 @@ from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.shuffling import count
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import FANOUT, at_least, data_parser, output_folder, parse_data, share
+from lightning_gnnload.plugin.commands.arguments import (
+    FANOUT,
+    at_least,
+    data_parser,
+    fraction,
+    output_folder,
+    parse_data,
+)
 from lightning_gnnload.plugin.commands.order import NO_CLASSES, choice_of
 from lightning_gnnload.sample.workload import Workload
 
@@ -36,7 +43,6 @@ Results go to FOLDER/cache.json and FOLDER/cache.png.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     console = Console()
     try:
         options, module = _parse(arguments)
@@ -66,8 +72,9 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     curves: list[HitRateCurve] = []
     left_out: list[str] = []
     speed: Speed | None = None
-    for order, each in orders.items():
-        trace = _recorded(each, options.epochs, f"Sampling, {order}", console)
+    for order, ordered in orders.items():
+        trace = _record(ordered, options.epochs, f"Sampling, {order}", console)
+        # Once: the order changes which rows are read, not how fast.
         speed = speed or measure_speed(store, trace)
         rules = evicting_curves(trace, options.ratios, order)
         static = static_curves(trace, options.ratios, order, left_out.append)
@@ -89,8 +96,8 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
 
 
 def _by_proximity(workload: Workload, console: Console) -> dict[str, Workload]:
-    """Returns the workload in an order by proximity, by what that is called; where ``order="proximity"`` would shuffle,
-    this says so, and the number of sequences is the one that it has not found worth it."""
+    """The workload in an order by proximity, by its name. Where ``order="proximity"`` would shuffle, the name says so,
+    and the number of sequences is the one that was not worth it."""
     choice = choice_of(workload)
     console.print(f"order='proximity': {choice or NO_CLASSES}", markup=False, highlight=False)
     if choice is None or choice.sequences is None:
@@ -99,7 +106,7 @@ def _by_proximity(workload: Workload, console: Console) -> dict[str, Workload]:
     return {name: Workload(**{**workload.settings(), "order": ProximityOrder(choice.sequences)})}
 
 
-def _recorded(workload: Workload, num_epochs: int, title: str, console: Console) -> AccessTrace:
+def _record(workload: Workload, num_epochs: int, title: str, console: Console) -> AccessTrace:
     total = num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
     with progress(title, total) as advance:
         trace = AccessTrace(workload, num_epochs, advance=advance)
@@ -125,8 +132,10 @@ def _say(
             cells = [f"{100 * rate:.1f}" for rate in curve.hit_rates]
             table.add_row(curve.name, *cells, f"{curve.prepare_s:.2f}" if curve.prepare_s else "")
         console.print(table)
-    taken = "no cache" if advice.policy is None else f'FeatureCache(policy="{advice.policy}", ratio={advice.ratio:.3g})'
-    console.print(f"Recommended: {taken}: {advice.reason}", markup=False)
+    settings = (
+        "no cache" if advice.policy is None else f'FeatureCache(policy="{advice.policy}", ratio={advice.ratio:.3g})'
+    )
+    console.print(f"Recommended: {settings}: {advice.reason}", markup=False)
 
 
 def _write(
@@ -155,13 +164,15 @@ def _write(
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    own = data_parser("gnnload cache", __doc__, _EPILOG)
-    own.add_argument("--ratios", type=share, nargs="+", default=RATIOS, help="sizes, as shares of all rows")
-    own.add_argument("--epochs", type=at_least(2), default=3, help="to record, the first of them to warm up; default 3")
-    own.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
-    own.add_argument("--one-order", action="store_true", help="leave out the proximity-aware order of seeds")
-    own.add_argument("--out", type=output_folder, default="runs/cache", metavar="FOLDER", help="default runs/cache")
-    options, module = parse_data(own, arguments)
+    parser = data_parser("gnnload cache", __doc__, _EPILOG)
+    parser.add_argument("--ratios", type=fraction, nargs="+", default=RATIOS, help="sizes, as shares of all rows")
+    parser.add_argument(
+        "--epochs", type=at_least(2), default=3, help="to record, the first of them to warm up; default 3"
+    )
+    parser.add_argument("--table", default="x", metavar="NAME", help="whose rows are cached; default x")
+    parser.add_argument("--one-order", action="store_true", help="leave out the proximity-aware order of seeds")
+    parser.add_argument("--out", type=output_folder, default="runs/cache", metavar="FOLDER", help="default runs/cache")
+    options, module = parse_data(parser, arguments)
     options.ratios = sorted(set(options.ratios))
     return options, module
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
 import sys
+import threading
+import time
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 from lightning_gnnload import __version__
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.plugin.commands.ending import heeding_signals
 
 _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
@@ -38,13 +42,15 @@ fit, validate, test, predict and infer take a configuration, --config FILE, and
 single settings, which go over it: --data.batch_size 512. gnnload COMMAND --help
 lists the options of a command.
 """
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AT_ONCE_S = 1.0  # signals that follow each other faster are one request: Ctrl-C twice, systemd's SIGTERM and SIGHUP
 
 
 def main() -> None:
     """Entry point of ``gnnload``. Classes of models and samplers are also looked for in the current folder."""
     # A console script has its own folder there instead, unlike ``python -m``.
     sys.path.insert(0, os.getcwd())
-    # Paths may hold any bytes, and messages name them.
+    # Paths may contain any bytes, and messages name them.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             with contextlib.suppress(OSError):  # of one that cannot be flushed
@@ -60,8 +66,8 @@ def main() -> None:
         sys.exit(_run("fit", "fit"))
     else:
         near = get_close_matches(command, _COMMANDS, 1)
-        told = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
-        print(f"{_USAGE}\n{_LIST}\ngnnload: {told or 'give a command.'}", file=sys.stderr)
+        problem = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
+        print(f"{_USAGE}\n{_LIST}\ngnnload: {problem or 'give a command.'}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -74,3 +80,38 @@ def _run(name: str, module: str) -> int:
         return command.main(sys.argv[2:])
 
     return heeding_signals(f"gnnload {name}", run)
+
+
+def heeding_signals(name: str, command: Callable[[], int]) -> int:
+    """Runs a command, which SIGTERM and SIGHUP end as Ctrl-C does: it removes its unfinished output. A signal that is
+    ignored (``nohup``) stays so; a Trainer that has begun ends by SIGTERM in its own way. ``name`` is for messages.
+
+    Returns the exit status: after a signal, 128 and its number, as in a shell, and never 0, which would call the output
+    whole.
+    """
+    received: list[int] = []
+    raised_at = -_AT_ONCE_S
+
+    def heed(number: int, frame: Any) -> None:
+        nonlocal raised_at
+        received.append(number)
+        if signal.getsignal(number) is heed and time.monotonic() > raised_at + _AT_ONCE_S:
+            raised_at = time.monotonic()
+            raise KeyboardInterrupt
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        defaults = (signal.SIG_DFL, signal.default_int_handler)
+        before = {number: signal.signal(number, heed) for number in _ENDING if signal.getsignal(number) in defaults}
+    try:
+        status = command()
+        return 128 + received[0] if received and status else status
+    except BaseException as error:
+        if not received:
+            raise
+        reason = f": {type(error).__name__}: {error}" if isinstance(error, Exception) else ""
+        print(f"{name}: ended by {signal.Signals(received[0]).name}{reason}", file=sys.stderr)
+        return 128 + received[0]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -31,7 +31,6 @@ PyG, are examined from a checkout of its repository: python -m tests.laws --peer
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     parser = Parser("gnnload conform", description=__doc__, epilog=_EPILOG)
     add_sampler_options(parser, is_required=True)
     options, console = parser.parse_args(arguments), Console()
@@ -44,13 +43,13 @@ def main(arguments: Sequence[str]) -> int:
                 f"refuses. Give settings that take them, or leave --law out."
             )
         passed = []
-        for kind, graphs in kinds.items():
-            console.print(f"{sampler_class.__name__}{kind}", style="bold", markup=False)
+        for suffix, graphs in kinds.items():
+            console.print(f"{sampler_class.__name__}{suffix}", style="bold", markup=False)
             passed.append(_keeps_contract(sampler, graphs, promise, console))
         if options.law:
             draw = sampler_draw(partial(sampler_class, **options.args))
             console.print(f"{sampler_class.__name__}: {options.law}", style="bold", markup=False)
-            passed += [_shown(each, console) for each in run(draw, suite(options.law, quick=options.quick))]
+            passed += [_passes(result, console) for result in run(draw, suite(options.law, quick=options.quick))]
     except GnnLoadError as error:
         console.print(f"gnnload conform: {type(error).__name__}: {error}", markup=False)
         return 2
@@ -79,49 +78,44 @@ def add_sampler_options(parser: Any, *, is_required: bool = False) -> None:
 
 
 def sampler_of(options: argparse.Namespace) -> tuple[type[Sampler], Sampler, Promise]:
-    """Makes the sampler that the options describe.
-
-    Raises:
-        SamplerConfigError: no such class, not one of a Sampler, or arguments that do not fit.
-    """
+    """Makes the sampler that the options describe. Raises SamplerConfigError: no such class, or arguments that do not
+    fit."""
     path: str = options.sampler
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module), name)
+        sampler_class = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise SamplerConfigError(
             f"--sampler {path}: no such class ({error}). Give package.module.Class, importable from this folder."
         ) from error
     try:
-        sampler = found(*([options.fanouts] if options.fanouts else []), **options.args)
+        sampler = sampler_class(*([options.fanouts] if options.fanouts else []), **options.args)
         promise = Promise(**options.promise)
     except TypeError as error:
         raise SamplerConfigError(f"--args or --promise do not fit: {error}.") from error
     if not isinstance(sampler, Sampler):
         raise SamplerConfigError(f"--sampler {path}: {name} is no subclass of lightning_gnnload.Sampler.")
-    return found, sampler, promise
+    return sampler_class, sampler, promise
 
 
 def graphs_for(sampler: Sampler) -> dict[str, Mapping[str, Graph]]:
-    """Returns the example graphs that a sampler is examined on, by what follows its name: "", ", by type", ", by time".
-
-    It has graphs with types where it has ``sharing``, with times where it has ``before``, if it takes them.
-    """
+    """The example graphs that a sampler is examined on, by what follows its name: "", ", by type", ", by time". With
+    types if it has ``sharing``, with times if it has ``before``, unless it refuses them."""
     typed = hasattr(sampler, "sharing") and _takes(sampler, typed_graphs())
     timed = getattr(sampler, "before", None) is not None and _takes(sampler, timed_graphs())
     plain = not (typed or timed) or _takes(sampler, example_graphs())
     every = {"": (plain, example_graphs), ", by type": (typed, typed_graphs), ", by time": (timed, timed_graphs)}
-    return {kind: graphs() for kind, (is_one, graphs) in every.items() if is_one}
+    return {suffix: graphs() for suffix, (is_one, graphs) in every.items() if is_one}
 
 
 def _takes(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
-    """Returns whether the sampler refuses no such graphs; a subclass may refuse what its base class takes."""
+    """Whether the sampler takes such graphs; a subclass may refuse those of its base class."""
     graph = list(graphs.values())[-1]
     try:
         sampler.sample(graph, [0], times=None if graph.clock is None else np.array([10**6]))
     except SamplerConfigError:
         return False
-    except Exception:  # which the contract tells
+    except Exception:  # which the contract's check reports
         return True
     return True
 
@@ -134,7 +128,7 @@ def _keeps_contract(sampler: Sampler, graphs: Mapping[str, Graph], promise: Prom
     return report.passed
 
 
-def _shown(result: CheckResult, console: Console) -> bool:
+def _passes(result: CheckResult, console: Console) -> bool:
     chance = "" if result.exact else f", p {result.chance.p:.2g}, bound {result.chance.bound:.2g}"
     line = f"{result.name}: {'passes' if result.passed else 'FAILS'} ({result.num_trials:,} choices{chance})"
     console.print(line, style="" if result.passed else "red", markup=False, highlight=False)

@@ -38,33 +38,24 @@ _PACKAGES = ("lightning-gnnload", "torch", "numpy", "pytorch-lightning", "lightn
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
-class Finding(NamedTuple):
-    """One thing that ``gnnload doctor`` has found out.
+class MachineCheck(NamedTuple):
+    """One result of ``gnnload doctor``."""
 
-    Attributes:
-        about: a word or two.
-        found: a line.
-        advice: what would be better, if anything.
-    """
-
-    about: str
-    found: str
-    advice: str = ""
+    about: str  # a word or two
+    found: str  # a line; a key of --json
+    advice: str = ""  # what would be better, if anything
 
 
-def machine_findings(huge_pages: Path = _HUGE_PAGES) -> Iterator[Finding]:
-    """Examines this process's machine, or container.
-
-    Args:
-        huge_pages: where the system says which memory it serves by 2 MB pages.
-    """
-    installed = [f"{name} {found}" for name in _PACKAGES if (found := _version(name))]
-    yield Finding("versions", ", ".join([f"Python {platform.python_version()}", *installed]))
+def machine_findings(huge_pages: Path = _HUGE_PAGES) -> Iterator[MachineCheck]:
+    """Examines this process's machine, or container. ``huge_pages``: where the system says which memory it serves by 2
+    MB pages."""
+    installed = [f"{name} {release}" for name in _PACKAGES if (release := _version(name))]
+    yield MachineCheck("versions", ", ".join([f"Python {platform.python_version()}", *installed]))
     num_cores, num_there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    of_those = "" if num_cores == num_there else f" of {num_there}"
+    out_of = "" if num_cores == num_there else f" of {num_there}"
     sets = ops.instruction_sets()
-    yield Finding("processor", f"{num_cores}{of_those} cores, {platform.machine()}; kernels use {sets[-1]}")
-    yield Finding("free memory", in_units(free_bytes()))
+    yield MachineCheck("processor", f"{num_cores}{out_of} cores, {platform.machine()}; kernels use {sets[-1]}")
+    yield MachineCheck("free memory", in_units(free_bytes()))
     yield _huge_pages("2 MB pages", huge_pages / "enabled", "features and graphs", ("never",))
     yield _huge_pages(
         "2 MB pages, shared",
@@ -81,30 +72,32 @@ def _version(package: str) -> str:
     return ""
 
 
-def _huge_pages(about: str, file: Path, what: str, off: tuple[str, ...]) -> Finding:
+def _huge_pages(about: str, file: Path, subject: str, off: tuple[str, ...]) -> MachineCheck:
     try:
         choices = file.read_text().split()
     except OSError:
-        return Finding(about, "unknown: the system does not say")
+        return MachineCheck(about, "unknown: the system does not say")
     chosen = next((choice[1:-1] for choice in choices if choice.startswith("[")), "unknown")
     if chosen not in off:
-        return Finding(about, chosen)
-    return Finding(
-        about, chosen, f"{what} are read faster on 2 MB pages: as root, echo advise > {file} (until the next start)."
+        return MachineCheck(about, chosen)
+    return MachineCheck(
+        about, chosen, f"{subject} are read faster on 2 MB pages: as root, echo advise > {file} (until the next start)."
     )
 
 
-def _locked_memory() -> Finding:
+def _locked_memory() -> MachineCheck:
     limit, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return Finding("locked memory", "no limit" if limit == resource.RLIM_INFINITY else f"at most {in_units(limit)}")
+    return MachineCheck(
+        "locked memory", "no limit" if limit == resource.RLIM_INFINITY else f"at most {in_units(limit)}"
+    )
 
 
 _NODES, _SEEDS, _FANOUTS = 1000, np.arange(0, 1000, 10), [5, 3]
 
 
-def cuda_findings() -> Iterator[Finding]:
+def cuda_findings() -> Iterator[MachineCheck]:
     """Examines each device that this process sees; the compiler alone where there is none."""
-    yield Finding("kernel compiler", *_compiler())
+    yield MachineCheck("kernel compiler", *_compiler())
     num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for index in range(num_devices):
         yield _device(index, num_devices)
@@ -112,7 +105,7 @@ def cuda_findings() -> Iterator[Finding]:
         try:
             open_device(torch.device("cuda"))
         except CudaUnavailableError as error:
-            yield Finding("CUDA", f"off: {error}")
+            yield MachineCheck("CUDA", f"off: {error}")
 
 
 def _compiler() -> tuple[str, str]:
@@ -124,26 +117,26 @@ def _compiler() -> tuple[str, str]:
         return "none", str(error) if torch.cuda.is_available() else ""
 
 
-def _device(index: int, num_devices: int) -> Finding:
+def _device(index: int, num_devices: int) -> MachineCheck:
     about = f"cuda:{index}"
-    found = torch.cuda.get_device_name(index)
+    name = torch.cuda.get_device_name(index)
     try:
         free, total = torch.cuda.mem_get_info(index)
-        found += f", {in_units(free)} of {in_units(total)} free"
-        others = [peer for peer in range(num_devices) if peer != index]
-        peers = [f"cuda:{peer}" for peer in others if torch.cuda.can_device_access_peer(index, peer)]
-        if others:
-            found += f", reaches {', '.join(peers) or 'no other device'}"
-        same = samples_alike(open_device(torch.device("cuda", index)))
+        name += f", {in_units(free)} of {in_units(total)} free"
+        candidates = [peer for peer in range(num_devices) if peer != index]
+        peers = [f"cuda:{peer}" for peer in candidates if torch.cuda.can_device_access_peer(index, peer)]
+        if candidates:
+            name += f", reaches {', '.join(peers) or 'no other device'}"
+        is_alike = samples_alike(open_device(torch.device("cuda", index)))
     except (GnnLoadError, RuntimeError) as error:  # torch's and CuPy's, of a device that others have or that is broken
-        return Finding(about, f"{found}; off: {error}")
-    if not same:
-        return Finding(
+        return MachineCheck(about, f"{name}; off: {error}")
+    if not is_alike:
+        return MachineCheck(
             about,
-            f"{found}; off: a test batch differs from the CPU's",
+            f"{name}; off: a test batch differs from the CPU's",
             "That is an error of this package, its compiler or the device: please report it, and sample on the CPU.",
         )
-    return Finding(about, f"{found}; a test batch equals the CPU's")
+    return MachineCheck(about, f"{name}; a test batch equals the CPU's")
 
 
 def samples_alike(device: Device) -> bool:
@@ -155,9 +148,11 @@ def samples_alike(device: Device) -> bool:
     # The same on every machine: what differs is the device's, its compiler's or this package's.
     rng, key, sampler = np.random.default_rng(0), DrawKey(seed=1, epoch=2, step=3), NeighborSampler(_FANOUTS)
     src, dst = rng.integers(0, _NODES, (2, 8 * _NODES))
-    ends = {("node", name, "node"): (src[part::2], dst[part::2]) for part, name in enumerate(("to", "on"))}
-    times = {kind: rng.integers(0, 100, len(src) // 2) for kind in ends}
-    timed = Graph.from_hetero({"node": _NODES}, ends, edge_time=times, node_time={"node": rng.integers(0, 100, _NODES)})
+    edges = {("node", name, "node"): (src[part::2], dst[part::2]) for part, name in enumerate(("to", "on"))}
+    times = {edge_type: rng.integers(0, 100, len(src) // 2) for edge_type in edges}
+    timed = Graph.from_hetero(
+        {"node": _NODES}, edges, edge_time=times, node_time={"node": rng.integers(0, 100, _NODES)}
+    )
     for graph in (Graph.from_coo(src, dst, num_nodes=_NODES), timed):
         draw = NodeSeeds(graph, sampler, _SEEDS).ask(_SEEDS, key).draw
         arena, layout = draw_here(sampler, graph, draw)
@@ -168,7 +163,6 @@ def samples_alike(device: Device) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     parser = Parser("gnnload doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print findings as JSON, for reports of errors")
     options = parser.parse_args(arguments)
@@ -180,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _show(findings: Sequence[Finding]) -> None:
+def _show(findings: Sequence[MachineCheck]) -> None:
     console, table = Console(), Table.grid(padding=(0, 2, 0, 0))
     for finding in findings:
         table.add_row(finding.about, Text(finding.found))

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
-from lightning_gnnload.plugin.commands.arguments import known_cause, made, read_config, with_nearest
-from lightning_gnnload.plugin.commands.fromdata import left_out, let_be_left_out, told_by
+from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
+from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
-from lightning_gnnload.plugin.module import telling
+from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 
 _REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
@@ -29,8 +29,8 @@ _FOUND_BY_LIGHTNING = ("best", "last", "hpc")
 
 
 class GraphCLI(lightning_cli.LightningCLI):
-    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit``
-    and ``--out``. What is not fitted needs a checkpoint, or ``--untrained true``."""
+    """LightningCLI with a GraphDataModule under ``data``, any LightningModule under ``model``, ``--test_after_fit`` and
+    ``--out``. All but ``fit`` needs a checkpoint, or ``--untrained true``."""
 
     def init_parser(self, **kwargs: Any) -> lightning_cli.LightningArgumentParser:
         parser = super().init_parser(**kwargs)
@@ -38,7 +38,7 @@ class GraphCLI(lightning_cli.LightningCLI):
         return parser
 
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
-        let_be_left_out(parser)
+        allow_missing(parser)
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
         parser.add_argument(
             "--out",
@@ -65,21 +65,21 @@ class GraphCLI(lightning_cli.LightningCLI):
             parser.error(problem)
 
     def before_instantiate_classes(self) -> None:
-        """Takes arguments that the model lacks from the data, before its configuration is kept anywhere."""
-        own = self._parser(self.subcommand)
-        let_be_left_out(own, False)
+        """Takes arguments that the model lacks from the data, before its configuration is saved anywhere."""
+        subparser = self._parser(self.subcommand)
+        allow_missing(subparser, False)
         settings = self._get(self.config, "model")
-        if settings is None or not (names := left_out(settings)):
+        if settings is None or not (names := missing_arguments(settings)):
             return
         parser = lightning_cli.LightningArgumentParser(exit_on_error=False)
         parser.add_class_arguments(GraphDataModule, "data")
         # Made for this alone: the Trainer's is made with the model.
-        data = made(parser, parser.parse_object({"data": self._get(self.config, "data")})).data
-        found = told_by(data, names)
-        for name, value in found.items():
+        data = instantiate(parser, parser.parse_object({"data": self._get(self.config, "data")})).data
+        values = read_from_data(data, names)
+        for name, value in values.items():
             pl.utilities.rank_zero.rank_zero_info(f"model.{name} = {value}, from the data")
         filled = settings.as_dict()
-        filled["init_args"] |= found
+        filled["init_args"] |= values
         whole = {"model": filled} if self.subcommand is None else {self.subcommand: {"model": filled}}
         self.config = self.parser.parse_object(whole, self.config)
         dump_config_again(self)
@@ -107,15 +107,16 @@ class GraphCLI(lightning_cli.LightningCLI):
         if (path := self.config["predict"]["out"]) is not None:
             check_output(path)  # before the data are prepared
             self.trainer.callbacks.append(PredictionWriter(path))  # type: ignore[attr-defined]
-            # Nobody takes what the call would return, and would hold all of it in memory.
+            # Nobody uses what the call would return, which would take memory for all rows.
             self.config_init["predict"]["return_predictions"] = False
 
     def _check_checkpoint(self, command: str) -> None:
-        """Raises LoaderConfigError: the model would work with the weights that it was made with, or with none."""
+        """Raises LoaderConfigError: the model would run with its initial weights, or with none."""
         check_checkpoint(command, self.config[command], self.trainer.default_root_dir)
 
     def after_fit(self) -> None:
         if self.config["fit"]["test_after_fit"]:
+            # "best" is an error where no checkpoint was saved; then the model is tested as it is.
             checkpoint = self.trainer.checkpoint_callback
             best = "best" if getattr(checkpoint, "best_model_path", "") else None
             self.trainer.test(self.model, datamodule=self.datamodule, ckpt_path=best)
@@ -130,33 +131,33 @@ def _config_files(arguments: Any) -> Iterator[Path]:
 
 
 def check_checkpoint(command: str, config: Any, root: str) -> None:
-    """Raises LoaderConfigError: neither a checkpoint was given, nor ``--untrained true``; or one that is not there."""
+    """Raises LoaderConfigError: there is neither a checkpoint nor ``--untrained true``; or no such file."""
     path = None if config["ckpt_path"] is None else str(config["ckpt_path"])
     if path is None and config["untrained"]:
         return
-    # Words of Lightning's, its registry, and what other file systems hold are Lightning's to find.
+    # Lightning's own words, its registry, and other file systems are looked up by Lightning.
     if path is not None and (path in _FOUND_BY_LIGHTNING or path.startswith("registry") or "://" in path):
         return
     if path is not None and Path(path).exists():
         return
-    found = max(Path(root).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
+    newest = max(Path(root).rglob("*.ckpt"), key=os.path.getmtime, default="FILE.ckpt")
     if path is not None:
-        raise LoaderConfigError(f"--ckpt_path {path}: there is no such file. Give one, such as {found}.")
+        raise LoaderConfigError(f"--ckpt_path {path}: there is no such file. Give one, such as {newest}.")
     raise LoaderConfigError(
-        f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {found}; or "
+        f"gnnload {command} would use an untrained model, as no checkpoint was given. Give --ckpt_path {newest}; or "
         f"--untrained true, if the model brings its weights."
     )
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def errors_in_a_line() -> Iterator[None]:
     """Ends the process with one line for an error of this package, and leaves others to Python."""
     try:
         yield
     except PeerError:
         raise  # its traceback shows where this rank was when the other one ended
     except GnnLoadError as error:
-        if not telling.is_told_here(error):
+        if not error_reporting.is_reported_here(error):
             sys.exit(1)
         _exit(error)
     except ValueError as error:  # the parser's, which lists all that a setting may be
@@ -167,8 +168,7 @@ def told() -> Iterator[None]:
 
 
 def main(_: Sequence[str]) -> int:
-    """Runs the command of ``sys.argv``, which Lightning reads itself; the exit status."""
-    with told():
+    with errors_in_a_line():
         GraphCLI(
             pl.LightningModule,
             GraphDataModule,
@@ -181,8 +181,8 @@ def main(_: Sequence[str]) -> int:
 
 def _error(parser: lightning_cli.LightningArgumentParser, message: str, cause: Exception | None = None) -> NoReturn:
     # In the place of the class's own, which prints all options first: more than a screen of them.
-    told = with_nearest(message, parser)
-    print(f"gnnload: {told if told != message else reason(message) or message}", file=sys.stderr)
+    text = with_nearest(message, parser)
+    print(f"gnnload: {text if text != message else reason(message) or message}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -1,4 +1,4 @@
-"""Arguments of a model that the command line takes from the data, where they are not given."""
+"""Arguments of a model that the command line takes from the data, where they are missing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydoc import locate
 from typing import Any
 
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
-from lightning_gnnload.plugin.module.sizes import SizedModule
+from lightning_gnnload.plugin.module.sources import SizedModule
 
 FROM_DATA = {
     "in_features": "num_features",
@@ -23,7 +23,7 @@ FROM_DATA = {
 """What a model's argument of this name is, of :class:`.SizedModule`."""
 
 
-def let_be_left_out(parser: argparse.ArgumentParser, allowed: bool = True) -> None:
+def allow_missing(parser: argparse.ArgumentParser, allowed: bool = True) -> None:
     """Lets a parser take models without these arguments, though their classes require them; or no longer."""
     for action in parser._actions:
         # Where jsonargparse keeps the names of arguments that are filled later.
@@ -32,38 +32,33 @@ def let_be_left_out(parser: argparse.ArgumentParser, allowed: bool = True) -> No
             settings["linked_targets"] = {*FROM_DATA} if allowed else set()
 
 
-def left_out(model: Mapping[str, Any]) -> list[str]:
-    """Returns which of these arguments a model's class requires, and its settings lack.
-
-    Args:
-        model: ``class_path`` and ``init_args``, as they were parsed.
-    """
+def missing_arguments(model: Mapping[str, Any]) -> list[str]:
+    """The arguments that a model's class requires and its settings lack. ``model`` has ``class_path`` and
+    ``init_args``."""
     made_by: Any = locate(model["class_path"])  # the parser has imported it before
     # A class may hand arguments on to the one that it is derived from; a function may make a model, too.
     kinds = made_by.__mro__[:-1] if isinstance(made_by, type) else [made_by]
-    signatures = [inspect.signature(kind).parameters for kind in kinds]
-    defaults = {name: each.default for known in reversed(signatures) for name, each in known.items()}
-    given = model.get("init_args") or {}
-    unset = [name for name in FROM_DATA if name in given and given[name] is None]
+    signatures = [inspect.signature(constructor).parameters for constructor in kinds]
+    defaults = {
+        name: parameter.default for parameters in reversed(signatures) for name, parameter in parameters.items()
+    }
+    settings = model.get("init_args") or {}
+    unset = [name for name in FROM_DATA if name in settings and settings[name] is None]
     return [name for name in unset if defaults.get(name, inspect.Parameter.empty) is inspect.Parameter.empty]
 
 
-def told_by(data: SizedModule, names: list[str]) -> dict[str, Any]:
-    """Returns these arguments.
-
-    Raises:
-        LoaderConfigError: the data do not tell one.
-    """
-    found = {}
+def read_from_data(data: SizedModule, names: list[str]) -> dict[str, Any]:
+    """Reads these arguments from the data. Raises LoaderConfigError: the data do not determine one."""
+    values = {}
     for name in names:
         reason: object = "the graph has no types"
         try:
-            found[name] = getattr(data, FROM_DATA[name])
+            values[name] = getattr(data, FROM_DATA[name])
         except GraphDataError as error:
             reason = error
-        if not found.get(name):
+        if not values.get(name):
             reason = "they have no features x" if FROM_DATA[name] == "num_features" else reason
             raise LoaderConfigError(
                 f"the model needs {name}, which the data do not tell: {reason}. Give --model.{name}."
             )
-    return found
+    return values

@@ -14,7 +14,7 @@ import torch
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import CheckpointError
 from lightning_gnnload.inference.infer import infer
-from lightning_gnnload.plugin.commands.fit import GraphCLI, check_checkpoint, told
+from lightning_gnnload.plugin.commands.fit import GraphCLI, check_checkpoint, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 
 
@@ -24,7 +24,7 @@ class InferCLI(GraphCLI):
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         super().add_arguments_to_parser(parser)
         parser.set_defaults({"out": "predictions.parquet"})
-        for name, kind, default, told_of in (
+        for name, value_type, default, help_text in (
             ("ckpt_path", str | None, None, "The checkpoint whose weights the model takes."),
             ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),
             ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
@@ -35,13 +35,12 @@ class InferCLI(GraphCLI):
             ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),
             ("scratch", str | None, None, "A folder for rows between layers; null: beside the output."),
         ):
-            parser.add_argument(f"--{name}", type=kind, default=default, help=told_of)
+            parser.add_argument(f"--{name}", type=value_type, default=default, help=help_text)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     sys.argv[1:] = arguments  # where Lightning reads them
-    with told():
+    with errors_in_a_line():
         cli = InferCLI(
             pl.LightningModule,
             GraphDataModule,
@@ -51,10 +50,10 @@ def main(arguments: Sequence[str]) -> int:
         )
         config = cli.config
         check_checkpoint("infer", config, cli.trainer.default_root_dir)
-        _ready(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
+        _prepare(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
         names = ("nodes", "method", "time", "memory", "max_edges", "scratch", "out")
         began = time.monotonic()
-        with _logged():
+        with _show_log():
             rows = infer(
                 cli.model,
                 cli.datamodule,
@@ -63,13 +62,13 @@ def main(arguments: Sequence[str]) -> int:
                 **{name: config[name] for name in names},
             )
         by_type = rows if isinstance(rows, dict) else {"": rows}
-        sizes = ", ".join(f"{len(each)} {kind or 'nodes'}" for kind, each in by_type.items())
+        sizes = ", ".join(f"{len(part)} {node_type or 'nodes'}" for node_type, part in by_type.items())
         print(f"{config['out']}: {sizes}, in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0
 
 
 @contextmanager
-def _logged() -> Iterator[None]:
+def _show_log() -> Iterator[None]:
     """Shows what the package logs, such as how many nodes were compared."""
     log, handler = logging.getLogger("lightning_gnnload"), logging.StreamHandler()
     level = log.level
@@ -82,12 +81,9 @@ def _logged() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:
-    """Does what a Trainer does before its loop: data, layers that depend on them, weights.
-
-    Raises:
-        CheckpointError: the file is none of this model.
-    """
+def _prepare(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> None:
+    """Does what a Trainer does before its loop: data, layers that depend on them, weights. Raises CheckpointError: the
+    file has no weights of this model."""
     module.prepare_data()
     module.setup("predict")
     trainer.datamodule = module
@@ -96,9 +92,9 @@ def _ready(model: Any, module: Any, trainer: Any, checkpoint: str | None) -> Non
     model.configure_model()
     if checkpoint is not None:
         try:
-            held = torch.load(checkpoint, map_location="cpu", weights_only=True)
-            model.on_load_checkpoint(held)
-            model.load_state_dict(held["state_dict"])
+            contents = torch.load(checkpoint, map_location="cpu", weights_only=True)
+            model.on_load_checkpoint(contents)
+            model.load_state_dict(contents["state_dict"])
         except Exception as error:  # torch's own, of a file that is something else
             reason = (str(error).strip() or repr(error)).splitlines()[0]
             raise CheckpointError(

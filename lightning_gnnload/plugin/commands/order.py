@@ -31,7 +31,14 @@ from lightning_gnnload.data.orders.shuffling import (
 )
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.plugin.commands.arguments import FANOUT, at_least, data_parser, output_folder, parse_data, share
+from lightning_gnnload.plugin.commands.arguments import (
+    FANOUT,
+    at_least,
+    data_parser,
+    fraction,
+    output_folder,
+    parse_data,
+)
 from lightning_gnnload.sample.workload import Workload
 
 NO_CLASSES = "it chooses by integer labels [N] of nodes, which are not there; give a number."
@@ -46,7 +53,6 @@ is what order='proximity' takes. Results go to FOLDER/order.json and FOLDER/orde
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     console = Console()
     try:
         options, module = _parse(arguments)
@@ -69,19 +75,19 @@ def _examine(options: argparse.Namespace, workload: Workload, console: Console) 
     tried = []
     with progress("Sampling", len(numbers) + 1) as advance:
         for number in (None, *numbers):
-            tried.append(_tried(workload, number, steps, options))
+            tried.append(_try_order(workload, number, steps, options))
             advance(1)
     shuffled, *near = tried
-    what = f"{workload.graph!r}, {workload.sampler!r}, steps of {workload.batch_size * options.trainers} seeds"
+    title = f"{workload.graph!r}, {workload.sampler!r}, steps of {workload.batch_size * options.trainers} seeds"
     cache = f"{options.policy} cache of {100 * options.ratio:.3g} % of the rows"
     _say(console, shuffled, near, tried[1 + numbers.index(chosen)] if chosen else shuffled if choice else None, cache)
-    told = choice or NO_CLASSES
-    console.print(f"order='proximity': {told}", markup=False, highlight=False, soft_wrap=True)
-    written = {"what": what, "ratio": options.ratio, "policy": options.policy, "steps": steps, "chosen": chosen}
-    written |= {"orders": [asdict(each) for each in tried], "choice": None if choice is None else asdict(choice)}
+    reason = choice or NO_CLASSES
+    console.print(f"order='proximity': {reason}", markup=False, highlight=False, soft_wrap=True)
+    written = {"what": title, "ratio": options.ratio, "policy": options.policy, "steps": steps, "chosen": chosen}
+    written |= {"orders": [asdict(order) for order in tried], "choice": None if choice is None else asdict(choice)}
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "order.json").write_text(json.dumps(written, indent=1) + "\n")
-    draw_orders(shuffled, near, chosen, f"{what}; a {cache}.", options.out / "order.png")
+    draw_orders(shuffled, near, chosen, f"{title}; a {cache}.", options.out / "order.png")
     console.print(f"Written: {options.out / 'order.json'}, {options.out / 'order.png'}", markup=False, soft_wrap=True)
     return 0
 
@@ -101,11 +107,11 @@ def choice_of(workload: Workload) -> Choice | None:
 
 
 def _classes(workload: Workload) -> torch.Tensor | None:
-    """Returns the labels of nodes, if seeds are nodes, and the labels integers ``[N]``."""
+    """The labels of nodes, if seeds are nodes, and the labels integers ``[N]``."""
     return workload.labels if workload.kind.table is None and are_classes(workload.labels) else None
 
 
-def _tried(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:
+def _try_order(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:
     order: SeedOrder = Shuffled() if sequences is None else ProximityOrder(sequences)
     workload = Workload(**{**workload.settings(), "order": order})
     num_batches = steps * workload.num_ranks
@@ -128,39 +134,45 @@ def _say(console: Console, shuffled: Tried, near: Sequence[Tried], default: Trie
     table = Table(title=f"Orders of seeds, and a {cache}")
     for column in ("sequences", "rows, %", "missed, %", "hits, %", "labels", ""):
         table.add_column(column, justify="right" if column else "left")
-    for each in (shuffled, *near):
+    for order in (shuffled, *near):
         rows, missed = (
-            f"{100 * of(each.reads) / max(of(shuffled.reads), 1):.0f}"
-            for of in (attrgetter("rows"), attrgetter("missed"))
+            f"{100 * count(order.reads) / max(count(shuffled.reads), 1):.0f}"
+            for count in (attrgetter("rows"), attrgetter("missed"))
         )
         table.add_row(
-            "shuffle" if each.sequences is None else str(each.sequences),
+            "shuffle" if order.sequences is None else str(order.sequences),
             rows,
             missed,
-            f"{100 * each.reads.hit_rate:.1f}",
-            "" if each.distance is None else f"{each.distance:.3f}",
-            "the default" if each is default else _verdict(each, shuffled),
+            f"{100 * order.reads.hit_rate:.1f}",
+            "" if order.distance is None else f"{order.distance:.3f}",
+            "the default" if order is default else _verdict(order, shuffled),
         )
     console.print(table)
 
 
-def _verdict(each: Tried, shuffled: Tried) -> str:
-    if each is shuffled:
+def _verdict(order: Tried, shuffled: Tried) -> str:
+    if order is shuffled:
         return ""
-    if each.distance is not None and shuffled.distance is not None and each.distance > shuffled.distance + MOST_EXCESS:
+    if (
+        order.distance is not None
+        and shuffled.distance is not None
+        and order.distance > shuffled.distance + MOST_EXCESS
+    ):
         return "labels too alike"
-    return "saves little" if each.reads.missed > (1 - LEAST_SAVED) * shuffled.reads.missed else ""
+    return "saves little" if order.reads.missed > (1 - LEAST_SAVED) * shuffled.reads.missed else ""
 
 
 # Arguments.
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    own = data_parser("gnnload order", __doc__, _EPILOG)
-    own.add_argument(
+    parser = data_parser("gnnload order", __doc__, _EPILOG)
+    parser.add_argument(
         "--sequences", type=at_least(1), nargs="+", default=NUMBERS, metavar="K", help="default 1, 2, ... 512"
     )
-    own.add_argument("--ratio", type=share, default=CACHE_RATIO, help=f"of all rows to cache; default {CACHE_RATIO}")
-    own.add_argument("--policy", choices=ops.EVICTIONS, default=EVICTION, help=f"of the cache; default {EVICTION}")
-    own.add_argument("--out", type=output_folder, default="runs/order", metavar="FOLDER", help="default runs/order")
-    return parse_data(own, arguments)
+    parser.add_argument(
+        "--ratio", type=fraction, default=CACHE_RATIO, help=f"of all rows to cache; default {CACHE_RATIO}"
+    )
+    parser.add_argument("--policy", choices=ops.EVICTIONS, default=EVICTION, help=f"of the cache; default {EVICTION}")
+    parser.add_argument("--out", type=output_folder, default="runs/order", metavar="FOLDER", help="default runs/order")
+    return parse_data(parser, arguments)

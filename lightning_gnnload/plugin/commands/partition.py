@@ -35,9 +35,9 @@ from lightning_gnnload.plugin.commands.arguments import (
     FANOUT,
     YOURS,
     Parser,
+    fraction,
     parse_module,
     sampler_arguments,
-    share,
     take_data,
 )
 from lightning_gnnload.sample.base import Sampler
@@ -56,7 +56,6 @@ prints the report of an existing partition again. The report is FOLDER/quality.j
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
     console = Console()
     try:
         if list(arguments[:1]) == ["report"]:
@@ -89,15 +88,15 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
     quality = Quality.from_json(partition.report)
     try:
         if not options.quick:
-            quality = _sampled(quality, partition, module, options.cache_ratio)
+            quality = _with_samples(quality, partition, module, options.cache_ratio)
     except KeyboardInterrupt:
         _print(console, f"gnnload partition: interrupted in sampling; the parts in {options.out} are whole.")
         return 130
-    made = f"{partition.num_parts} part{'s' * (partition.num_parts > 1)} by {partition.method}, {_depth(partition)}"
-    title = f"{made}, of {module.graph_data.graph!r}"
+    about = f"{partition.num_parts} part{'s' * (partition.num_parts > 1)} by {partition.method}, {_depth(partition)}"
+    title = f"{about}, of {module.graph_data.graph!r}"
     report = {"title": title, "sampler": None if options.quick else repr(module.sampler), "quality": quality.to_json()}
     (options.out / REPORT).write_text(json.dumps(report, indent=1) + "\n")
-    draw_quality(quality, f"{made}\n{module.graph_data.graph!r}", options.out / FIGURE)
+    draw_quality(quality, f"{about}\n{module.graph_data.graph!r}", options.out / FIGURE)
     _say(console, quality, partition, title)
     _print(console, f"Written: {options.out}, with {REPORT} and {FIGURE}. To train on it:")
     who = "trainer" if partition.is_self_reliant else "sampling rank"
@@ -106,7 +105,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
     return 0
 
 
-def _sampled(quality: Quality, partition: Partition, module: GraphDataModule, ratio: float) -> Quality:
+def _with_samples(quality: Quality, partition: Partition, module: GraphDataModule, ratio: float) -> Quality:
     """Adds what training's mini-batches cut, and what caches hit."""
     workload = module.workload("train")
     with _bar("Sampling across parts") as advance:
@@ -127,10 +126,10 @@ def _sampled(quality: Quality, partition: Partition, module: GraphDataModule, ra
 
 
 def _report_again(arguments: Sequence[str], console: Console) -> int:
-    own = Parser("gnnload partition report", description="Prints the report of a partition again.")
-    own.add_argument("folder", type=Path, metavar="FOLDER", help="of a partition")
-    own.add_argument("--verify", action="store_true", help="read all of it, and compare checksums")
-    options = own.parse_args(arguments)
+    parser = Parser("gnnload partition report", description="Prints the report of a partition again.")
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a partition")
+    parser.add_argument("--verify", action="store_true", help="read all of it, and compare checksums")
+    options = parser.parse_args(arguments)
     partition = load_partition(options.folder, verify=options.verify)
     file = options.folder / REPORT
     try:
@@ -160,9 +159,9 @@ def _depth(partition: Partition) -> str:
 
 
 def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
-    """Returns the hops that parts hold around their seeds: as asked for, if samplers find there what they read."""
+    """The hops that parts have around their seeds: the option's, if samplers find there what they read."""
     samplers = [module.sampler, *([module.eval_sampler] if set(options.phases) - {"train"} else [])]
-    # Parts of 0 hops hold no neighbourhood that could be too small for a sampler.
+    # Parts of 0 hops contain no neighbourhood that could be too small for a sampler.
     if options.hops is not None and options.hops <= 0:
         return int(options.hops)
     for sampler in samplers:
@@ -184,79 +183,93 @@ def _bar(title: str) -> Iterator[Callable[[float], object]]:
     console = Console(stderr=True)
     with drawn(Progress(console=console, transient=True, disable=not console.is_terminal)) as bars:
         task = bars.add_task(title, total=1.0)
-        yield lambda done: bars.update(task, completed=done)
+        yield lambda share_done: bars.update(task, completed=share_done)
 
 
 # Arguments.
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule, Partitioner]:
-    own = _parser()
-    given = list(arguments)
-    data = take_data(given, own)
-    options, rest = own.parse_known_args(given)
-    if rest and not rest[0].startswith(_FURTHER):
-        own.error(f"unknown: {rest[0]}")
-    strangers = [text for text in rest if text.startswith("--") and not text.startswith(_FURTHER)]
-    if strangers:
-        own.error(f"unknown: {' '.join(strangers)}")
+    parser = _parser()
+    remaining = list(arguments)
+    data = take_data(remaining, parser)
+    options, rest = parser.parse_known_args(remaining)
+    _check_further(rest, parser)
     if options.parts is None:  # after what is unknown, for that may be what it was meant to be
-        own.error("give --parts K: one part a trainer, or one a sampler rank")
+        parser.error("give --parts K: one part a trainer, or one a sampler rank")
     settings = [f"--data.{text[2:]}" if text.startswith("--sampler.") else text for text in rest]
     names_data = any(text.startswith("--data.data") for text in settings)
     if not data and options.config is None and not names_data:
-        own.error("give DATA first: Debian, Synthetic, OGB, the folder of a graph; or --config FILE")
-    chosen = [*data, *_method_arguments(options, own)]
-    chosen += _sampler_arguments(options, settings, own)
+        parser.error("give DATA first: Debian, Synthetic, OGB, the folder of a graph; or --config FILE")
+    chosen = [*data, *_method_arguments(options, parser)]
+    chosen += _sampler_arguments(options, settings, parser)
     # A configuration may name the partition that is to be made here.
-    made = parse_module(own, options.config, [*chosen, *settings, "--data.partition", "null"], method=Partitioner)
-    return options, made.data, made.method
+    objects = parse_module(parser, options.config, [*chosen, *settings, "--data.partition", "null"], method=Partitioner)
+    return options, objects.data, objects.method
 
 
-def _sampler_arguments(options: argparse.Namespace, settings: Sequence[str], own: argparse.ArgumentParser) -> list[str]:
+def _check_further(rest: Sequence[str], parser: argparse.ArgumentParser) -> None:
+    if rest and not rest[0].startswith(_FURTHER):
+        parser.error(f"unknown: {rest[0]}")
+    strangers = [text for text in rest if text.startswith("--") and not text.startswith(_FURTHER)]
+    if strangers:
+        parser.error(f"unknown: {' '.join(strangers)}")
+
+
+def _sampler_arguments(
+    options: argparse.Namespace, settings: Sequence[str], parser: argparse.ArgumentParser
+) -> list[str]:
     if options.sampler is not None:
         if "." not in options.sampler and options.sampler not in subclass_names(Sampler):
-            own.error(f"--sampler {options.sampler}: there is no such sampler. Give NeighborSampler, say, or {YOURS}")
+            parser.error(
+                f"--sampler {options.sampler}: there is no such sampler. Give NeighborSampler, say, or {YOURS}"
+            )
         return ["--data.sampler", options.sampler]
     return sampler_arguments(settings, options.config, max(options.hops or 2, 1))
 
 
-def _method_arguments(options: argparse.Namespace, own: argparse.ArgumentParser) -> list[str]:
+def _method_arguments(options: argparse.Namespace, parser: argparse.ArgumentParser) -> list[str]:
     """Adds the method by its class, so that its settings may follow: ``--method.tolerance 0.1``."""
     if options.method in METHODS:
-        kind = type(partitioner(options.method))
-        return ["--method", f"{kind.__module__}.{kind.__qualname__}"]
+        method_class = type(partitioner(options.method))
+        return ["--method", f"{method_class.__module__}.{method_class.__qualname__}"]
     if "." not in options.method:
-        own.error(f"--method {options.method}: give one of {', '.join(METHODS)}, or {YOURS}")
+        parser.error(f"--method {options.method}: give one of {', '.join(METHODS)}, or {YOURS}")
     return ["--method", options.method]
 
 
 def _parser() -> argparse.ArgumentParser:
-    own = Parser(
+    parser = Parser(
         "gnnload partition",
         usage="%(prog)s DATA --parts K [--method NAME] [--hops L] [options]\n       %(prog)s report FOLDER",
         description=__doc__,
         epilog=_EPILOG,
         allow_abbrev=False,
     )
-    own.add_argument("--parts", type=int, metavar="K", help="one a trainer, or one a sampler rank")
-    own.add_argument("--method", default="self-reliant", metavar="NAME", help=f"{', '.join(METHODS)}; first is default")
-    own.add_argument("--method.KEY", metavar="VALUE", help="a setting of the method")
-    own.add_argument("--hops", type=int, metavar="L", help="that each part holds of its seeds")
-    own.add_argument("--phases", nargs="+", choices=SPLITS, default=["train"], help="whose seeds parts hold")
-    own.add_argument("--sampler", metavar="CLASS", help=f"default NeighborSampler of fanouts {FANOUT}, {FANOUT}")
-    own.add_argument("--sampler.KEY", metavar="VALUE", help="a setting of the sampler, --sampler.fanouts [15,10] say")
-    own.add_argument("--config", type=Path, metavar="YAML", help="a configuration of gnnload fit, instead of DATA")
-    own.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule; --data.data.KEY of DATA")
-    own.add_argument("--seed", type=int, default=0, help="of what the method draws")
-    own.add_argument("--no-features", action="store_true", help="write topology alone")
-    own.add_argument(
+    parser.add_argument("--parts", type=int, metavar="K", help="one a trainer, or one a sampler rank")
+    parser.add_argument(
+        "--method", default="self-reliant", metavar="NAME", help=f"{', '.join(METHODS)}; first is default"
+    )
+    parser.add_argument("--method.KEY", metavar="VALUE", help="a setting of the method")
+    parser.add_argument("--hops", type=int, metavar="L", help="that each part holds of its seeds")
+    parser.add_argument("--phases", nargs="+", choices=SPLITS, default=["train"], help="whose seeds parts hold")
+    parser.add_argument("--sampler", metavar="CLASS", help=f"default NeighborSampler of fanouts {FANOUT}, {FANOUT}")
+    parser.add_argument(
+        "--sampler.KEY", metavar="VALUE", help="a setting of the sampler, --sampler.fanouts [15,10] say"
+    )
+    parser.add_argument("--config", type=Path, metavar="YAML", help="a configuration of gnnload fit, instead of DATA")
+    parser.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule; --data.data.KEY of DATA")
+    parser.add_argument("--seed", type=int, default=0, help="of what the method draws")
+    parser.add_argument("--no-features", action="store_true", help="write topology alone")
+    parser.add_argument(
         "--out", type=Path, default=Path("runs/partition"), metavar="FOLDER", help="default runs/partition"
     )
-    own.add_argument("--overwrite", action="store_true", help="replace a partition that is there")
-    own.add_argument("--cache-ratio", type=share, default=0.1, metavar="SHARE", help="of rows to cache; default 0.1")
-    own.add_argument("--quick", action="store_true", help="sample nothing: no cut of mini-batches, no hit rates")
-    return own
+    parser.add_argument("--overwrite", action="store_true", help="replace a partition that is there")
+    parser.add_argument(
+        "--cache-ratio", type=fraction, default=0.1, metavar="SHARE", help="of rows to cache; default 0.1"
+    )
+    parser.add_argument("--quick", action="store_true", help="sample nothing: no cut of mini-batches, no hit rates")
+    return parser
 
 
 POLICY = "presample"
@@ -266,27 +279,20 @@ def cache_rates(
     workload: Workload, partition: Partition, ratio: float, *, advance: Callable[[float], object] = lambda share: None
 ) -> CacheRates:
     """Measures hit rates over one epoch of the parts' own caches, and of one cache for the trainers of all parts
-    together.
-
-    Four epochs are sampled: for each of the two, one to rank rows by, and the one that is measured.
-
-    Args:
-        workload: of training, over the whole graph: sampler, batch size and seed are its.
-        partition: of that graph; each part has training seeds.
-        ratio: of all rows, what each cache has places for.
-        advance: is told which share is done.
+    together, each of ``ratio`` of all rows. Four epochs are sampled: for each of the two, one to rank rows by, and the
+    measured one.
 
     Source: PaGraph (TPDS'21), section 5.5, figure 17a: "PaGraph" and "DGL+Cache".
     """
     # 0.29 of 100 is 28.999... in floats.
     num_places = int(ratio * partition.num_nodes + 1e-9)
-    own = []
+    by_part = []
     for part in partition.parts:
-        own.append(_hit_rate(_of(workload, part.seeds["train"], num_ranks=1), num_places))
-        advance(len(own) / (2 * partition.num_parts))
+        by_part.append(_hit_rate(_of(workload, part.seeds["train"], num_ranks=1), num_places))
+        advance(len(by_part) / (2 * partition.num_parts))
     shared = _hit_rate(_of(workload, workload.seeds, num_ranks=partition.num_parts), num_places)
     advance(1.0)
-    return CacheRates(ratio, POLICY, own, shared)
+    return CacheRates(ratio, POLICY, by_part, shared)
 
 
 def _of(workload: Workload, seeds: Sequence[int] | np.ndarray, num_ranks: int) -> Workload:

@@ -23,15 +23,14 @@ and 2 if FOLDER is none of this package.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command; the exit status."""
-    own = Parser("gnnload verify", description=__doc__, epilog=_EPILOG)
-    own.add_argument(
+    parser = Parser("gnnload verify", description=__doc__, epilog=_EPILOG)
+    parser.add_argument(
         "folder",
         type=Path,
         metavar="FOLDER",
         help="of a graph, features or a partition, as gnnload build, save_graph_data and others write them",
     )
-    options = own.parse_args(arguments)
+    options = parser.parse_args(arguments)
     console = Console()
     try:
         with OpenFolder(options.folder) as folder:
@@ -48,14 +47,15 @@ def _verify(folder: OpenFolder, console: Console) -> int:
     num_arrays = num_damaged = num_bytes = 0
     with progress(f"Reading {folder.path}", _size_bytes(folder)) as advance:
         for finding in check_folder(folder, advance):
+            # Files of one version beside checksums of another look like damage.
             if finding.error is not None and folder.is_replaced:
                 raise StoreFormatError(f"{folder.path} was replaced while it was read. Verify it again.")
             num_arrays, num_bytes = num_arrays + 1, num_bytes + finding.size_bytes
             num_damaged += finding.error is not None
-            said = "sound" if finding.error is None else f"DAMAGED: {finding.error}"
-            place = finding.file.relative_to(folder.path)
+            result_text = "sound" if finding.error is None else f"DAMAGED: {finding.error}"
+            file = finding.file.relative_to(folder.path)
             console.print(
-                f"{place}, {finding.size_bytes:,} bytes: {said}", markup=False, highlight=False, soft_wrap=True
+                f"{file}, {finding.size_bytes:,} bytes: {result_text}", markup=False, highlight=False, soft_wrap=True
             )
     if CHECKSUM not in json.loads(folder.manifest_bytes):
         console.print(f"{MANIFEST} has no checksum of its own, as of old: what it says could not be compared.")
@@ -65,17 +65,17 @@ def _verify(folder: OpenFolder, console: Console) -> int:
 
 
 def _size_bytes(folder: OpenFolder) -> int:
-    """Returns how many bytes there are to read, as far as the files are what they should be."""
-    found = 0
+    """The bytes to read, as far as the files are sound."""
+    total = 0
     for name in folder.manifest["arrays"]:
         try:
-            found += folder.array(name).size_bytes
+            total += folder.array(name).size_bytes
         except StoreFormatError:  # which the check says
             continue
     for name in folder.parts:
         try:
             with OpenFolder(name, folder) as part:
-                found += _size_bytes(part)
+                total += _size_bytes(part)
         except StoreFormatError:
             continue
-    return found
+    return total

@@ -1,4 +1,4 @@
-"""Contributors: the samplers that train, as trainer 0 sees them: what they have, and what they send."""
+"""The samplers that train, as trainer 0 keeps track of them: their memory, slices, times and gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.gradients.profit import JUDGED_BY, Timings, Verdict
+from lightning_gnnload.plugin.gradients.cost_model import JUDGED_BY, Timings, Verdict
 
 NUM_COPIES = 2
 """The copies of parameters, and of gradients: one is read while the other is written."""
@@ -29,45 +29,35 @@ Tensors = dict[str, torch.Tensor]
 
 
 class TensorLayout:
-    """The positions of a state's tensors in memory, one after the other.
-
-    Args:
-        tensors: by name, in an order that is the same on both sides.
-    """
+    """The offsets of a state's tensors in one memory, in the order of ``tensors``, which must be the same on both
+    sides."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._places: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
+        self._offsets: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
         offset = 0
         for name, tensor in tensors.items():
-            self._places[name] = (offset, tuple(tensor.shape), tensor.dtype)
+            self._offsets[name] = (offset, tuple(tensor.shape), tensor.dtype)
             offset += -(-tensor.numel() * tensor.element_size() // _ALIGN) * _ALIGN
         self.num_bytes = offset
 
     @property
     def digest(self) -> str:
-        """A hash of names, shapes and dtypes."""
-        return hashlib.blake2b(repr(self._places).encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(repr(self._offsets).encode(), digest_size=16).hexdigest()
 
     def views(self, buffer: Any, begin: int) -> Tensors:
         return {
-            name: view_of(buffer, begin + offset, shape, dtype) for name, (offset, shape, dtype) in self._places.items()
+            name: view_of(buffer, begin + offset, shape, dtype)
+            for name, (offset, shape, dtype) in self._offsets.items()
         }
 
 
 class ParameterExchange:
-    """Shared memory that carries a model's parameters to one sampler, and that sampler's gradients back.
+    """Shared memory that carries a model's parameters to one sampler, and that sampler's gradients back. ``fd`` is the
+    memory that the other side made; None makes it.
 
-    Each comes in two copies. Parameters are written under a lock of their copy, which a reader holds too, so that none
-    reads half of one version and half of the next; the lock ends with the process that holds it. A copy of gradients
-    belongs to whom the messages say: the sampler, until it has sent it; trainer 0, until it has settled it.
-
-    Args:
-        module: whose state it is; parameters and buffers in the order of their names.
-        fd: the memory that the other side made; None makes it.
-
-    Attributes:
-        digest: of all names, shapes and dtypes, to be compared with the other side's.
-        gradients: one dictionary a copy, by parameter name.
+    Each comes in two copies. A copy of parameters has a lock, so that no reader sees half of one version and half of
+    the next; the lock ends with its process. A copy of gradients has one owner at a time: the sampler until it sends
+    the copy, trainer 0 until it settles it.
     """
 
     def __init__(self, module: torch.nn.Module, fd: int | None = None) -> None:
@@ -85,6 +75,7 @@ class ParameterExchange:
 
     def publish(self, state: Tensors) -> int | None:
         """Writes a new version of the parameters; returns its copy, or None where the sampler still reads it."""
+        # Not the newest copy: the sampler may be about to read that.
         copy = (self._last + 1) % NUM_COPIES
         # Without waiting: a sampler that was stopped while it read would stop trainer 0, and thus all trainers.
         with self._locked(copy, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
@@ -95,12 +86,11 @@ class ParameterExchange:
         return copy
 
     def load(self, copy: int, state: Tensors) -> None:
-        """Reads the parameters of a copy into ``state``."""
         with self._locked(copy, fcntl.LOCK_SH):
             _copy(self._parameters[copy], state)
 
     def close(self) -> None:
-        """Gives the memory back; tensors that others still hold stay as they are."""
+        """Frees the memory; tensors that are still referred to stay valid."""
         self._parameters, self.gradients = [], []
         self.slot.close()
         del self.slot  # and the mapping with it
@@ -121,7 +111,7 @@ class ParameterExchange:
 
 
 def state_of(module: torch.nn.Module) -> Tensors:
-    """Returns parameters and buffers by name; buffers, so that a sampler normalises as trainers do in evaluation."""
+    """Parameters and buffers by name; buffers, so that a sampler normalises as trainers do in evaluation."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -140,31 +130,21 @@ MAX_UNANSWERED = 16
 
 @dataclass
 class SwitchingStats:
-    """Counts what the samplers have contributed over a fit, as trainer 0 knows it.
+    """Counts what the samplers have contributed over a fit, as trainer 0 knows it."""
 
-    Attributes:
-        contributed: mini-batches whose gradients came from samplers.
-        merged: those that joined the trainers' gradients.
-        refused: those that came too late for the bound on their age, or for their step; they were trained again.
-        max_lag: the largest number of updates by which the parameters of a merged gradient were older than those that
-            the trainers computed theirs with at the step that it joined; at most ``max(staleness + 1, switching)``.
-        awaited_ms: trainer 0 waited for gradients that were about to become too old.
-        profit_ms: GNNLab's profit metric at the newest decision.
-        num_withdrawn: samplers that contribute no more, because training failed there.
-    """
-
-    contributed: int = 0
-    merged: int = 0
-    refused: int = 0
+    contributed: int = 0  # mini-batches whose gradients came from samplers
+    merged: int = 0  # of these, those that joined the trainers' gradients
+    refused: int = 0  # the others: too late for the bound on their age, or for their step, so trained again
+    # The most updates by which a merged gradient's parameters were older than the trainers' at that step; at most
+    # ``max(staleness + 1, switching)``.
     max_lag: int = 0
-    awaited_ms: float = 0.0
-    profit_ms: float = 0.0
-    num_withdrawn: int = 0
+    awaited_ms: float = 0.0  # trainer 0's wait for gradients that were about to become too old
+    profit_ms: float = 0.0  # GNNLab's profit metric at the newest decision
+    num_withdrawn: int = 0  # samplers that contribute no more, because training failed there
 
 
 class Gradient(NamedTuple):
-    """The gradient of one slice, which a sampler computed with one version of the parameters, in a copy of its
-    memory."""
+    """The gradient of one slice, computed by a sampler with one version of the parameters, in a copy of its memory."""
 
     sampler: int
     slice: int
@@ -175,33 +155,22 @@ class Gradient(NamedTuple):
 
 @dataclass(eq=False)
 class Contributor:
-    """One sampler that can train, as trainer 0 keeps track of it.
-
-    Attributes:
-        room: slices that it asks for.
-        out: those that it has, with the version of the parameters that it began them with; -1 before.
-        num_trials: slices that it may have before its speed is judged: nobody waits for those.
-        making: times of making its mini-batches; and
-        training: of training them, in which a gradient ages.
-        gains: what its gradients have each saved the trainers, less what these have waited for it.
-        awaited_ms: what they have waited for the one that it is at.
-        verdict: the newest on it; None before. Trainers wait for a sampler that is ``"worth"`` it alone.
-        told: the verdicts that the user has been told of.
-        num_unanswered: versions that it was sent since it said anything.
-    """
+    """One sampler that can train, as trainer 0 keeps track of it."""
 
     index: int
     exchange: ParameterExchange
-    room: int = 0
+    room: int = 0  # slices that it requests
+    # Slices that it has, with the version of the parameters that it began them with; -1 before.
     out: dict[int, int] = field(default_factory=dict)
-    num_trials: int = JUDGED_BY
+    num_trials: int = JUDGED_BY  # slices before its speed is judged, for which nobody waits
     making: Timings = field(default_factory=Timings)
-    training: Timings = field(default_factory=Timings)
-    gains: Timings = field(default_factory=Timings)
-    awaited_ms: float = 0.0
+    training: Timings = field(default_factory=Timings)  # while a gradient ages
+    gains: Timings = field(default_factory=Timings)  # what gradients saved the trainers, less their wait for it
+    awaited_ms: float = 0.0  # that the trainers have waited for its slice under way
+    # The newest; None before. Trainers wait for a sampler that is "worth" it alone.
     verdict: Verdict | None = None
-    told: set[Verdict] = field(default_factory=set)
-    num_unanswered: int = 0
+    reported: set[Verdict] = field(default_factory=set)
+    num_unanswered: int = 0  # versions that it was sent since its last message
 
     @property
     def needed_ms(self) -> float:
@@ -212,15 +181,8 @@ class Contributor:
 class Contributors:
     """Keeps track of all samplers that can train, over one fit. Used by one thread at a time, as the queue is.
 
-    Args:
-        queue: to the samplers.
-        module: the model that they train too.
-        stats: counts what comes.
-        version: updates that the parameters have seen.
-        returned: called with the slices that a sampler had when it was lost, or gave up.
-
-    Attributes:
-        arrived: gradients of the stream under way, in the order in which they came.
+    ``version()`` counts the updates of the parameters; ``returned`` is called with the slices of a sampler that was
+    lost or gave up. ``arrived`` has this epoch's gradients in the order in which they came.
     """
 
     def __init__(
@@ -257,7 +219,7 @@ class Contributors:
         """Begins the epoch of ``stream``, and drops all slices and gradients of the one before."""
         self._stream = stream
         for member in self._members.values():
-            # ``room`` stays: what a sampler asked for in the last epoch it still waits for in this one.
+            # ``room`` stays: what a sampler requested in the last epoch it still waits for in this one.
             member.out.clear()
             # One at least: else a sampler that was once too slow would be so forever.
             member.num_trials = max(JUDGED_BY - len(member.training.recent), 1)
@@ -266,7 +228,6 @@ class Contributors:
         self.arrived = []
 
     def handle_messages(self) -> None:
-        """Handles all messages that have come."""
         while self._queue.pump(0):
             pass
 
@@ -310,7 +271,6 @@ class Contributors:
         self.settle(gradient)
 
     def settle(self, gradient: Gradient) -> None:
-        """Gives the gradient's memory back to its sampler."""
         self._queue.send(gradient.sampler, "settled", copy=gradient.copy)
 
     def close(self) -> None:
@@ -380,7 +340,7 @@ class Contributors:
         self._forget(index)
 
     def _is_out(self, index: int, message: Message) -> bool:
-        """Whether the message's slice is of this epoch, and was given to this sampler."""
+        """Whether the message's slice is of this epoch, and with this sampler."""
         return message["stream"] == self._stream and message["slice"] in self._members[index].out
 
     def _forget(self, index: int) -> None:

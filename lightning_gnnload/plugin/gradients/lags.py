@@ -1,7 +1,7 @@
-"""Lags: how many updates the parameters were behind at each step, recorded so that a run can be repeated.
+"""Lags: by how many updates the parameters were late at each step, recorded so that a run can be repeated.
 
-Which averages have come by a step's begin depends on time alone. That number, for each step and trainer, is all that a
-run with bounded staleness has beyond its settings: who waits until as many are left repeats it bit for bit.
+Which averages have come when a step begins depends on time alone. That number, for each step and trainer, is all that a
+run with bounded staleness has beyond its settings: a run that waits for the same numbers repeats it bit for bit.
 """
 
 from __future__ import annotations
@@ -39,15 +39,13 @@ def check_lags(lags: object, staleness: object, *, switching: bool) -> None:
 
 
 class Lags:
-    """Records one trainer's lags by global step, and knows those that it is to repeat.
-
-    Args:
-        past: recorded before the run was resumed, ``[steps]``; None where nothing was.
-        repeated: of the run to repeat, ``[steps]``; None to record only. Beyond its end the run goes on by itself.
+    """Records one trainer's lags by global step, and knows those to repeat, uint8 ``[steps]`` each: ``past`` was
+    recorded before the run was resumed; ``repeated`` is of the run to repeat, beyond whose end this one goes on by
+    itself.
 
     Example:
         >>> lags = Lags(repeated=torch.tensor([0, 1, 1], dtype=torch.uint8))
-        >>> [lags.wanted(step) for step in (0, 1, 3)]
+        >>> [lags.target(step) for step in (0, 1, 3)]
         [0, 1, None]
         >>> lags.record(0, 0)
         >>> lags.record(1, 1)
@@ -70,21 +68,15 @@ class Lags:
         past: Tensor | None,
         load: Callable[[str], Mapping[str, Any]],
     ) -> Lags | None:
-        """Opens what the setting says, for one trainer; None where nothing is recorded.
-
-        Args:
-            past: all trainers' lags in the checkpoint that the run is resumed from, if it has any.
-            load: reads a checkpoint.
-
-        Raises:
-            RoleConfigError: the checkpoint to repeat has no lags, or those of another job.
-        """
+        """Opens what the setting says, for one trainer; None where nothing is recorded. ``past`` are all trainers' lags
+        in the checkpoint that the run is resumed from. Raises RoleConfigError: the checkpoint to repeat has no lags, or
+        other ones."""
         if setting is None:
             return None
         # Another number of trainers made other slices: its lags are of no use, and count as unknown.
-        own_past = past[trainer] if past is not None and len(past) == num_trainers else None
+        past_here = past[trainer] if past is not None and len(past) == num_trainers else None
         if setting == RECORD:
-            return cls(own_past)
+            return cls(past_here)
         lags = load(setting).get(CHECKPOINT_KEY)
         if lags is None:
             raise RoleConfigError(
@@ -97,9 +89,9 @@ class Lags:
                 f"lags={setting!r}: recorded by {len(lags)} trainers with lags of up to {most}, but this run has "
                 f"{num_trainers} trainers and staleness={staleness}. Use the settings of the run that recorded them."
             )
-        return cls(own_past, lags[trainer])
+        return cls(past_here, lags[trainer])
 
-    def wanted(self, step: int) -> int | None:
+    def target(self, step: int) -> int | None:
         """Returns the lag to wait for, None for any. Raises StalenessError: it was not recorded."""
         lag = self._repeated[step] if step < len(self._repeated) else None
         if lag == _UNKNOWN:
@@ -111,10 +103,10 @@ class Lags:
 
     def record(self, step: int, lag: int) -> None:
         """Records a step's lag. Raises StalenessError: it is less than the one to repeat."""
-        wanted = self.wanted(step)
-        if wanted is not None and lag < wanted:
+        target = self.target(step)
+        if target is not None and lag < target:
             raise StalenessError(
-                f"step {step} cannot be repeated: its gradient was computed {wanted} updates behind, but all but {lag} "
+                f"step {step} cannot be repeated: its gradient was computed {target} updates behind, but all but {lag} "
                 f"are applied, as this run has validated or saved a checkpoint where the recorded one had not."
             )
         self._recorded[step] = lag

@@ -34,34 +34,20 @@ from lightning_gnnload.errors import StalenessError
 
 @dataclass
 class StalenessStats:
-    """Counts how late one trainer's updates were, and how long it waited, over a fit.
+    """Counts how late one trainer's updates were, and how long it waited, over a fit with staleness k."""
 
-    Attributes:
-        launched: steps whose gradients were computed.
-        applied: optimizer steps done; equal to ``launched`` after a flush.
-        flushed: those of them that were done by a flush.
-        lag: updates between the parameters that the newest update's gradient was computed with and those that it was
-            applied to; at most k.
-        mean_lag: of all updates so far.
-        max_lag: the largest ``lag`` so far.
-        ahead: steps that this trainer has launched and, as far as it knows, the slowest has not, after its newest step;
-            at most k.
-        max_ahead: the largest ``ahead`` so far.
-        wait_ms: waited for other trainers, where they were more than k steps behind or at a flush.
-    """
-
-    launched: int = 0
-    applied: int = 0
-    flushed: int = 0
-    lag: int = 0
-    mean_lag: float = 0.0
+    launched: int = 0  # steps whose gradients were computed
+    applied: int = 0  # optimizer steps; equal to ``launched`` after a flush
+    flushed: int = 0  # of these, those by a flush
+    lag: int = 0  # updates between the parameters of the newest gradient and those that it changed; at most k
+    mean_lag: float = 0.0  # of all updates
     max_lag: int = 0
-    ahead: int = 0
+    ahead: int = 0  # steps that this trainer has launched and, as far as it knows, the slowest has not; at most k
     max_ahead: int = 0
-    wait_ms: float = 0.0
+    wait_ms: float = 0.0  # for other trainers, where they were more than k steps behind or at a flush
 
 
-class BucketPlace(NamedTuple):
+class BucketEntry(NamedTuple):
     """The position and layout of one parameter's gradient in its DDP bucket."""
 
     parameter: Parameter
@@ -70,7 +56,6 @@ class BucketPlace(NamedTuple):
     stride: tuple[int, ...]
 
     def shaped(self, bucket: Tensor) -> Tensor:
-        """Views the parameter's part of ``bucket`` in the parameter's shape."""
         return bucket.as_strided(self.size, self.stride, bucket.storage_offset() + self.begin)
 
 
@@ -78,15 +63,15 @@ def parameters_of(bucket: dist.GradBucket) -> list[Parameter]:
     return cast(list[Parameter], bucket.parameters())
 
 
-def places_in(bucket: dist.GradBucket) -> Iterator[BucketPlace]:
-    """Yields the places of all parameters in ``bucket``, in order."""
+def entries_in(bucket: dist.GradBucket) -> Iterator[BucketEntry]:
+    """Yields the entries of all parameters in ``bucket``, in order."""
     begin = 0
     for parameter in parameters_of(bucket):
         # DDP keeps a parameter's strides where they leave no gap, and falls back to contiguous ones.
         dense = torch.empty_like(parameter, device="meta")
         if dense.stride() != parameter.stride():
             dense = torch.empty(parameter.size(), device="meta")
-        yield BucketPlace(parameter, begin, dense.size(), dense.stride())
+        yield BucketEntry(parameter, begin, dense.size(), dense.stride())
         begin += dense.numel()
 
 
@@ -97,31 +82,26 @@ _FLUSHES = 2
 
 
 class GradientTerm(NamedTuple):
-    """One trainer's term in the average of a step's gradients.
+    """One trainer's term in the average of a step's gradients. All trainers' sums are added and divided by their summed
+    weights."""
 
-    Attributes:
-        extra: gradients to add to the trainer's own, of each parameter that has one, or None.
-        weight: of the sum. All trainers' sums are added and divided by their summed weights.
-        own: whether the trainer's own gradients count.
-    """
-
-    extra: Mapping[Parameter, Tensor] | None
+    extra: Mapping[Parameter, Tensor] | None  # to add to the trainer's own, of each parameter that has one
     weight: float
-    own: bool = True
+    counts_own: bool = True  # whether the trainer's own gradients count
 
 
 class ExtraGradients(Protocol):
     """A source of gradients beside the trainers' own, such as those of an idle sampler."""
 
     def take(self) -> GradientTerm:
-        """Asked in every trainer, once at the begin of each backward pass."""
+        """Called in every trainer, once at the begin of each backward pass."""
 
     def announce(self) -> Sequence[int]:
-        """Asked in trainer 0, once a step: at most ``MAX_ANNOUNCED`` integers for all trainers."""
+        """Called in trainer 0, once a step: at most ``MAX_ANNOUNCED`` integers for all trainers."""
 
     def announced(self, launch: int, words: list[int]) -> None:
-        """Told in every trainer, k launches after ``launch`` or at a flush: what trainer 0 announced with it, maybe
-        nothing. Launches are counted from 0 over a fit."""
+        """Called in every trainer, k launches after ``launch`` or at a flush, with what trainer 0 announced with it.
+        Launches are counted from 0 over a fit."""
 
 
 @dataclass(frozen=True)
@@ -130,68 +110,52 @@ class _Bucket:
 
     total: Tensor
     work: dist.Work
-    places: list[BucketPlace]
+    entries: list[BucketEntry]
     has_weight: bool
 
     def average(self) -> Tensor:
-        """Returns the flat average, once the all-reduce has ended."""
         return self.total[:-1] / self.total[-1] if self.has_weight else self.total
 
 
 @dataclass
 class Launch:
-    """The gradients and control words of one step, from the backward pass to the optimizer and to the bound.
-
-    Attributes:
-        number: counted from 0 over a fit.
-        version: updates that the parameters had seen when the gradients were computed.
-        flushes: of this trainer, before this step.
-    """
+    """The gradients and control words of one step, from the backward pass to the optimizer and to the bound."""
 
     number: int
     version: int
     flushes: int
-    taken: GradientTerm | None
+    term: GradientTerm | None
     words: Tensor
-    told: dist.Work
+    words_work: dist.Work
     buckets: list[_Bucket] = field(default_factory=list)
 
     @property
-    def has_come(self) -> bool:
+    def has_arrived(self) -> bool:
         """Whether neither the host nor a device would wait for the averages."""
-        return self.told.is_completed() and all(bucket.work.is_completed() for bucket in self.buckets)
+        return self.words_work.is_completed() and all(bucket.work.is_completed() for bucket in self.buckets)
 
     def wait(self) -> None:
         """Waits until all trainers have launched this step; on CUDA the device waits for the averages, not the host."""
-        self.told.wait()
+        self.words_work.wait()
         for bucket in self.buckets:
             bucket.work.wait()
 
     def gradients(self) -> dict[Parameter, Tensor]:
         """Returns the averages as an optimizer needs them: shaped, and laid out as DDP does it."""
         averages = (
-            (place, average) for bucket in self.buckets for average in [bucket.average()] for place in bucket.places
+            (entry, average) for bucket in self.buckets for average in [bucket.average()] for entry in bucket.entries
         )
-        return {place.parameter: place.shaped(average) for place, average in averages}
+        return {entry.parameter: entry.shaped(average) for entry, average in averages}
 
 
 class DelayedReduction:
-    """The state of the communication hook in one trainer. Register it with ``ddp.register_comm_hook(reduction, hook)``.
+    """The state of the communication hook in one trainer: ``ddp.register_comm_hook(reduction, hook)``. Averages come at
+    most ``staleness`` (k) updates late; ``contributions`` may add to the trainers' gradients. The constructor is a
+    collective.
 
-    Making one is a collective: it forms two process groups of all trainers.
-
-    Args:
-        staleness: k, the updates that a gradient may be late.
-        timeout: of its collectives; None for torch's own.
-        contributions: may add to the trainers' gradients.
-
-    Attributes:
-        stop_asked: set it to have all trainers stop at the same step.
-        stop_agreed: some trainer had asked; turns true at the same step in all of them.
-        save_asked, save_agreed: likewise, to save a checkpoint.
-
-    Raises:
-        StalenessError: by whatever yields averages, when trainers flushed after different steps.
+    Set ``stop_asked`` or ``save_asked`` to have all trainers stop, or save a checkpoint, after the same step;
+    ``stop_agreed`` and ``save_agreed`` turn true there. Whatever yields averages raises StalenessError if trainers
+    flushed after different steps.
     """
 
     def __init__(
@@ -245,7 +209,7 @@ class DelayedReduction:
 
     def arrived(self) -> Iterator[Launch]:
         """Yields the averages that have come and are to be applied now, oldest first; waits for none."""
-        while self._unapplied and self._unapplied[0].has_come:
+        while self._unapplied and self._unapplied[0].has_arrived:
             yield self._finish(self._unapplied.popleft())
 
     def awaited(self, num_left: int) -> Iterator[Launch]:
@@ -253,7 +217,7 @@ class DelayedReduction:
         while len(self._unapplied) > num_left:
             yield self._finish(self._unapplied.popleft())
 
-    def heed(self, num_left: int) -> None:
+    def act_on_words(self, num_left: int) -> None:
         """Acts upon the control words of all launches but the last ``num_left``, alike in all trainers."""
         while len(self._unheeded) > num_left:
             launch = self._unheeded.popleft()
@@ -263,7 +227,7 @@ class DelayedReduction:
             if self.contributions is not None:
                 self.contributions.announced(launch.number, announced[:num_announced])
         # Control words come back once the slowest trainer has launched their step: those that have not are ahead.
-        self.stats.ahead = sum(not launch.told.is_completed() for launch in self._unheeded)
+        self.stats.ahead = sum(not launch.words_work.is_completed() for launch in self._unheeded)
         self.stats.max_ahead = max(self.stats.max_ahead, self.stats.ahead)
 
     def drain(self) -> Iterator[Launch]:
@@ -271,7 +235,7 @@ class DelayedReduction:
         for launch in self.awaited(0):
             yield launch
             self.stats.flushed += 1
-        self.heed(0)
+        self.act_on_words(0)
         self._num_flushes += 1
         self._num_drained = self.stats.launched
 
@@ -283,23 +247,23 @@ class DelayedReduction:
         self.is_abandoned = True
 
     def close(self) -> None:
-        """Gives the process groups back, unless what was abandoned may still be under way in them."""
+        """Destroys the process groups, unless what was abandoned may still be under way in them."""
         if not self.is_abandoned:
             dist.destroy_process_group(self._group)
             dist.destroy_process_group(self._control)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
-        """Gives every trainer what trainer 0 has."""
+        """Copies trainer 0's tensors to every trainer."""
         for tensor in tensors:
             dist.broadcast(tensor, src=0, group=self._group)
 
     def agree(self) -> None:
         """Agrees on ``stop_asked`` at once, where no step will end for some time. A collective."""
-        asked = torch.tensor([int(self.stop_asked)])
-        dist.all_reduce(asked, group=self._control)
-        self.stop_agreed |= asked.item() > 0
+        wish = torch.tensor([int(self.stop_asked)])
+        dist.all_reduce(wish, group=self._control)
+        self.stop_agreed |= wish.item() > 0
 
-    def gathered(self, numbers: Tensor) -> Tensor:
+    def gather(self, numbers: Tensor) -> Tensor:
         """Returns every trainer's ``numbers``, a row each; as many in all of them. A collective."""
         rows = [torch.empty_like(numbers) for _ in range(self._world_size)]
         dist.all_gather(rows, numbers, group=self._control)
@@ -314,32 +278,34 @@ class DelayedReduction:
         launch.buckets.clear()  # its words may be needed for k steps more, its averages no longer
 
     def _begin(self) -> Launch:
-        taken, announced = None, []
+        term, announced = None, []
         if self.contributions is not None:
-            taken = self.contributions.take()
+            term = self.contributions.take()
             announced = list(self.contributions.announce()) if self._is_first else []
         if len(announced) > MAX_ANNOUNCED:
             raise StalenessError(f"{len(announced)} integers announced with a step: at most {MAX_ANNOUNCED} fit.")
         # Only trainer 0's announcement is not zeros, so that the sum hands it to all; the flags are counts of who asks.
-        said = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
-        words = torch.tensor(said + [0] * (_NUM_WORDS - len(said)))
-        told = dist.all_reduce(words, group=self._control, async_op=True)
+        flags = [int(self.stop_asked), int(self.save_asked), self._num_flushes, len(announced), *announced]
+        words = torch.tensor(flags + [0] * (_NUM_WORDS - len(flags)))
+        work = dist.all_reduce(words, group=self._control, async_op=True)
         number, self.stats.launched = self.stats.launched, self.stats.launched + 1
-        return Launch(number, self.stats.applied, self._num_flushes, taken, words, told)
+        return Launch(number, self.stats.applied, self._num_flushes, term, words, work)
 
     def _send(self, bucket: dist.GradBucket, launch: Launch) -> _Bucket:
-        own, places = bucket.buffer(), list(places_in(bucket))
-        taken = launch.taken
-        if taken is None:
-            total = own * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
+        gradient, entries = bucket.buffer(), list(entries_in(bucket))
+        term = launch.term
+        if term is None:
+            total = gradient * (1.0 / self._world_size)  # DDP's own arithmetic: nothing but the delay is new
         else:
             # The weight rides as one more element, which saves a collective and keeps sum and weight together.
-            total = torch.cat([own if taken.own else torch.zeros_like(own), own.new_full((1,), taken.weight)])
-            for place in places:
-                if taken.extra is not None and place.parameter in taken.extra:
-                    place.shaped(total).add_(taken.extra[place.parameter])
+            total = torch.cat(
+                [gradient if term.counts_own else torch.zeros_like(gradient), gradient.new_full((1,), term.weight)]
+            )
+            for entry in entries:
+                if term.extra is not None and entry.parameter in term.extra:
+                    entry.shaped(total).add_(term.extra[entry.parameter])
         work = dist.all_reduce(total, group=self._group, async_op=True)
-        return _Bucket(total, work, places, taken is not None)
+        return _Bucket(total, work, entries, term is not None)
 
     def _finish(self, launch: Launch) -> Launch:
         began = time.perf_counter()

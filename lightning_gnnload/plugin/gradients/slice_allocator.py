@@ -8,19 +8,12 @@ from itertools import islice
 
 
 class SliceAllocator:
-    """Gives the slices of one epoch to samplers, takes back what they do not train, and knows which were merged.
+    """Gives the slices of one epoch to samplers, takes back those that they do not train, and knows which were merged.
+    A slice is one of the ``num_ranks`` mini-batches of a step; ``step`` is the one under way.
 
-    They are given from the end backwards, so that a sampler's mini-batch is as far ahead of the trainers as can be.
-
-    Args:
-        num_ranks: slices of a step.
-        staleness: reductions between one and its handing out.
-        start: the step that is under way.
-        stop: where the epoch ends.
-        merged: slices that were contributed before an interruption.
-
-    Attributes:
-        step: the step that is under way.
+    It gives them from the epoch's end backwards, so that a sampler's mini-batch is as far ahead of the trainers as can
+    be. ``staleness`` counts the reductions until an announcement is read; ``merged`` slices are of before an
+    interruption.
 
     Example:
         >>> slices = SliceAllocator(num_ranks=2, staleness=0, start=0, stop=10)
@@ -45,7 +38,7 @@ class SliceAllocator:
             self.merge(number)
 
     def pass_to(self, step: int) -> None:
-        """Notes that the trainers have come to ``step``, which no slice may be given of any more."""
+        """Notes that the trainers have come to ``step``, of which no slice may be given any more."""
         for passed in range(self.step, step + 1):
             self._merged.pop(passed, None)
         self.step = step
@@ -60,7 +53,6 @@ class SliceAllocator:
         return self._next if self._next // self.num_ranks > self.step else None
 
     def give(self) -> int | None:
-        """Gives the candidate away, and returns it."""
         number = self.candidate()
         if number is not None:
             self._returned.discard(number)
@@ -86,16 +78,11 @@ class SliceAllocator:
         between = step - self.step - 1
         # Mostly false, as slices are given downwards; it saves the look at each merged step.
         if self._lowest_merged < step:
-            between -= sum(other < step and self.is_whole(other) for other in self._merged)
+            between -= sum(merged < step and self.is_whole(merged) for merged in self._merged)
         return between
 
     def is_mergeable(self, number: int) -> bool:
-        """Whether all trainers will know before they come to its step what is announced with the one under way.
-
-        An announcement is read when its reduction is handed out, ``staleness`` reductions later, and steps that the
-        trainers pass over have none. Later gradients may turn more steps into such; but the last one that does so
-        lower down was checked in the same way, and what lies between there counts here too.
-        """
+        """Whether all trainers will learn before a slice's step what is announced with the step under way."""
         step = number // self.num_ranks
-        trained = (other for other in range(self.step + 1, step) if not self.is_whole(other))
+        trained = (ahead for ahead in range(self.step + 1, step) if not self.is_whole(ahead))
         return step > self.step and len(list(islice(trained, self.staleness))) == self.staleness

@@ -1,9 +1,9 @@
-"""SliceScheduler: how trainer 0 shares an epoch's last steps out to idle samplers, and takes in their gradients.
+"""SliceScheduler: how trainer 0 lets idle samplers train an epoch's last steps, and merges their gradients.
 
 The unit is a slice: one trainer's mini-batch of one global step. A sampler computes its gradient with the newest
-parameters that trainer 0 has published; trainer 0 adds it to its own at the begin of a backward pass, unless it is too
-old. Only then is a slice contributed. A sampler that dies, is late or gives up leaves its slices to be given again, or
-to the trainers: there is nothing to agree on, and no mini-batch can be lost or trained twice.
+published parameters; trainer 0 adds it to its own at the begin of a backward pass, unless it is too old. Only then is a
+slice contributed. Slices of a sampler that dies, is late or gives up go to another or to the trainers: there is nothing
+to agree on, and no mini-batch can be lost or trained twice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lightning_gnnload.plugin.gradients.contributors import (
     SwitchingStats,
     Tensors,
 )
-from lightning_gnnload.plugin.gradients.profit import Profit, Timings
+from lightning_gnnload.plugin.gradients.cost_model import CostModel, Timings
 from lightning_gnnload.plugin.gradients.reduction import GradientTerm
 from lightning_gnnload.plugin.gradients.slice_allocator import SliceAllocator
 
@@ -38,18 +38,8 @@ _POLL_S = 0.005
 
 class SliceScheduler:
     """Schedules slices of an epoch on idle samplers, and merges their gradients; trainer 0's part of switching. Used by
-    one thread at a time, as its queue is.
-
-    Args:
-        queue: to the samplers.
-        module: the model that they train too.
-        ledger: tells the stream and the step that are under way.
-        staleness: of the strategy.
-        bound: updates that a sampler's gradient may be late.
-        version: updates that the parameters have seen.
-        global_step: Lightning's.
-        max_steps: Lightning's; -1 is none.
-    """
+    one thread at a time, as its queue is. ``bound``: updates that a sampler's gradient may be late; ``version()``
+    counts the updates of the parameters."""
 
     def __init__(
         self,
@@ -84,7 +74,7 @@ class SliceScheduler:
 
     def before_backward(self) -> None:
         """Chooses the gradients that join this step; waits for those that could join no later one."""
-        # The loader opens the epoch's stream when Lightning asks it for a mini-batch, and tells nobody but the ledger.
+        # The loader opens the epoch's stream when Lightning requests a mini-batch, and notes it in the ledger alone.
         if self._ledger.stream != self._stream:
             self._begin_epoch()
         self._slices.pass_to(self._ledger.step)
@@ -174,11 +164,11 @@ class SliceScheduler:
         if not member.training.are_many:
             return False  # its trials are under way
         step, rank = divmod(number, self._num_ranks)
-        helpers = [other for other in self._contributors.members if other.out or other is member]
+        helpers = [helper for helper in self._contributors.members if helper.out or helper is member]
         # Given downwards: of this step, the ranks above are out or merged, and this one and those below are missing.
-        num_missing = sum(len(other.out) for other in helpers) + rank + 1
-        together_ms = num_missing / sum(1 / other.needed_ms for other in helpers)
-        profit = Profit(
+        num_missing = sum(len(helper.out) for helper in helpers) + rank + 1
+        together_ms = num_missing / sum(1 / helper.needed_ms for helper in helpers)
+        estimate = CostModel(
             # That all trainers know of a contribution takes ``staleness`` steps more.
             num_left=max(self._slices.num_before(step) - self._staleness, 0) * self._num_ranks,
             step_ms=self._step.typical_ms,
@@ -189,22 +179,22 @@ class SliceScheduler:
             bound=self.bound,
             won_ms=member.gains.sum_ms if member.gains.are_many else None,
         )
-        self.stats.profit_ms = profit.value_ms
-        self._tell(member, profit)
-        return profit.verdict == "worth"
+        self.stats.profit_ms = estimate.value_ms
+        self._report(member, estimate)
+        return estimate.verdict == "worth"
 
-    def _tell(self, member: Contributor, profit: Profit) -> None:
-        """Tells the verdict on a sampler, each one once, as it may change to and fro where the bound is near; that an
-        epoch ends is no other one."""
-        if profit.verdict == member.verdict or (member.verdict and profit.verdict == "short"):
+    def _report(self, member: Contributor, estimate: CostModel) -> None:
+        """Reports each verdict on a sampler once, as it may go to and fro near the bound. ``"short"`` after another is
+        no news: every epoch ends."""
+        if estimate.verdict == member.verdict or (member.verdict and estimate.verdict == "short"):
             return
-        member.verdict = profit.verdict
-        if profit.verdict in member.told:
+        member.verdict = estimate.verdict
+        if estimate.verdict in member.reported:
             return
-        member.told.add(profit.verdict)
-        is_too_slow = profit.verdict == "late"
-        tell = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
-        tell(f"FactoredStrategy: sampler {member.index} {profit}.")
+        member.reported.add(estimate.verdict)
+        is_too_slow = estimate.verdict == "late"
+        report = pl.utilities.rank_zero.rank_zero_warn if is_too_slow else pl.utilities.rank_zero.rank_zero_info
+        report(f"FactoredStrategy: sampler {member.index} {estimate}.")
 
     # Parameters.
 
@@ -214,10 +204,7 @@ class SliceScheduler:
 
     def _due_ms(self, *, fresh: bool) -> float:
         """Estimates the time from a version's publishing to the last backward pass that may take a gradient of it.
-
-        Args:
-            fresh: published right after the update that made it; else at the begin of a backward pass.
-        """
+        ``fresh``: published right after its update; else at the begin of a backward pass."""
         return self.bound * self._step.typical_ms + (self._forward.typical_ms if fresh else 0.0)
 
     @property
@@ -245,8 +232,7 @@ class SliceScheduler:
             member.awaited_ms += self._awaited_ms / len(awaited)
 
     def _is_due(self, member: Contributor) -> bool:
-        """Whether the sampler has begun a gradient that can be merged now, but will be too old at the next step; and is
-        known to be fast enough to be waited for."""
+        """Whether a sampler that is worth waiting for has begun a gradient that joins this step or none."""
         if member.verdict != "worth":
             return False
         oldest = self._version() - self.bound
@@ -258,7 +244,7 @@ class SliceScheduler:
         for gradient in arrived:
             lag = self._version() - gradient.version
             if len(chosen) == MAX_MERGED:
-                # It waits for the next step, where its age counts anew.
+                # It waits for the next step, where its age is compared again.
                 self._contributors.arrived.append(gradient)
             elif lag > self.bound or not self._slices.is_mergeable(gradient.slice):
                 self._contributors.refuse(gradient)
@@ -275,18 +261,11 @@ class SliceScheduler:
 
 
 class SamplerGradients:
-    """Adds the samplers' gradients to a trainer's own; the :class:`.ExtraGradients` of the communication hook.
+    """Adds the samplers' gradients to trainer 0's own; the :class:`.ExtraGradients` of the communication hook.
 
-    Trainer 0 adds the samplers' gradients to its own and announces their slices with the same reduction. Every trainer
-    hears of them when that is handed out, hence between the same two steps, and passes over the steps that are whole.
-    Of a step that was contributed in part, each trainer trains its mini-batch, so that the collectives stay aligned;
-    but where that slice was contributed, its gradient does not count again.
-
-    Args:
-        ledger: of this trainer.
-        module: whose gradients they are.
-        rank: this trainer.
-        slice_scheduler: in trainer 0 alone.
+    Trainer 0 announces the merged slices with the same reduction. Every trainer reads that between the same two steps,
+    and passes over the steps that are whole. Of a step that was contributed in part, each trainer trains its
+    mini-batch, so that the collectives stay aligned; but a gradient of a contributed slice does not count again.
     """
 
     def __init__(
@@ -298,11 +277,13 @@ class SamplerGradients:
         self._parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
 
     def take(self) -> GradientTerm:
-        own = not self.ledger.has(self.ledger.step, self.rank)
+        counts_own = not self.ledger.has(self.ledger.step, self.rank)
         if self.slice_scheduler is None or not self.slice_scheduler.merging:
-            # ``own`` may be 0, the sum of weights not: a step that is not whole has a trainer whose mini-batch counts.
-            return GradientTerm(None, float(own), own)
-        return GradientTerm(self._summed(self.slice_scheduler), float(own + len(self.slice_scheduler.merging)), own)
+            # This weight may be 0, their sum not: a step that is not whole has a trainer whose mini-batch counts.
+            return GradientTerm(None, float(counts_own), counts_own)
+        return GradientTerm(
+            self._summed(self.slice_scheduler), float(counts_own + len(self.slice_scheduler.merging)), counts_own
+        )
 
     def announce(self) -> Sequence[int]:
         return self.slice_scheduler.merging if self.slice_scheduler is not None else ()
@@ -312,8 +293,8 @@ class SamplerGradients:
 
     @torch.no_grad()
     def _summed(self, slice_scheduler: SliceScheduler) -> dict[Parameter, Tensor]:
-        first, *others = slice_scheduler.gradients()
+        first, *rest = slice_scheduler.gradients()
         for name in first:
-            for other in others:
-                first[name].add_(other[name])  # the memory is trainer 0's until it settles
+            for gradient in rest:
+                first[name].add_(gradient[name])  # the memory is trainer 0's until it settles
         return {parameter: first[name].to(parameter.device) for name, parameter in self._parameters.items()}

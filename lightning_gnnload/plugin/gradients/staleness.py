@@ -6,13 +6,11 @@ A backward pass leaves a trainer's own gradient in the parameters and starts its
 - A step's begin applies those that have come by then, and waits for none. Where nobody is late that is all of them.
 - A step's end waits for the average of k steps ago, and applies it unless an earlier begin did.
 - A flush applies all, where parameters must be complete: at an epoch's last batch and at ``max_steps``, when
-  ``should_stop`` ends an epoch early, before validation, before a checkpoint, at the end of training. After it, the
-  optimizer has stepped as often as ``global_step`` says.
+  ``should_stop`` ends an epoch early, before validation, before a checkpoint, at the end of training.
 
-Trainers come to the same version of the parameters at different steps. That they come to the same, an update may depend
-on nothing that a trainer has by itself: it finds the learning rate, and all else in the optimizer's groups, and the
-global step of the step that computed its gradient. Where nobody is late, that is plain DDP. Callbacks that read the
-parameters in mid-epoch find them up to k updates behind.
+Trainers come to the same version of the parameters at different steps. So that it is the same, an update may depend on
+nothing that differs between them: it finds the settings of the optimizer's groups, and the global step, of the step
+that computed its gradient. Callbacks that read the parameters in mid-epoch find them up to k updates behind.
 """
 
 from __future__ import annotations
@@ -52,9 +50,9 @@ def check_staleness(staleness: object, ddp: dict[str, Any], *, switching: bool =
         raise RoleConfigError(f"staleness={staleness!r}: a whole number of optimizer steps is needed, 0 for plain DDP.")
     for name, reason in _EXCLUDED.items():
         if (staleness or switching) and ddp.get(name):
-            wanted = f"staleness={staleness}" if staleness else "switching=True"
+            setting = f"staleness={staleness}" if staleness else "switching=True"
             raise RoleConfigError(
-                f"{wanted} with {name}={ddp[name]!r}: {reason}. Leave {name} out, or use staleness=0, switching=False."
+                f"{setting} with {name}={ddp[name]!r}: {reason}. Leave {name} out, or use staleness=0, switching=False."
             )
 
 
@@ -79,15 +77,9 @@ def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
 
 
 class DelayedUpdates:
-    """Applies the gradients that a delayed reduction averages, in one trainer, for one fit.
-
-    Args:
-        strategy: whose model and optimizer.
-        step: applies the gradients there are: ``optimizer_step`` of Lightning's own strategy.
-        reduction: averages them.
-        lags: of the run, where they are recorded.
-        after_step: called once a step, when the parameters that the next one starts from are there.
-    """
+    """Applies the gradients that a delayed reduction averages, in one trainer, for one fit. ``step`` is the
+    ``optimizer_step`` of Lightning's strategy; ``after_step`` is called when the parameters of the next step are
+    there."""
 
     def __init__(
         self,
@@ -115,8 +107,8 @@ class DelayedUpdates:
         self._undo = ExitStack()
 
     def begin(self, model: DistributedDataParallel) -> None:
-        """Takes DDP's reduction over, and ends what binds each step of each trainer to trainer 0. Buffers, such as
-        BatchNorm's, that DDP would have broadcast in each step are broadcast by flushes."""
+        """Registers with DDP, and ends what binds each step of each trainer to trainer 0. Buffers, such as BatchNorm's,
+        that DDP would broadcast in each step are broadcast by flushes."""
         model.register_comm_hook(self.reduction, hook)
         if pl.utilities.model_helpers.is_overridden("on_after_backward", self.module, pl.LightningModule):
             pl.utilities.rank_zero.rank_zero_warn(
@@ -126,7 +118,9 @@ class DelayedUpdates:
         self._syncs_buffers, model.broadcast_buffers = model.broadcast_buffers, False
         trainer = self.trainer
         self._undo.enter_context(_first_callback(trainer, _FlushFirst(self)))
+        # Else each step would wait for trainer 0. SIGTERM is announced by the reduction's control words instead.
         self._undo.enter_context(compat.no_sigterm_broadcast(trainer))
+        # SLURM's warning interrupts each rank somewhere else; a checkpoint needs all of them after one step.
         self._undo.enter_context(compat.requeue_deferred(trainer, self._ask_to_save))
         self._undo.callback(self.reduction.close)
 
@@ -149,11 +143,11 @@ class DelayedUpdates:
     def before_step(self) -> None:
         """Applies what has come, before the first forward pass of a step."""
         if not self._is_between_steps:
-            return  # amid gradient accumulation, whose forward passes share their parameters
+            return  # in gradient accumulation, whose forward passes share their parameters
         self._is_between_steps = False
         number, reduction = self.trainer.global_step, self.reduction
-        wanted = self._lags.wanted(number) if self._lags is not None else None
-        self._apply(reduction.arrived() if wanted is None else reduction.awaited(wanted))
+        target = self._lags.target(number) if self._lags is not None else None
+        self._apply(reduction.arrived() if target is None else reduction.awaited(target))
         if self._lags is not None:
             self._lags.record(number, reduction.num_unapplied)
         self._end_step()
@@ -161,21 +155,18 @@ class DelayedUpdates:
     def optimizer_step(
         self, optimizer: Optimizer, closure: Callable[[], Any], *, passes_over: bool = False, **kwargs: Any
     ) -> Any:
-        """Runs one step of Lightning's: forward, backward, and the update that is due.
-
-        Args:
-            passes_over: the closure computes no gradient, as samplers have trained this step: there is no update.
-        """
+        """Runs one step of Lightning's: forward, backward, and the update that is due. With ``passes_over``, samplers
+        have trained this step: the closure computes no gradient, and there is no update."""
         bound, num_launched = self.reduction.staleness, self.reduction.stats.launched
         optimizer._opt_called = True  # type: ignore[attr-defined]  # else schedulers warn: they may go first
         with self._stepping():
             result = closure()
             if self.reduction.stats.launched > num_launched:
-                self._trained = {each for each in self.module.parameters() if each.grad is not None}
+                self._trained = {parameter for parameter in self.module.parameters() if parameter.grad is not None}
                 self._settings.launch()
                 self._launched_at.append(self.trainer.global_step)
                 self._apply(self.reduction.awaited(bound), result, **kwargs)
-                self.reduction.heed(bound)
+                self.reduction.act_on_words(bound)
             elif not passes_over:
                 self._step(optimizer, lambda: result, **kwargs)  # no loss, hence no gradient: Lightning's way
         self._is_between_steps = self._has_after_step = True
@@ -187,11 +178,8 @@ class DelayedUpdates:
         return result
 
     def flush(self) -> None:
-        """Applies what is in flight. Every trainer must do so after the same step.
-
-        Raises:
-            StalenessError: in the middle of a step.
-        """
+        """Applies what is in flight. Every trainer must do so after the same step. Raises StalenessError: in the middle
+        of one."""
         if self.reduction.is_drained:
             return
         if self._is_stepping:
@@ -208,18 +196,18 @@ class DelayedUpdates:
         self.apply_stop_request()
 
     def apply_stop_request(self) -> None:
-        """Tells Lightning of a SIGTERM once all trainers know of it, at the same step."""
+        """Passes a SIGTERM to Lightning once all trainers know of it, at the same step."""
         if self.reduction.stop_agreed:
             compat.end_by_sigterm(self.trainer)
 
     def _apply(self, launches: Iterable[Launch], result: Any = None, **kwargs: Any) -> None:
         optimizer = self._strategy.optimizers[0]
-        # The trainer's own gradients stay: validation may flush amid accumulation, which goes on with them.
-        kept = [(parameter, parameter.grad) for parameter in self.module.parameters()]
+        # The trainer's own gradients stay: validation may flush during accumulation, which goes on with them.
+        own_gradients = [(parameter, parameter.grad) for parameter in self.module.parameters()]
         with self._stepping():
             for launch in launches:
                 gradients = launch.gradients()
-                for parameter, _ in kept:
+                for parameter, _ in own_gradients:
                     parameter.grad = gradients.get(parameter) if parameter in self._trained else None
                 with (
                     self._settings.of_oldest_launch(),
@@ -227,7 +215,7 @@ class DelayedUpdates:
                 ):
                     self._step(optimizer, _Once(result, self.reduction.staleness, optimizer), **kwargs)
                 self.reduction.count_update(launch)
-        for parameter, gradient in kept:
+        for parameter, gradient in own_gradients:
             parameter.grad = gradient
 
     def _end_step(self) -> None:
@@ -245,11 +233,11 @@ class DelayedUpdates:
         self.reduction.save_asked = True
 
     def lags_of_all(self) -> Tensor | None:
-        """Returns the recorded lags of all trainers, a row each, up to the step under way; a collective. None where
-        there are none, or after a failure."""
+        """The recorded lags of all trainers, a row each, up to the step under way; a collective. None if there are
+        none, or after a failure."""
         if self._lags is None or self.reduction.is_abandoned:
             return None
-        return self.reduction.gathered(self._lags.upto(self.trainer.global_step))
+        return self.reduction.gather(self._lags.upto(self.trainer.global_step))
 
     @contextmanager
     def _stepping(self) -> Iterator[None]:
@@ -304,7 +292,7 @@ def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
     try:
         yield
     finally:
-        trainer.callbacks = [each for each in trainer.callbacks if each is not first]  # type: ignore[attr-defined]
+        trainer.callbacks = [callback for callback in trainer.callbacks if callback is not first]  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -319,7 +307,7 @@ def _training(trainer: pl.Trainer) -> Iterator[None]:
 
 
 class _Once:
-    """The closure of an update, whose loss was computed before: who asks for it again wants it at other parameters."""
+    """The closure of an update, whose loss was computed before: a second call would need it at other parameters."""
 
     def __init__(self, result: Any, staleness: int, optimizer: Optimizer) -> None:
         self._result, self._staleness, self._optimizer = result, staleness, optimizer

@@ -29,19 +29,15 @@ from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, ParameterExchange, state_of
-from lightning_gnnload.plugin.gradients.profit import Timings
+from lightning_gnnload.plugin.gradients.cost_model import Timings
 
 
 class ModelReplica:
     """A replica of the model on a sampler, which runs ``training_step`` and backward outside of a fit loop.
 
     The hooks that build a model (``setup``, ``configure_model``) have run; the callbacks' have not. ``self.trainer``
-    is there, with the epoch and the global step of the parameters; ``self.log`` does nothing; there is no process
-    group. Dropout draws from the mini-batch's own seed, so that a gradient does not depend on when it is computed.
-
-    Args:
-        trainer: Lightning's, on this sampler; its strategy knows the device and the precision.
-        datamodule: whose transfer hooks apply.
+    has the epoch, and the global step of the parameters; ``self.log`` does nothing; there is no process group. Dropout
+    draws from the mini-batch's own seed, so that a gradient does not depend on when it is computed.
     """
 
     def __init__(self, trainer: pl.Trainer, datamodule: Any) -> None:
@@ -61,11 +57,8 @@ class ModelReplica:
             setattr(self.module, log, _log_nothing)
 
     def train(self, batch: Any, step: int, *, global_step: int, seed: int) -> dict[str, torch.Tensor | None]:
-        """Computes the gradients of one mini-batch, by parameter name; None where a parameter has none.
-
-        Raises:
-            SwitchingError: ``training_step`` returned no loss.
-        """
+        """Computes the gradients of one mini-batch, by parameter name; None where a parameter has none. Raises
+        SwitchingError: ``training_step`` returned no loss."""
         compat.set_global_step(self._trainer, global_step)
         with self._own_draws(seed):
             moved = self._to_device(batch)
@@ -87,7 +80,7 @@ class ModelReplica:
         return gradients
 
     def restore(self) -> None:
-        """Gives the module back to the script: ``self.log`` logs again."""
+        """Returns the module to the script: ``self.log`` logs again."""
         for log in ("log", "log_dict"):
             delattr(self.module, log)
 
@@ -110,9 +103,9 @@ class ModelReplica:
 
 
 def seed_of(seed: int, epoch: int, number: int) -> int:
-    """Returns the seed that dropout draws from, for one slice of an epoch."""
-    said = hashlib.blake2b(f"{seed}/{epoch}/{number}".encode(), digest_size=8)
-    return int.from_bytes(said.digest(), "big") >> 1
+    """The seed that dropout draws from, for one slice of an epoch."""
+    digest = hashlib.blake2b(f"{seed}/{epoch}/{number}".encode(), digest_size=8)
+    return int.from_bytes(digest.digest(), "big") >> 1
 
 
 def _log_nothing(*_: Any, **__: Any) -> None:
@@ -144,13 +137,8 @@ class Standby:
     """Trains on a sampler while that has nothing to sample, and sends the gradients to trainer 0.
 
     Sampling has precedence: a mini-batch is begun only while none can be sampled for the trainers. The mini-batches
-    that it trains are its own, made in private memory; the queue's slots are not touched.
-
-    Args:
-        service: what this sampler does first of all.
-        replica: builds the model; called when trainer 0 has opened its first training stream, hence after all
-            ``setup`` hooks of the trainers.
-        open_loader: finds the loader of a stream.
+    that it trains are made in private memory, not in the queue's slots. ``replica`` builds the model once trainer 0 has
+    opened its first training stream, hence after the trainers' ``setup`` hooks.
     """
 
     def __init__(
@@ -168,7 +156,7 @@ class Standby:
         self._slots = SlotPool()
         self._training = Timings()
         # Order of locks: the service calls the handlers below under its own lock, and they take ``_news``. So nothing
-        # may ask the service for anything while it holds ``_news``.
+        # may call the service while it has ``_news``.
         self._news = threading.Condition()
         # Written by the service's reading thread, under _news.
         self._tasks: deque[tuple[int, int]] = deque()  # (stream, slice)
@@ -193,6 +181,7 @@ class Standby:
                 if (task := self._next_task()) is not None and self._idles_again():
                     self._contribute(*task)
         except Exception:
+            # Not raised: the trainers lose help, and no mini-batch. Sampling goes on.
             text = traceback.format_exc()[-_MAX_TEXT:]
             _log.debug("training failed on a sampler:\n%s", text)
             self._send("withdrawn", text=text)
@@ -232,7 +221,7 @@ class Standby:
         return None if stream is None else (stream, slice_number)
 
     def _idles_again(self) -> bool:
-        """Waits until all is sampled that was asked for since; False when the service is over."""
+        """Waits until all newer requests are sampled; False when the service is over."""
         while not (idles := self._service.wait_until_idle(_POLL_S)) and not self._service.is_over:
             pass
         return idles
@@ -246,14 +235,14 @@ class Standby:
         slot = self._slots.take()
         payload = loader.source.make(BatchRequest(stream.spec.epoch, step, rank, self._service.world_size), slot)
         batch = loader.convert(payload.view(self._slots.lend(slot)))
-        made = time.perf_counter()
+        made_s = time.perf_counter()
         # After sampling: parameters that are taken late are young when the gradient comes.
         if (version := self._timely_version(stream)) is None:
             return
         loaded = time.perf_counter()
         # A newer version may lie there by now; the gradient then counts as older than it is, which is safe.
         self._exchange.load(version.copy, state_of(self._replica.module))
-        # Trainer 0 must know the version before the gradient comes, to tell whether it is worth waiting for.
+        # Trainer 0 must know the version before the gradient comes, to decide whether to wait for it.
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
         gradients = self._replica.train(batch, step, global_step=version.global_step, seed=seed)
@@ -271,13 +260,13 @@ class Standby:
             slice=number,
             copy=copy,
             version=version.number,
-            make_ms=(made - began) * 1e3,  # waiting for parameters is no part of its slowness
+            make_ms=(made_s - began) * 1e3,  # waiting for parameters is no part of its slowness
             train_ms=train_ms,
         )
 
     def _timely_version(self, stream: Stream) -> _Version | None:
-        """Returns the newest parameters, once a gradient of them can come in time: trainers that waited for it would
-        lose more than this sampler does. None when the epoch is over first."""
+        """Returns the newest parameters, once a gradient of them can come in time; None when the epoch is over first.
+        Trainers that waited for a late one would lose more than this sampler does."""
         # Before anything is known, only a version with all of its time left is sure to serve.
         needed_ms = self._training.typical_ms or math.inf
 
@@ -292,10 +281,10 @@ class Standby:
             self._send("offer", room=0)  # a sign of life, without which trainer 0 publishes no more
         return None
 
-    def _send(self, kind: str, fds: list[int] | None = None, **fields: Any) -> None:
+    def _send(self, message: str, fds: list[int] | None = None, **fields: Any) -> None:
         assert self._leader is not None
         try:
-            self._leader.channel.send(kind, fds or [], **fields)
+            self._leader.channel.send(message, fds or [], **fields)
         except OSError:
             _log.debug("trainer 0 is gone: the service finds out why")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,8 +32,8 @@ from lightning_gnnload.plugin.job import Job
 def check_switching(strategy: pl.strategies.DDPStrategy, trainer: pl.Trainer, module: pl.LightningModule) -> None:
     """Checks a fit before it begins. Raises RoleConfigError: something that a sampler's gradients cannot take part
     in."""
-    scheduled = any(isinstance(each, pl.callbacks.GradientAccumulationScheduler) for each in trainer.callbacks)  # type: ignore[attr-defined]
-    for is_given, given, reason in (
+    scheduled = any(isinstance(callback, pl.callbacks.GradientAccumulationScheduler) for callback in trainer.callbacks)  # type: ignore[attr-defined]
+    for is_given, setting, reason in (
         (strategy.num_nodes > 1, f"num_nodes={strategy.num_nodes}", "parameters reach samplers of one machine only"),
         (
             trainer.accumulate_grad_batches != 1 or scheduled,
@@ -61,7 +62,7 @@ def check_switching(strategy: pl.strategies.DDPStrategy, trainer: pl.Trainer, mo
         ),
     ):
         if is_given:
-            raise RoleConfigError(f"switching=True with {given}: {reason}. Or use switching=False.")
+            raise RoleConfigError(f"switching=True with {setting}: {reason}. Or use switching=False.")
 
 
 def check_train_loader(loader: object) -> None:
@@ -86,21 +87,14 @@ def several_loaders() -> RoleConfigError:
     )
 
 
+_OVERRIDES = ("batch_to_device", "training_step", "backward", "pre_backward")
+"""Methods of the strategy that :class:`Switching` replaces."""
+
+
 class Switching:
-    """Takes part in switching on one trainer, for one fit.
-
-    Args:
-        job: that this trainer is part of.
-        queue: connected to the samplers.
-        trainer: Lightning's.
-        module: the model, as it was built.
-        num_updates: counts the optimizer steps of this fit.
-
-    Attributes:
-        ledger: what samplers have contributed.
-        contributions: for the communication hook.
-        passes: the step under way was contributed: nothing is to be computed.
-    """
+    """One trainer's part of switching, for one fit: ``ledger`` knows what samplers have contributed, ``contributions``
+    is for the communication hook, and ``passes`` says that the step under way was contributed, so that nothing is
+    computed."""
 
     def __init__(
         self,
@@ -112,6 +106,7 @@ class Switching:
     ) -> None:
         self.ledger = Ledger(job.roles.world_size)
         self.passes = False
+        self._strategy: pl.strategies.DDPStrategy | None = None
         self._slice_scheduler: SliceScheduler | None = None
         if job.global_rank == 0:
             self._slice_scheduler = SliceScheduler(
@@ -131,12 +126,7 @@ class Switching:
 
     @property
     def stats(self) -> SwitchingStats | None:
-        """The counts of switching, in trainer 0."""
         return self._slice_scheduler.stats if self._slice_scheduler is not None else None
-
-    def before_backward(self) -> None:
-        if self._slice_scheduler is not None:
-            self._slice_scheduler.before_backward()
 
     def after_update(self) -> None:
         # A step that was passed over takes no time, and would make the trainers look faster than they are.
@@ -147,47 +137,35 @@ class Switching:
         if self._slice_scheduler is not None:
             self._slice_scheduler.pause()
 
+    def install(self, strategy: pl.strategies.DDPStrategy) -> None:
+        """Has the strategy compute nothing for contributed steps, until :meth:`close`."""
+        # On the instance, not in a class: without switching, no step passes through this.
+        self._strategy = strategy
+        for name in _OVERRIDES:
+            setattr(strategy, name, partial(getattr(self, f"_{name}"), getattr(strategy, name)))
+
+    def _batch_to_device(self, to_device: Callable[..., Any], batch: Any, *args: Any, **kwargs: Any) -> Any:
+        return batch if isinstance(batch, ContributedStep) else to_device(batch, *args, **kwargs)
+
+    def _training_step(self, training_step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        # No number, so that nobody takes it for a loss.
+        return torch.tensor(math.nan) if self.passes else training_step(*args, **kwargs)
+
+    def _backward(self, backward: Callable[..., Any], closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        return closure_loss if self.passes else backward(closure_loss, *args, **kwargs)
+
+    def _pre_backward(self, pre_backward: Callable[..., Any], closure_loss: torch.Tensor) -> None:
+        if self._slice_scheduler is not None:
+            self._slice_scheduler.before_backward()
+        pre_backward(closure_loss)
+
+    def begin_step(self, batch: Any) -> None:
+        self.passes = isinstance(batch, ContributedStep)
+
     def close(self) -> None:
+        if self._strategy is not None:
+            for name in _OVERRIDES:
+                delattr(self._strategy, name)
+            self._strategy = None
         if self._slice_scheduler is not None:
             self._slice_scheduler.close()
-
-
-class StepSkippingDDP(pl.strategies.DDPStrategy):
-    """DDP that computes nothing for a step which samplers have trained already."""
-
-    _switch: Switching | None = None
-
-    @property
-    def passes_over_step(self) -> bool:
-        return self._switch is not None and self._switch.passes
-
-    def on_train_start(self) -> None:
-        if self._switch is not None:
-            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
-        super().on_train_start()
-
-    def batch_to_device(self, batch: Any, device: torch.device | None = None, dataloader_idx: int = 0) -> Any:
-        if isinstance(batch, ContributedStep):
-            return batch
-        return super().batch_to_device(batch, device, dataloader_idx)
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if self._switch is not None:
-            # Set at each step's begin, before any hook below asks for it.
-            self._switch.passes = isinstance(batch, ContributedStep)
-        super().on_train_batch_start(batch, batch_idx)
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Any:
-        if self.passes_over_step:
-            return torch.tensor(math.nan)  # no number, lest somebody take it for a loss
-        return super().training_step(*args, **kwargs)
-
-    def backward(self, closure_loss: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.passes_over_step:
-            return closure_loss
-        return super().backward(closure_loss, *args, **kwargs)
-
-    def pre_backward(self, closure_loss: torch.Tensor) -> None:
-        if self._switch is not None:
-            self._switch.before_backward()
-        super().pre_backward(closure_loss)

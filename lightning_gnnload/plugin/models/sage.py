@@ -1,4 +1,4 @@
-"""SAGE: a first model, which takes whatever a graph folder holds and needs no sizes."""
+"""SAGE: a first model, which takes whatever a graph folder contains and needs no sizes."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ class _Sizes(NamedTuple):
 class _Conv(nn.Module):
     """``W x_dst``, ``W`` by node type, plus ``V mean(x_src)`` for each edge type."""
 
-    own: Any  # nested modules, whose items are nn.Module to a type checker
+    own: Any  # a name in checkpoints; nested modules, whose items are nn.Module to a type checker
     neighbors: Any
 
-    def __init__(self, place: dict[str, str], edge_types: Sequence[tuple[str, str, str]], width: int) -> None:
+    def __init__(self, names: dict[str, str], edge_types: Sequence[tuple[str, str, str]], width: int) -> None:
         super().__init__()
-        self.place, self.edge_types = place, edge_types
-        self.own = nn.ModuleDict({each: nn.Linear(width, width) for each in place.values()})
+        self.module_names, self.edge_types = names, edge_types
+        self.own = nn.ModuleDict({name: nn.Linear(width, width) for name in names.values()})
         self.neighbors = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in edge_types)
 
     def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows) -> Rows:
-        rows = {name: self.own[self.place[name]](x[name][:count]) for name, count in num_dst.items()}
-        for kind, linear in zip(self.edge_types, self.neighbors, strict=True):
-            if blocks[kind].num_edges:  # most types have none at the innermost hop
-                rows[kind[2]] = rows[kind[2]] + linear(_mean(blocks[kind], x[kind[0]]))
+        rows = {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
+        for edge_type, linear in zip(self.edge_types, self.neighbors, strict=True):
+            if blocks[edge_type].num_edges:  # most types have none at the innermost hop
+                rows[edge_type[2]] = rows[edge_type[2]] + linear(_mean(blocks[edge_type], x[edge_type[0]]))
         return rows
 
 
 class _Layers(nn.Module):
-    """The layers for data of these sizes: seeds of a mini-batch to what is predicted for them."""
+    """The layers for data of these sizes: a mini-batch's seeds to their predictions."""
 
     project: Any
     embed: Any
@@ -65,15 +65,16 @@ class _Layers(nn.Module):
     def __init__(self, sizes: _Sizes, width: int, dropout: float) -> None:
         super().__init__()
         self.sizes = sizes
-        self.place = {name: str(k) for k, name in enumerate(sizes.num_features)}  # modules' names may hold no dots
-        with_x = {self.place[name]: size for name, size in sizes.num_features.items() if size}
-        with_codes = {self.place[name]: counts for name, counts in sizes.num_codes.items()}
-        self.project = nn.ModuleDict({place: nn.Linear(size, width) for place, size in with_x.items()})
+        # By number: modules' names may contain no dots.
+        self.module_names = names = {name: str(k) for k, name in enumerate(sizes.num_features)}
+        with_x = {names[name]: size for name, size in sizes.num_features.items() if size}
+        with_codes = {names[name]: counts for name, counts in sizes.num_codes.items()}
+        self.project = nn.ModuleDict({key: nn.Linear(size, width) for key, size in with_x.items()})
         self.embed = nn.ModuleDict(
-            {place: nn.ModuleList(nn.Embedding(n, width) for n in counts) for place, counts in with_codes.items()}
+            {key: nn.ModuleList(nn.Embedding(n, width) for n in counts) for key, counts in with_codes.items()}
         )
-        self.row = nn.ParameterDict({place: nn.Parameter(0.1 * torch.randn(width)) for place in self.place.values()})
-        self.convs = nn.ModuleList(_Conv(self.place, sizes.edge_types, width) for _ in range(sizes.num_layers))
+        self.row = nn.ParameterDict({key: nn.Parameter(0.1 * torch.randn(width)) for key in names.values()})
+        self.convs = nn.ModuleList(_Conv(names, sizes.edge_types, width) for _ in range(sizes.num_layers))
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(width, sizes.num_outputs)
 
@@ -96,23 +97,23 @@ class _Layers(nn.Module):
         return predicted
 
     def _encode(self, nodes: Rows, x: Mapping[str, Tensor | None], tables: Mapping[str, Rows]) -> Rows:
-        """Makes the first rows of nodes, of their features and categories."""
+        """The first rows of nodes, from their features and categories."""
         rows = {}
         for name, ids in nodes.items():
-            place = self.place[name]
-            row = self.row[place].expand(len(ids), -1)
-            if place in self.project:
-                row = row + self.project[place](x[name])
-            if place in self.embed:
+            key = self.module_names[name]
+            row = self.row[key].expand(len(ids), -1)
+            if key in self.project:
+                row = row + self.project[key](x[name])
+            if key in self.embed:
                 codes = tables[name][CODES].long()
-                for code, embed in zip(codes.unbind(dim=1), self.embed[place], strict=True):
+                for code, embed in zip(codes.unbind(dim=1), self.embed[key], strict=True):
                     row = row + embed(torch.where(code < embed.num_embeddings, code, 0))
             rows[name] = self.dropout(row.relu())
         return rows
 
 
 def _mean(block: Block, x: Tensor) -> Tensor:
-    """Returns the mean of each destination's in-neighbours, ``[num_dst, F]``; zeros where it has none."""
+    """The mean of each destination's in-neighbours, ``[num_dst, F]``; zeros where it has none."""
     weights = None if block.edge_weight is None else block.normalized_edge_weight()
     mode = "mean" if weights is None else "sum"
     return F.embedding_bag(
@@ -140,6 +141,11 @@ class SAGE(pl.LightningModule):
         GraphDataError: at the beginning of a run: no labels, or seeds that are links.
 
     Source: Hamilton et al., Inductive representation learning on large graphs (NeurIPS'17).
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> model, trainer = SAGE(hidden=64), pl.Trainer(max_epochs=5, logger=False, accelerator="cpu")
+        >>> # trainer.fit(model, GraphDataModule.from_ogb("ogbn-arxiv", sampler=NeighborSampler([10, 5])))
     """
 
     layers: _Layers
@@ -206,28 +212,35 @@ class SAGE(pl.LightningModule):
 
 
 def _sizes_of(data: GraphData, num_layers: int) -> _Sizes:
-    labels = [table.y for table in data.seed_tables.values() if table.y is not None]
-    label = next(iter(labels), data.y)
+    label, types, stores = _label_of(data), data.graph.types, _stores_by_type(data)
+    features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
+    codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if CODES in columns}
+    edge_types = [("", "", "")] if types is None else list(types.edge_types)
+    is_class = not label.is_floating_point()
+    return _Sizes(features, codes, edge_types, data.num_classes if is_class else 1, num_layers, is_class)
+
+
+def _label_of(data: GraphData) -> Tensor:
+    label = next((table.y for table in data.seed_tables.values() if table.y is not None), data.y)
     if label is None or label.ndim != 1:
-        given = "there are none" if label is None else f"their shape is {list(label.shape)}"
-        raise GraphDataError(f"SAGE predicts one label a node, but {given}. Give GraphData labels y, or a task with y.")
+        problem = "there are none" if label is None else f"their shape is {list(label.shape)}"
+        raise GraphDataError(
+            f"SAGE predicts one label a node, but {problem}. Give GraphData labels y, or a task with y."
+        )
     if any(table.kind == "links" for table in data.seed_tables.values()):
         raise GraphDataError("SAGE predicts labels of nodes, but the seeds are links. Take a model that scores pairs.")
-    types = data.graph.types
-    names = ("",) if types is None else types.node_types
-    features, codes = {}, {}
-    for name in names:
-        stores = data.stores if types is None else {key: table.store for key, table in data.tables_of(name).items()}
-        features[name] = stores["x"].shape[1] if "x" in stores else 0
-        if CODES in stores:
-            codes[name] = _num_codes(stores[CODES])
-    is_class = not label.is_floating_point()
-    kinds = [("", "", "")] if types is None else list(types.edge_types)
-    return _Sizes(features, codes, kinds, data.num_classes if is_class else 1, num_layers, is_class)
+    return label
+
+
+def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:
+    if data.graph.types is None:
+        return {"": {**data.stores}}
+    names = data.graph.types.node_types
+    return {name: {key: table.store for key, table in data.tables_of(name).items()} for name in names}
 
 
 def _num_codes(store: Any) -> list[int]:
-    """Counts the codes of each column, ``[C]``."""
+    """The number of codes of each column, ``[C]``."""
     highest = torch.zeros(store.shape[1], dtype=torch.int64)
     for first in range(0, store.shape[0], _ROWS_AT_ONCE):
         ids = torch.arange(first, min(first + _ROWS_AT_ONCE, store.shape[0]))

@@ -1,10 +1,11 @@
-"""How a data module's cache comes about: from its settings, by the ranks that gather, when the first batch is made."""
+"""A data module's caches: made from its settings by the ranks that gather, when the first mini-batch is made."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.builder import lies_in_memory
@@ -14,6 +15,7 @@ from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import (
     CacheConfigError,
@@ -25,8 +27,9 @@ from lightning_gnnload.errors import (
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.partition import ModulePartition
 from lightning_gnnload.plugin.module.probe import CacheProbe, MachineMemory
-from lightning_gnnload.plugin.module.view import DataModuleView
+from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
 
 TableCache = FeatureCache | list[FeatureCache] | Literal["auto"]
@@ -37,13 +40,19 @@ _log = logging.getLogger(__name__)
 
 
 def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
-    """Returns the levels that ``GraphDataModule(cache=...)`` asks for, nearest first, by the table's name.
-
-    Raises:
-        CacheConfigError: it is neither settings nor ``"auto"``.
-    """
+    """The levels of ``GraphDataModule(cache=...)``, nearest first, by the table's name. Raises CacheConfigError: no
+    such setting."""
     by_name = cache if isinstance(cache, dict) else {} if cache is None else {"x": cache}
     return {name: _levels(settings) for name, settings in by_name.items()}
+
+
+def _check_names(levels: Iterable[str], data: GraphData) -> None:
+    for name in levels:
+        if name not in data.stores:
+            raise CacheConfigError(
+                f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
+                f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
+            )
 
 
 def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
@@ -59,14 +68,7 @@ def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
 
 
 class ModuleCache:
-    """The feature caches of a data module, from one ``setup`` to its ``teardown``.
-
-    Args:
-        cache: as :class:`GraphDataModule` takes it.
-
-    Raises:
-        CacheConfigError: it is neither settings nor ``"auto"``.
-    """
+    """The feature caches of a data module, from one ``setup`` to its ``teardown``."""
 
     def __init__(self, cache: CacheSettings) -> None:
         self.levels = cache_levels(cache)
@@ -76,23 +78,16 @@ class ModuleCache:
         self._probing: CacheProbe | None = None
         self.phase = ""  # that they are filled for
 
-    def stores(self, module: DataModuleView, phase: str) -> tuple[dict[str, FeatureStore], bool]:
-        """Returns what a phase's mini-batches are gathered from instead of the data's own stores, one cache for all
-        phases; and whether the cache was filled for this phase, and so may be told of its mini-batches.
+    def stores(self, module: CachedModule, phase: str) -> tuple[dict[str, FeatureStore], bool]:
+        """Returns the stores that a phase gathers from instead of the data's own, one cache for all phases; and whether
+        the cache was filled for this phase, so that its mini-batches may be announced to it. Raises CacheConfigError:
+        no such features, or a policy that cannot rank their rows.
 
-        Without a cache, features that several ranks of a machine hold in memory of their own are put together, too.
-
-        Raises:
-            CacheConfigError: there are no such features, or the policy cannot judge their rows.
+        Without a cache, too, features that several ranks of a machine have in memory become one copy.
         """
         data, trainer = module.graph_data, _running(module.trainer)
-        for name in self.levels:
-            if name not in data.stores:
-                raise CacheConfigError(
-                    f"the graph has no features {name!r} to be cached, but only {sorted(data.stores)}. Give "
-                    f"GraphDataModule(cache=None), or a cache by name: cache={{'paper': FeatureCache(...)}}."
-                )
-        # Asked of the first phase alone: a fit's validation is gathered from the cache of its training.
+        _check_names(self.levels, data)
+        # By the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
             self.phase = "train" if (trainer is None or is_fit(trainer)) and module.has_seeds("train") else phase
         for name, store in data.stores.items():
@@ -101,7 +96,7 @@ class ModuleCache:
                 self._stores[name] = self._deferred(name, store, module, trainer)
         return dict(self._stores), phase == self.phase
 
-    def begin_step(self, module: DataModuleView) -> None:
+    def begin_step(self, module: CachedModule) -> None:
         """Opens the caches that waited for it, before a training step."""
         # What the device gathers is in no need of a cache here, and nobody asks for it.
         if not any(store.is_waiting for store in self._waiting.values()):
@@ -138,7 +133,7 @@ class ModuleCache:
             store.close()
 
     def _deferred(
-        self, name: str, store: FeatureStore, module: DataModuleView, trainer: pl.Trainer | None
+        self, name: str, store: FeatureStore, module: CachedModule, trainer: pl.Trainer | None
     ) -> DeferredStore:
         label = " in front of ".join(map(repr, self.levels.get(name, ()))) or "one copy a machine"
         levels = self.levels.get(name, ())
@@ -150,8 +145,8 @@ class ModuleCache:
             self._waiting[name] = deferred
         return deferred
 
-    def opening(self, name: str, module: DataModuleView, gather_group: GatherGroup) -> CacheArguments:
-        """Collects what a table's caches are opened with in this rank; all ranks call it at the same time."""
+    def opening(self, name: str, module: CachedModule, gather_group: GatherGroup) -> CacheArguments:
+        """Collects the arguments of a table's caches in this rank; all ranks call it at the same time."""
         trainer, store = _running(module.trainer), module.graph_data.stores[name]
         if isinstance(store, MemoryFeatureStore) and _is_worth_sharing(store):
             store = _one_copy(store, gather_group, f"rows-{name}")
@@ -176,7 +171,7 @@ class ModuleCache:
         return CacheArguments(store, gather_group, levels, workload, sharer_of, epoch, progress)
 
     def _open(
-        self, name: str, deferred: DeferredStore, module: DataModuleView, trainer: pl.Trainer | None
+        self, name: str, deferred: DeferredStore, module: CachedModule, trainer: pl.Trainer | None
     ) -> FeatureStore:
         gather_group = GatherGroup.of(trainer)
         if not gather_group.is_here:
@@ -204,38 +199,42 @@ class ModuleCache:
         )
 
 
-class CachedModule(DataModuleView, Protocol):
-    """A data module that has caches."""
+class CachedModule(Protocol):
+    """A data module as its caches and devices see it, between ``setup`` and ``teardown``."""
 
     caching: ModuleCache
+    sampler: Sampler
+    eval_sampler: Sampler
+    module_partition: ModulePartition
+
+    @property
+    def graph_data(self) -> GraphData: ...
+    def has_seeds(self, phase: str) -> bool: ...
+    @property
+    def trainer(self) -> Any: ...  # Lightning's; None where mini-batches are read by hand
+    @property
+    def batch_format(self) -> str: ...
+    @property
+    def sampling_device(self) -> str: ...
+    def workload(self, phase: str) -> Workload: ...
 
 
 @dataclass(frozen=True)
 class CacheArguments:
-    """The arguments that all caches of a data module are opened with.
+    """The arguments by which all caches of a data module are opened."""
 
-    Attributes:
-        store: has all rows.
-        gather_group: the ranks that may share them.
-        levels: their settings, nearest first.
-        workload: the mini-batches to come; None without levels.
-        sharer_of: which of the ranks is to hold each row; None: any.
-        epoch: that training begins with.
-        progress: say what is done, with bars.
-    """
-
-    store: FeatureStore
-    gather_group: GatherGroup
-    levels: tuple[FeatureCache, ...] = ()
-    workload: Workload | None = None
-    sharer_of: SharerOf | None = None
-    epoch: int = 0
+    store: FeatureStore  # of all rows
+    gather_group: GatherGroup  # ranks that may share them
+    levels: tuple[FeatureCache, ...] = ()  # nearest first
+    workload: Workload | None = None  # the mini-batches to come; None without levels
+    sharer_of: SharerOf | None = None  # the rank that caches each row; None: any
+    epoch: int = 0  # that training begins with
     progress: bool = False
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
-    """Returns the Trainer while it runs; None where mini-batches are read by hand: other ranks may not read any, and
-    are not waited for."""
+    """The Trainer while it runs; None where mini-batches are read by hand: other ranks may read none, and are not
+    waited for."""
     return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
 
 
@@ -245,7 +244,7 @@ def is_fit(trainer: pl.Trainer | None) -> bool:
 
 
 def _shows_its_need(trainer: pl.Trainer | None) -> bool:
-    """Whether this rank trains and gathers for itself; and not in a rehearsal, which times what comes later."""
+    """Whether this rank trains and gathers for itself, outside of a rehearsal, which times what comes later."""
     if not is_fit(trainer) or getattr(trainer.strategy, "is_rehearsal", False):  # type: ignore[union-attr]
         return False
     gather_group = GatherGroup.of(trainer)
@@ -258,7 +257,7 @@ def _is_worth_sharing(store: FeatureStore) -> bool:
 
 
 def _one_copy(store: MemoryFeatureStore, gather_group: GatherGroup, name: str) -> MemoryFeatureStore:
-    """Moves rows to memory that the ranks share; what each held before is free once nobody else holds it."""
+    """Moves rows to memory that the ranks share; each rank's former copy is freed once nothing refers to it."""
     membership = gather_group.membership(name, at_most_s=_WAIT_FOR_ROWS_S)
     if membership is None:
         return store
@@ -272,12 +271,9 @@ def _one_copy(store: MemoryFeatureStore, gather_group: GatherGroup, name: str) -
 def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) -> BatchSource:
     """Opens a sampler's features, which takes long where a cache is filled.
 
-    A sampler in whose place another process served reads the store itself, as the cache was the other's. So does one
-    that misses another sampler, where training goes on without that one.
-
-    Raises:
-        CacheShareError: another sampler failed to open the cache, without ``takeover``.
-        CacheDisagreementError: another sampler has other rows or settings.
+    A successor of a killed process reads the store itself, as the cache was the other's. So does a sampler whose peer
+    has failed, with ``takeover``; else it raises CacheShareError. CacheDisagreementError: a peer has other rows or
+    settings.
     """
     for store in source.features.values():
         if isinstance(store, DeferredStore) and is_successor:
@@ -293,7 +289,7 @@ def open_on_sampler(source: BatchSource, *, is_successor: bool, takeover: bool) 
 
 
 def close_caches(source: BatchSource) -> None:
-    """Gives back what opening a source took. Its features can be read still, from their stores."""
+    """Frees the caches of a source. Its features can still be read, from their stores."""
     for store in source.features.values():
         if isinstance(store, DeferredStore):
             store.close()

@@ -41,21 +41,21 @@ from lightning_gnnload.plugin.compat import (
     pl,
     training_progress,
 )
-from lightning_gnnload.plugin.module import telling
+from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
-    check_choice,
-    check_numbers,
-    check_sampler,
+    check_counts,
+    check_is_sampler,
+    check_negatives,
+    check_one_of,
     named_data,
     seed_order,
 )
-from lightning_gnnload.plugin.module.sizes import SizedModule
-from lightning_gnnload.plugin.module.sources import ModuleSources
+from lightning_gnnload.plugin.module.sources import ModuleSources, SizedModule
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings, seed_kind
@@ -107,15 +107,15 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         negatives: which false edges come with links, the rows of a SeedTable with ``src`` and ``dst``; of links of
             several types also ``{edge type: Negatives or None}``.
         eval_negatives: for validation and test, to rank among; ``negatives`` when None.
-        exclude: which edges are left out of sampling where links are trained on, so that none tells its own answer:
-            ``"self"``: those of the mini-batch; ``"reverse"``: and those that go back; None: none. Likewise in
+        exclude: the edges left out of sampling where links are trained on, so that no target edge leaks its own answer:
+            ``"self"``: the mini-batch's own; ``"reverse"``: these and their reverse edges; None: none. Likewise in
             evaluation, of tables with ``edge_ids``, whose links are edges of the graph.
-        reverse_types: ``{edge type: type of the edges that go back}``, where names do not tell (:func:`.reverse_of`).
-        on_resume_change: of a run that resumes in mid-epoch over other seeds, another graph or other settings than its
-            checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
-        task: whose splits are trained, validated and tested on, where the data have several tasks.
-        verify: under a Trainer, compare data and parts that come from a folder with their checksums, beside training
-            and once a machine: see :class:`.BackgroundCheck`.
+        reverse_types: ``{edge type: type of its reverse edges}``, where names do not say so (:func:`.reverse_of`).
+        on_resume_change: what to do where a run resumes in mid-epoch with other seeds, another graph or other settings
+            than its checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
+        task: the name of the task to train, validate and test on, where the data have several.
+        verify: under a Trainer, compare data and parts from a folder with their checksums, during training and once a
+            machine: see :class:`.BackgroundCheck`.
 
     Raises:
         LoaderConfigError: settings that cannot work.
@@ -171,21 +171,22 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         on_resume_change: OnResumeChange = "error",
         task: str | None = None,
         verify: bool = True,
-        **others: Any,
+        **unknown: Any,
     ) -> None:
-        refuse_unknown("GraphDataModule", others, keywords_of(GraphDataModule.__init__), ELSEWHERE)
+        refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
         data = named_data(data)
-        check_sampler("sampler", sampler)
-        check_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
-        check_numbers(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
-        check_choice("eval_draws", eval_draws, ("fixed", "fresh"))
-        check_choice("batch_format", batch_format, FORMATS)
-        check_choice("on_resume_change", on_resume_change, ("error", "warn"))
+        check_is_sampler("sampler", sampler)
+        check_is_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
+        check_counts(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
+        check_one_of("eval_draws", eval_draws, ("fixed", "fresh"))
+        check_one_of("batch_format", batch_format, FORMATS)
+        check_one_of("on_resume_change", on_resume_change, ("error", "warn"))
+        check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
-        for each in (self.sampler, self.eval_sampler):
-            FORMATS[batch_format].check_sampler(each)
+        for checked in (self.sampler, self.eval_sampler):
+            FORMATS[batch_format].check_sampler(checked)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.batch_format = batch_format
@@ -200,20 +201,13 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self.feature_name = feature_name
         self.label_name = label_name
         self.edge_feature_name = edge_feature_name
-        for name, given in (("negatives", negatives), ("eval_negatives", eval_negatives)):
-            by_type = given.values() if isinstance(given, Mapping) else [given]
-            if not all(isinstance(each, Negatives | None) for each in by_type):
-                raise LoaderConfigError(
-                    f"{name}={given!r}: Negatives are needed, such as Negatives('binary', num=1), or of links of "
-                    "several types a dict of them by edge type."
-                )
         self.links = LinkSettings(negatives, exclude, reverse_types)
         self.eval_negatives = eval_negatives or negatives
         self.task = task
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self.template: Any = None  # what every batch of from_pyg repeats
-        self._is_told = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
+        self._has_logged = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
         self._pins_memory = True
         self._copies = DeviceCopies()
         self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase
@@ -252,7 +246,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
 
     @property
     def _is_of_script(self) -> bool:
-        """Whether several ranks run the script under another strategy than ours, which tells of errors itself."""
+        """Whether several ranks run the script under another strategy than ours, which reports errors itself."""
         strategy = getattr(self.trainer, "strategy", None)
         launcher = getattr(strategy, "launcher", None)
         several = isinstance(launcher, SubprocessScriptLauncher) and self.trainer.world_size > 1
@@ -273,7 +267,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             self._data = self._as_carried(self._dataset.load())
         if self._is_of_script:
             assert self.trainer is not None
-            telling.begin()
+            error_reporting.begin_call()
             # Before any rank fails: the first one makes a secret for all, which is gone with the last.
             run_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
         if self._data is not None:
@@ -288,6 +282,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._sampling.close()
         self.caching.close()
         self.module_partition.disconnect()
+        # Last: damage must leave nothing open.
         try:
             self._folder_checks.raise_damage()
         finally:
@@ -299,7 +294,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if self._is_of_script:
             assert self.trainer is not None
             run = public_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
-            telling.pass_on(exception, run, f"rank {self.trainer.global_rank}")
+            error_reporting.note(exception, run, f"rank {self.trainer.global_rank}")
         try:
             self._sampling.close()
         finally:
@@ -317,15 +312,19 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         return self._loader("train")
 
     def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
+        """Returns a loader of the validation mini-batches; an empty list where the data have no such split."""
         return self._loader("val") if self.has_seeds("val") else []
 
     def test_dataloader(self) -> SampledLoader:
+        """Returns a loader of the test mini-batches. Raises SeedError: the data have no such split."""
         return self._loader("test")
 
     def predict_dataloader(self) -> SampledLoader:
+        """Returns a loader of ``predict``'s seeds, in their order. Raises LoaderConfigError: it names no such seeds."""
         return self._loader("predict")
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        # At once, not after hours of training on damaged rows.
         self._folder_checks.raise_damage()
         # Here, as each training step's mini-batch passes through before its forward pass.
         if self.trainer is not None and self.trainer.training:
@@ -352,7 +351,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         state["_next_epochs"] = defaultdict[str, NextEpoch](NextEpoch)
         state["caching"] = ModuleCache(self.cache)
         state["_sampling"] = TrainerDevice(self.sampling_device)
-        state["_folder_checks"] = FolderChecks(self._folder_checks.wanted)
+        state["_folder_checks"] = FolderChecks(self._folder_checks.verify)
         if self._dataset is not None:
             state["_data"] = None
         return state
@@ -375,43 +374,60 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             SeedError: the phase has no seeds.
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
-        training = phase == "train"
-        data = self.graph_data
-        seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
-        if not len(seeds):
-            if data.tasks and data.task is None:
-                raise SeedError(
-                    f"there are no seeds to {phase} on before a task is chosen, of {', '.join(data.tasks)}: give "
-                    f"GraphDataModule task=NAME (--data.task NAME)."
-                )
-            taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
-            raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
-        # overfit_batches means the same batches in every epoch.
-        overfit = training and self.trainer is not None and self.trainer.overfit_batches > 0
-        sampler = self.sampler if training else self.eval_sampler
-        if data.edge_stores and getattr(sampler, "edge_ids", None) is False:
-            sampler = copy(sampler)
-            sampler.edge_ids = True  # type: ignore[attr-defined]  # by which rows of edges are found
-        max_epochs = getattr(self.trainer, "max_epochs", None) if training else None
+        seeds = self._seeds_of(phase)
         workload = Workload(
-            data.graph,
-            sampler,
+            self.graph_data.graph,
+            self._sampler_of(phase),
             partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
-            batch_size=self.batch_size if training else self.eval_batch_size,
-            order=self.order if training and not overfit else Sequential(),
             seed=self.seed,
-            fixed_draws=overfit or (not training and self.eval_draws == "fixed"),
-            drop_last=training and self.drop_last,
             num_ranks=1 if self.trainer is None else self.trainer.world_size,
-            labels=data.y,
-            end_epoch=max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
+            labels=self.graph_data.y,
+            **(self._training_settings() if phase == "train" else self._evaluation_settings()),
         )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
 
+    def _training_settings(self) -> dict[str, Any]:
+        # overfit_batches means the same batches in every epoch.
+        overfit = self.trainer is not None and self.trainer.overfit_batches > 0
+        max_epochs = getattr(self.trainer, "max_epochs", None)
+        return {
+            "batch_size": self.batch_size,
+            "order": Sequential() if overfit else self.order,
+            "fixed_draws": overfit,
+            "drop_last": self.drop_last,
+            "end_epoch": max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
+        }
+
+    def _evaluation_settings(self) -> dict[str, Any]:
+        fixed = self.eval_draws == "fixed"
+        return {"batch_size": self.eval_batch_size, "order": Sequential(), "fixed_draws": fixed}
+
+    def _sampler_of(self, phase: str) -> Sampler:
+        sampler = self.sampler if phase == "train" else self.eval_sampler
+        if self.graph_data.edge_stores and getattr(sampler, "edge_ids", None) is False:
+            # Rows of edges are found by them. A copy, as the sampler is the user's.
+            sampler = copy(sampler)
+            sampler.edge_ids = True  # type: ignore[attr-defined]
+        return sampler
+
+    def _seeds_of(self, phase: str) -> np.ndarray | SeedTable:
+        data = self.graph_data
+        seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
+        if len(seeds):
+            return seeds
+        if data.tasks and data.task is None:
+            raise SeedError(
+                f"there are no seeds to {phase} on before a task is chosen, of {', '.join(data.tasks)}: give "
+                f"GraphDataModule task=NAME (--data.task NAME)."
+            )
+        taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
+        raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
+
     def _links_of(self, phase: str, seeds: np.ndarray | SeedTable) -> LinkSettings:
-        """Links that are not known to be edges leave none out but in training; predictions have no negatives."""
+        """Settings of a phase's links. Outside of training, only links that are known edges are left out of sampling;
+        predictions have no negatives."""
         training, in_graph = phase == "train", isinstance(seeds, SeedTable) and seeds.edge_ids is not None
         negatives = self.links.negatives if training else None if phase == "predict" else self.eval_negatives
         by_type = negatives.values() if isinstance(negatives, Mapping) else [negatives]
@@ -460,40 +476,40 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     def _log_sanity_issues(self, phase: str, workload: Workload) -> None:
         """Logs the findings of the sanity checks, once, in one rank; those about a phase's seeds once for each."""
         rank_zero: Any = pl.utilities.rank_zero
-        if self._is_told[phase] or rank_zero.rank_zero_only.rank:
+        if self._has_logged[phase] or rank_zero.rank_zero_only.rank:
             return
-        issues = [] if any(self._is_told.values()) else self._issues_of_data()
-        self._is_told[phase] = True
-        if (seen := workload.seen()) is not None:
-            of_task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
-            issue = seen_issue(seen, f"the seeds to {phase} on{of_task}", self._TIMES_OF_SEEDS)
+        issues = [] if any(self._has_logged.values()) else self._issues_of_data()
+        self._has_logged[phase] = True
+        if (oddities := workload.seen()) is not None:
+            task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
+            issue = seen_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
             issues += [] if issue is None else [issue]
         for oddity in issues:
-            tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
-            tell(f"{type(self).__name__}: {oddity.text}")
+            log = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
+            log(f"{type(self).__name__}: {oddity.text}")
 
     def _issues_of_data(self) -> list[SanityIssue]:
         data, x = self.graph_data, self.graph_data.x
         mapped = isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)
-        # Where input is converted, its width is of no account.
+        # Where input is converted, its width does not matter.
         precision = getattr(self.trainer, "precision_plugin", None)
         double = precision is None or converts_input(precision)
         return sanity_issues(data, mapped=mapped, double=double)
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
-        """Makes a loader in a process that has got this module alone."""
+        """Makes a loader in a process that has this module alone."""
         self.setup()
         return self._loader(phase)
 
     def _as_carried(self, data: GraphData) -> GraphData:
         """Takes the splits of the task, and adds the graph's columns to the data where batches carry them: models of
-        other libraries look for its edge weights and types in their batches, and train without a word where these are
+        other libraries look for edge weights and types in their batches, and train on without a word where these are
         missing."""
         if self.task is not None and self.task != data.task:
             data = data.with_task(self.task)
-        samplers_know_edges = all(hasattr(each, "edge_ids") for each in (self.sampler, self.eval_sampler))
-        of_library = FORMATS[self.batch_format].library is not None
-        return data.with_graph_columns() if of_library and samplers_know_edges else data
+        samplers_know_edges = all(hasattr(sampler, "edge_ids") for sampler in (self.sampler, self.eval_sampler))
+        models_read_columns = FORMATS[self.batch_format].library is not None
+        return data.with_graph_columns() if models_read_columns and samplers_know_edges else data
 
     def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any] | None:
         if self.batch_format == "blocks" and getattr(workload.sampler, "metapath", None) is not None:
@@ -517,9 +533,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             types = self.graph_data.graph.types
             if types is not None and self.predict in types.node_types:
                 return np.array(types.range_of(self.predict))
-            known = (*SPLITS, *(() if types is None else types.node_types))
+            choices = (*SPLITS, *(() if types is None else types.node_types))
             raise LoaderConfigError(
-                f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(known)}."
+                f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(choices)}."
             )
         refuse_tables("predict", self.predict)
         if isinstance(self.predict, Mapping):

@@ -1,4 +1,4 @@
-"""How a data module's features come to be gathered on its trainer's device."""
+"""A data module's features that are gathered on its trainer's device."""
 
 from __future__ import annotations
 
@@ -28,13 +28,9 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceTables:
-    """The feature tables of a data module on a trainer's device, each opened once, with the cache that its settings ask
-    for.
-
-    Caches without a limit open when the fit's first steps have shown how much memory they take; see
-    :class:`CacheProbe`.
-    For the thread that trains.
-    """
+    """The feature tables of a data module on a trainer's device, each opened once, with its cache. A cache without a
+    limit opens when the fit's first steps have shown how much memory they take (:class:`CacheProbe`). For the training
+    thread."""
 
     def __init__(self) -> None:
         self._tables: dict[str, DeviceTable] = {}
@@ -42,17 +38,13 @@ class DeviceTables:
         self._probing: CacheProbe | None = None
 
     def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
-        """Opens the tables of ``source``, and returns them by name.
-
-        Raises:
-            CacheConfigError, CacheTooSmallError, CacheShareError: as :func:`.open_on_device` has them.
-            DeviceMemoryError: the device has no room for what the settings ask.
-        """
+        """Opens the tables of ``source``, by name. Raises DeviceMemoryError where the device has no room for the
+        settings, and as :func:`.open_on_device` does."""
         for name in source.features:
             if name not in self._tables:
-                self._tables[name] = self._opened(name, module, source, device)
+                self._tables[name] = self._open(name, module, source, device)
         if self._late and self._probing is None:
-            self._probing = self._probed(device)
+            self._probing = self._new_probe(device)
         return self._tables
 
     def begin_step(self, num_updates: int) -> None:
@@ -62,10 +54,10 @@ class DeviceTables:
 
     def close(self) -> None:
         tables, self._tables, self._late, self._probing = self._tables, {}, [], None
-        for each in tables.values():
-            each.close()
+        for table in tables.values():
+            table.close()
 
-    def _opened(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
+    def _open(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
             if reason:
@@ -84,8 +76,8 @@ class DeviceTables:
         with nullcontext() if membership is None else membership.connect() as peers:
             return _on_device(opening, settings, workload, device, peers)
 
-    def _probed(self, device: Device) -> CacheProbe:
-        """Makes one probe for all tables, as what training leaves is shared among them by size."""
+    def _new_probe(self, device: Device) -> CacheProbe:
+        """One probe for all tables, which share by size what training leaves."""
         tables, first = list(self._late), self._late[0].opening
         sizes = [late.opening.store.shape[0] * late.opening.store.row_bytes for late in tables]
 
@@ -139,11 +131,11 @@ def _on_device(
 
 
 def _why_not(levels: Sequence[FeatureCache]) -> str | None:
-    """Returns why caches lie with the host, where all rows then are gathered; empty where that was asked for; None
-    where they do not."""
+    """Why caches lie with the host, where all rows then are gathered; empty where the settings say so; None where they
+    do not."""
     from lightning_gnnload.cache.device.device_builder import why_not_on_device
 
-    of_host = [level.device == "cpu" for level in levels]
-    if any(of_host):
-        return "" if all(of_host) else "caches in front of each other lie on the device, or with the host, together"
+    on_host = [level.device == "cpu" for level in levels]
+    if any(on_host):
+        return "" if all(on_host) else "caches in front of each other lie on the device, or with the host, together"
     return why_not_on_device(levels)

@@ -1,4 +1,4 @@
-"""Training on parts: how a data module's mini-batches come from a partition of its graph."""
+"""Training on parts: a data module's mini-batches from a partition of its graph."""
 
 from __future__ import annotations
 
@@ -34,70 +34,48 @@ Partitioned = Partition | Path | str | None
 
 
 class ModulePartition:
-    """The partition of a data module's graph, which is loaded and checked once, when first asked for. Thread-safe.
-
-    Args:
-        given: a partition, the folder of one, or None for a graph that is sampled whole.
-
-    Raises:
-        LoaderConfigError: none of these.
+    """The partition of a data module's graph, loaded and checked at its first use. ``setting`` is a partition, its
+    folder, or None for a graph that is sampled whole. Thread-safe.
 
     Source: PaGraph (TPDS'21), sections 3.2 and 4.
     """
 
-    def __init__(self, given: Partitioned) -> None:
-        if not isinstance(given, Partition | Path | str | None):
+    def __init__(self, setting: Partitioned) -> None:
+        if not isinstance(setting, Partition | Path | str | None):
             raise LoaderConfigError(
-                f"partition is {given!r}, but must be one, the folder that `gnnload partition` wrote, or None."
+                f"partition is {setting!r}, but must be one, the folder that `gnnload partition` wrote, or None."
             )
-        self.given = given
+        self.setting = setting
         self._opened: Partition | None = None
         self._opening = threading.Lock()
         self._collective = CollectiveSampling()
 
     def connect(self, trainer: pl.Trainer | None) -> None:
-        """Joins the ranks that sample together, where each list lies with its owner alone. All ranks call it alike.
-
-        Raises:
-            PartitionMismatchError, ExchangeError, CacheShareError: as :meth:`.CollectiveSampling.connect` has them.
-        """
+        """Connects the ranks that sample together, if each has the lists of its own nodes alone. A collective."""
         if self._opened is not None and not self._opened.is_self_reliant:
             self._collective.connect(self._opened, trainer)
 
     def disconnect(self, error: BaseException | None = None) -> None:
-        """Leaves the ranks that sample together, when nothing is sampled any more, or because of ``error``. Safe to
-        call twice.
-
-        Raises:
-            ExchangeError: another rank has failed.
-        """
+        """Leaves them, at the end or because of ``error``. Safe to call twice. Raises ExchangeError: another rank has
+        failed."""
         self._collective.disconnect(error)
 
     def open(self, graph: Graph) -> Partition | None:
-        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole.
-
-        Raises:
-            StoreFormatError: the folder holds none.
-            PartitionMismatchError: it is of another graph.
-        """
+        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole. Raises
+        StoreFormatError: the folder contains none. PartitionMismatchError: it is of another graph."""
         with self._opening:
-            if self._opened is None and self.given is not None:
-                partition = self.given if isinstance(self.given, Partition) else load_partition(self.given)
+            if self._opened is None and self.setting is not None:
+                partition = self.setting if isinstance(self.setting, Partition) else load_partition(self.setting)
                 partition.check(graph)
                 self._opened = partition
             return self._opened
 
     def workload(self, whole: Workload, phase: str) -> Workload:
-        """Returns the mini-batches of a phase, each sampled in the part whose seeds it has; or, where each list lies
-        with its owner alone, by all ranks together, as :class:`.CollectiveSampling` has it.
+        """Returns the mini-batches of a phase, each sampled in the part of its seeds, or by all ranks together
+        (:class:`.CollectiveSampling`).
 
-        Training needs a trainer for each part. An evaluation that the parts cannot serve (they were not made for the
-        phase, are not deep enough, or are more or fewer than there are trainers) is sampled in the whole graph, with
-        the same result.
-
-        Raises:
-            PartitionError: training with more or fewer trainers than parts; parts that were made for other seeds.
-            PartReachError: training with a sampler that looks further than the parts do.
+        Training needs a trainer for each part; PartitionError, PartReachError if parts, seeds or sampler do not fit. An
+        evaluation that the parts cannot serve is sampled in the whole graph, with the same result.
         """
         partition = self.open(whole.graph)
         if partition is None:
@@ -119,38 +97,27 @@ class ModulePartition:
             if phase == "train":
                 raise PartitionError(f"{partition!r} was made for other seeds than those to train on. Make it again.")
             return whole
-        order = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
-        order.check(whole.seeds)
-        if not order.is_balanced:
-            raise PartitionError(
-                f"the parts have {', '.join(str(len(each)) for each in seeds)} seeds, but trainers take equal shares "
-                f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
-                f"which balances them."
-            )
+        order = _balanced_order(seeds, whole)
         changes: dict[str, Any] = {"sampler": PartSampler(whole.sampler, partition), "order": order}
         return Workload(**{**whole.settings(), **changes})
 
     def own_levels(
         self, levels: tuple[FeatureCache, ...], workload: Workload, phase: str, rank: int, *, progress: bool
     ) -> tuple[FeatureCache, ...]:
-        """Returns caches that serve rank ``rank`` alone, where it gathers for one part alone: each is filled for what
-        the rank will gather. A cache with ``share="partitioned"`` stays one for all ranks."""
+        """The caches of a rank that gathers for one part alone, filled for what it will gather. One with
+        ``share="partitioned"`` remains one for all ranks."""
         if not isinstance(workload.sampler, PartSampler):
             return levels
         return tuple(
             level
             if level.share == "partitioned" or level.evicts
-            else _own(level, workload.sampler, phase, rank, progress)
+            else _part_level(level, workload.sampler, phase, rank, progress)
             for level in levels
         )
 
     def sharer_of(self, gather_group: GatherGroup, first_node: int = 0) -> SharerOf | None:
-        """Returns which rank of a group is to hold each row of a cache that they share: one whose mini-batches are
-        sampled in the row's part. None where there are no parts.
-
-        Args:
-            gather_group: the ranks.
-            first_node: whose row is the first of the table.
+        """Returns a function from rows to the ranks that cache them: ranks that sample the row's part. None without
+        parts. ``first_node`` is the node of the table's first row.
 
         Source: DSP (PPoPP'23), section 3.1: each GPU caches hot nodes of its own patch.
         """
@@ -171,13 +138,25 @@ class ModulePartition:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the loaded parts out, as another process maps them itself."""
-        return {"given": self.given}
+        return {"setting": self.setting}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["given"])  # type: ignore[misc]
+        self.__init__(state["setting"])  # type: ignore[misc]
 
 
-def _own(level: FeatureCache, sampler: PartSampler, phase: str, rank: int, progress: bool) -> FeatureCache:
+def _balanced_order(seeds: list[np.ndarray], whole: Workload) -> LocalOrder:
+    order = LocalOrder(seeds, whole.order, drop_last=whole.drop_last)
+    order.check(whole.seeds)
+    if not order.is_balanced:
+        raise PartitionError(
+            f"the parts have {', '.join(str(len(ids)) for ids in seeds)} seeds, but trainers take equal shares "
+            f"of each step, and none can sample another part's seeds. Make the partition with partition_graph, "
+            f"which balances them."
+        )
+    return order
+
+
+def _part_level(level: FeatureCache, sampler: PartSampler, phase: str, rank: int, progress: bool) -> FeatureCache:
     policy = policy_named(level.policy, window=level.window, progress=progress)
     part = sampler.partition.parts[rank]
     return replace(level, policy=PartPolicy(policy, sampler.sampler, sampler.partition, part, phase), window=1)
@@ -203,16 +182,12 @@ _LOOPBACK = "127.0.0.1"
 
 
 class CollectiveSampling:
-    """Connects the ranks of a machine that sample together, each of which holds one part of the graph.
+    """Connects the ranks of a machine that sample together, each of which has one part of the graph.
 
-    These are the trainers, or the samplers of a FactoredStrategy. They talk over gloo on loopback, in a group of their
-    own that needs none of the trainers'. Several machines hold the same parts each.
-
-    Each mini-batch has the seeds of one part (DSP, section 3.2), and is made by the rank that holds it: by the trainer
-    itself, or by the sampler beside the part, which any other one replaces (BGL, NSDI'23, section 3.1).
-
-    Attributes:
-        colleagues: between :meth:`connect` and :meth:`disconnect`, in ranks that sample; else None.
+    These are the trainers, or the samplers of a FactoredStrategy. They communicate by gloo on loopback, in a group of
+    their own. Each machine has all parts. Each mini-batch has the seeds of one part (DSP, section 3.2), and is made by
+    the rank of that part: the trainer itself, or a sampler, which any other one replaces (BGL, NSDI'23, section 3.1).
+    ``colleagues`` are there between :meth:`connect` and :meth:`disconnect`, in ranks that sample.
 
     Source: DSP (PPoPP'23), section 3.
     """
@@ -222,13 +197,9 @@ class CollectiveSampling:
         self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
     def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:
-        """Connects this rank; all ranks of a job call it, in one order. By hand, or where ranks are not as many as
-        parts, nobody meets.
-
-        Raises:
-            PartitionMismatchError: another rank has another partition.
-            ExchangeError, CacheShareError: another rank is gone, or late.
-        """
+        """Connects this rank, a collective; does nothing where mini-batches are read by hand, or ranks are not as many
+        as parts. Raises PartitionMismatchError, ExchangeError or CacheShareError: another rank has another partition,
+        is gone or late."""
         if self.colleagues is not None or trainer is None:
             return
         self._gather_group = gather_group = GatherGroup.of(trainer)
@@ -236,51 +207,46 @@ class CollectiveSampling:
             self.colleagues = open_colleagues(partition, _exchange(gather_group))
 
     def workload(self, whole: Workload, partition: Partition, phase: str) -> Workload:
-        """Returns the mini-batches of a phase, which all ranks sample together.
+        """Returns the mini-batches of a phase, which all ranks sample together. By hand, and in trainers that others
+        sample for, they are drawn from the whole graph, alike.
 
-        By hand, and in trainers that others sample for, these are the same mini-batches of the whole graph. Predictions
-        that samplers work for stay in the order of their seeds, in which trainers hand them on.
-
-        Raises:
-            PartitionError: training with more or fewer ranks than parts.
-            SamplerConfigError: a sampler that cannot be sampled collectively.
+        Raises PartitionError: training with more or fewer ranks than parts. SamplerConfigError: a sampler that cannot.
         """
         gather_group, num_parts = self._gather_group, partition.num_parts
         is_factored = gather_group is not None and gather_group.trainer is None
-        num_ranks = whole.num_ranks
-        if gather_group is not None and (is_factored or num_ranks == num_parts):
-            # Trainers of all machines were counted; each machine holds all parts, one a rank of its own.
-            num_ranks = gather_group.count
+        num_ranks = self._num_ranks(whole, num_parts, is_factored)
         if num_ranks != num_parts and (gather_group is None or gather_group.is_here):
             if phase == "train":
-                who = "sampler" if is_factored else "trainer"
-                raise PartitionError(
-                    f"the partition has {num_parts} parts, one for each {who} of this machine, but {num_ranks} "
-                    f"{who}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {who}s, or make as many parts "
-                    f"as there are {who}s: gnnload partition ... --hops 0 --parts {num_ranks}."
-                )
+                raise _wrong_number("sampler" if is_factored else "trainer", num_ranks, num_parts)
             if not is_factored:
                 return whole
         changes: dict[str, Any] = {}
+        # Predictions that samplers work for stay in the order of their seeds, in which trainers return them.
         if phase != "predict" or not is_factored:
-            owners = partition.part_of(whole.seeds)
-            changes["order"] = LocalOrder(
-                [whole.seeds[owners == part] for part in range(num_parts)],
-                whole.order,
-                num_ranks=whole.num_ranks,
-                num_machines=gather_group.num_machines if gather_group is not None and is_factored else 1,
-                drop_last=whole.drop_last,
-            )
+            changes["order"] = self._order(whole, partition, is_factored)
         if self.colleagues is not None:
             changes["sampler"] = CollectiveSampler(whole.sampler, self.colleagues)
         return Workload(**{**whole.settings(), **changes})
 
-    def disconnect(self, error: BaseException | None = None) -> None:
-        """Serves the others until all leave, or at once with ``error``, of which they are told. Safe to call twice.
+    def _num_ranks(self, whole: Workload, num_parts: int, is_factored: bool) -> int:
+        # Trainers of all machines were counted; each machine has all parts, one a rank.
+        if self._gather_group is not None and (is_factored or whole.num_ranks == num_parts):
+            return self._gather_group.count
+        return whole.num_ranks
 
-        Raises:
-            ExchangeError: another rank has failed.
-        """
+    def _order(self, whole: Workload, partition: Partition, is_factored: bool) -> LocalOrder:
+        owners = partition.part_of(whole.seeds)
+        return LocalOrder(
+            [whole.seeds[owners == part] for part in range(partition.num_parts)],
+            whole.order,
+            num_ranks=whole.num_ranks,
+            num_machines=self._gather_group.num_machines if self._gather_group is not None and is_factored else 1,
+            drop_last=whole.drop_last,
+        )
+
+    def disconnect(self, error: BaseException | None = None) -> None:
+        """Serves the others until all leave, or at once with ``error``, which they receive. Safe to call twice. Raises
+        ExchangeError: another rank has failed."""
         colleagues, self.colleagues = self.colleagues, None
         if colleagues is None:
             return
@@ -290,22 +256,31 @@ class CollectiveSampling:
             colleagues.fail(f"{type(error).__name__}: {error}")
 
 
+def _wrong_number(role: str, num_ranks: int, num_parts: int) -> PartitionError:
+    return PartitionError(
+        f"the partition has {num_parts} parts, one for each {role} of this machine, but {num_ranks} "
+        f"{role}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {role}s, or make as many parts "
+        f"as there are {role}s: gnnload partition ... --hops 0 --parts {num_ranks}."
+    )
+
+
 def _exchange(gather_group: GatherGroup) -> Exchange:
     """Connects the ranks of a group, which meet by its name; there the first one opens a store for all."""
     membership = gather_group.membership("parts")
     if membership is None:
         [alone] = ThreadExchange.connect(1)
         return alone
-    handed = handover.handed()
+    launch_info = handover.current()
     with membership.connect() as peers:
         store: Store
-        if handed is not None:
-            [told, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})  # this meeting's part of the job's store
-            store = PrefixStore(told.fields["prefix"], handed.store())
+        if launch_info is not None:
+            # A prefix for this meeting: the job's store outlives it, with its keys.
+            [first, *_] = peers.all_gather({"prefix": secrets.token_hex(8)})
+            store = PrefixStore(first.fields["prefix"], launch_info.store())
         else:
-            own = _listening_store() if membership.index == 0 else None
-            [told, *_] = peers.all_gather({"port": own.port if own is not None else 0})
-            store = own or TCPStore(_LOOPBACK, told.fields["port"], is_master=False, wait_for_workers=False)
+            hosted = _listening_store() if membership.index == 0 else None
+            [first, *_] = peers.all_gather({"port": hosted.port if hosted is not None else 0})
+            store = hosted or TCPStore(_LOOPBACK, first.fields["port"], is_master=False, wait_for_workers=False)
         timeout_s = gather_group.timeout_s or DEFAULT_TIMEOUT_S
         return DistributedExchange.connect(
             store, membership.index, membership.count, timeout_s, interface="lo", ranks=membership.ranks

@@ -20,7 +20,7 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.compat import end_if_told, pl
+from lightning_gnnload.plugin.compat import end_on_sigterm, pl
 
 PREDICTION, CLASS = "prediction", "class"
 
@@ -39,9 +39,9 @@ class PredictionWriter(pl.Callback):
     - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries.
 
     Rows come in the order of ``GraphDataModule(predict=...)``, each once, whatever the number of trainers: each of
-    these writes a file of its own while it predicts, and trainer 0 joins them, so that no rank holds all rows. On
-    several machines ``path`` must therefore lie in a folder that they share. Lightning keeps what ``predict_step``
-    returns as well, unless it is told ``trainer.predict(..., return_predictions=False)``.
+    these writes its own file while it predicts, and trainer 0 joins them, so that no rank has all rows in memory.
+    On several machines ``path`` must therefore lie in a folder that they share. Lightning keeps what ``predict_step``
+    returns as well, except for ``trainer.predict(..., return_predictions=False)``.
 
     Args:
         path: of the file. One of that name is replaced when the new one is whole.
@@ -80,7 +80,7 @@ class PredictionWriter(pl.Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        end_if_told(trainer)
+        end_on_sigterm(trainer)
         loaders: Any = trainer.predict_dataloaders
         loader = loaders[dataloader_idx] if isinstance(loaders, list | tuple) else loaders
         if not isinstance(loader, EpochLoader) or dataloader_idx:
@@ -114,7 +114,7 @@ class PredictionWriter(pl.Callback):
         try:
             with OutputFile(self.path, values=self._values, zone=self._zone) as file:
                 for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
-                    end_if_told(trainer)
+                    end_on_sigterm(trainer)
                     file.write(columns)
         finally:
             self._part = None
@@ -123,7 +123,7 @@ class PredictionWriter(pl.Callback):
         pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows are in {self.path}.")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Removes what this rank has written so far."""
+        """Removes this rank's unfinished file."""
         if self._part is not None:
             with suppress(OSError):  # of rows that a full disk did not take
                 self._close()
@@ -131,7 +131,7 @@ class PredictionWriter(pl.Callback):
             self._part_path(trainer.global_rank).unlink(missing_ok=True)
 
     def _close(self) -> None:
-        """Closes this rank's part, which stays its own to remove."""
+        """Closes this rank's file, which remains its own to remove."""
         self._rows = None
         if self._part is not None:
             self._part.close()
@@ -141,13 +141,13 @@ class PredictionWriter(pl.Callback):
 
 
 class _Rows:
-    """What the seeds of a source are, and what was predicted for them, as columns."""
+    """The columns that say which seeds rows are of, and the predictions for them."""
 
     def __init__(self, source: BatchSource) -> None:
         self._workload = workload = source.workload
         self._class_names = source.data.class_names
-        ends = workload.kind.nodes_of(workload.seeds).T
-        self._ends = [NodeNames(source.data, nodes) for nodes in ends]
+        endpoints = workload.kind.nodes_of(workload.seeds).T
+        self._ends = [NodeNames(source.data, nodes) for nodes in endpoints]
         table = workload.kind.table
         self._targets = None if table is None or table.dst_ptr is None else table.targets_in(workload.graph)
         # Seeds are the nodes themselves, unless they are rows: of a table, or as another library's loaders have them.
@@ -159,31 +159,23 @@ class _Rows:
         nodes = self._nodes_of(seeds, request)
         columns = self._named(seeds, nodes)
         types = self._workload.graph.types
-        places = None
+        positions = None
         if types is not None and len(nodes) == 1:
-            of_type = types.number_of(nodes[0])
-            outputs = _joined(outputs, types, of_type)
+            type_numbers = types.number_of(nodes[0])
+            outputs = _join_types(outputs, types, type_numbers)
             # Models see seeds type by type, and those of a type in their order.
-            places = np.argsort(np.argsort(of_type, kind="stable"))
+            positions = np.argsort(np.argsort(type_numbers, kind="stable"))
         predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         for name, values in predicted.items():
-            if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != len(seeds) or name in columns:
-                given = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
-                raise LoaderConfigError(
-                    f"predict_step returned {given} as {name!r} for {len(seeds)} seeds, which cannot be saved by row: "
-                    f"a tensor with a row for each seed is needed, or a dict of such, none of which is named "
-                    f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
-                )
-            values = values.detach().cpu()
-            rows = (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has none
-            columns[name] = rows if places is None else rows[places]
+            rows = _as_rows(name, values, len(seeds), columns)
+            columns[name] = rows if positions is None else rows[positions]
         classes, scores = self._class_names, columns.get(PREDICTION)
         if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
             columns[CLASS] = np.array(classes)[scores.argmax(1)]
         return columns
 
     def _nodes_of(self, seeds: np.ndarray, request: BatchRequest) -> np.ndarray:
-        """Returns the nodes of seeds, ``[1, n]``, or the ends of links, ``[2, n]``."""
+        """The nodes of seeds, ``[1, n]``, or the endpoints of links, ``[2, n]``."""
         nodes, table = self._workload.kind.nodes_of(seeds).T, self._workload.kind.table
         if table is not None and self._targets is not None:  # of several, those that this mini-batch took
             key = self._workload.key_of(request)
@@ -205,47 +197,55 @@ class _Rows:
 
     @property
     def zone(self) -> str | None:
-        """Of the times, where they have one."""
+        """The time zone of the seeds' times, if they have one."""
         table = self._workload.kind.table
         return None if table is None or table.time_form is None else table.time_form.zone
 
 
-def _joined(outputs: Any, types: GraphTypes, of_type: np.ndarray) -> Any:
-    """Returns outputs by node type as one tensor, type by type, and others as they are.
+def _as_rows(name: str, values: Any, num_seeds: int, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    if not isinstance(values, torch.Tensor) or values.ndim < 1 or len(values) != num_seeds or name in columns:
+        form = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+        raise LoaderConfigError(
+            f"predict_step returned {form} as {name!r} for {num_seeds} seeds, which cannot be saved by row: "
+            f"a tensor with a row for each seed is needed, or a dict of such, none of which is named "
+            f"{' or '.join(map(repr, columns))}. GraphDataModule(predict=...) says for which seeds."
+        )
+    values = values.detach().cpu()
+    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()  # NumPy has no bfloat16
 
-    Args:
-        outputs: of ``predict_step``.
-        types: of the graph.
-        of_type: the number of each seed's type, int64 ``[n]``.
 
-    Raises:
-        LoaderConfigError: another number of rows of a type than it has seeds, or of another width.
-    """
-    is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
-    if not is_dict or not all(isinstance(values, torch.Tensor) for values in outputs.values()):
+def _join_types(outputs: Any, types: GraphTypes, type_numbers: np.ndarray) -> Any:
+    """Returns outputs by node type as one tensor, type by type, and others as they are; ``type_numbers`` int64 ``[n]``
+    are those of the seeds. Raises LoaderConfigError: other numbers of rows than seeds, or other widths."""
+    if not _is_by_type(outputs, types):
         return outputs
-    counts = {name: int((of_type == number).sum()) for number, name in enumerate(types.node_types)}
+    counts = {name: int((type_numbers == number).sum()) for number, name in enumerate(types.node_types)}
     shapes = {name: list(values.shape) for name, values in outputs.items()}
     are_counted = all(shapes.get(name, [0])[:1] == [count] for name, count in counts.items())
     if not are_counted or len({tuple(shape[1:]) for shape in shapes.values()}) > 1:
-        asked = {name: count for name, count in counts.items() if count}
+        needed = {name: count for name, count in counts.items() if count}
         raise LoaderConfigError(
-            f"predict_step returned rows by node type, {shapes}, but the seeds are {asked}: one row each is needed, of "
-            f"one width. GraphDataModule(predict=...) says for which seeds."
+            f"predict_step returned rows by node type, {shapes}, but the seeds are {needed}: one row each is needed, "
+            f"of one width. GraphDataModule(predict=...) says for which seeds."
         )
     return torch.cat([outputs[name].detach().cpu() for name in types.node_types if name in outputs])
 
 
-def _write_rows(file: IO[bytes], place: int, columns: Mapping[str, np.ndarray]) -> None:
-    np.save(file, np.array([str(place), *columns]))
+def _is_by_type(outputs: Any, types: GraphTypes) -> bool:
+    is_dict = isinstance(outputs, Mapping) and set() < outputs.keys() <= {*types.node_types}
+    return is_dict and all(isinstance(values, torch.Tensor) for values in outputs.values())
+
+
+def _write_rows(file: IO[bytes], number: int, columns: Mapping[str, np.ndarray]) -> None:
+    np.save(file, np.array([str(number), *columns]))
     for rows in columns.values():
         np.save(file, rows.astype(str) if rows.dtype == object else rows, allow_pickle=False)
 
 
 def _read_rows(path: Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """Yields the rows of a part as they were written, with the place of each piece among those of all ranks."""
+    """Yields the rows of a file as they were written, each with its step's number among those of all ranks."""
     size_bytes = path.stat().st_size
     with open(path, "rb") as file:
         while file.tell() < size_bytes:
-            place, *names = np.load(file, allow_pickle=False).tolist()
-            yield int(place), {name: np.load(file, allow_pickle=False) for name in names}
+            number, *names = np.load(file, allow_pickle=False).tolist()
+            yield int(number), {name: np.load(file, allow_pickle=False) for name in names}

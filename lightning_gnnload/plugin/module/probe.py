@@ -25,12 +25,8 @@ OpenCache = Callable[[Allowance, PeerGroup | None], None]
 
 
 class MachineMemory:
-    """The machine's memory, as the process that trains sees it. Its peak is what the process held at most, pages of
-    files included; and what a graph's files take is not free, as sampling reads them again and again.
-
-    Args:
-        graph: that is sampled.
-    """
+    """The machine's memory, as the training process sees it. Its peak includes pages of files; what the graph's files
+    take is not free, as sampling reads them again and again."""
 
     def __init__(self, graph: Graph) -> None:
         arrays = [array for name in graph.ARRAYS if (array := getattr(graph, name)) is not None]
@@ -44,21 +40,12 @@ class MachineMemory:
 
 
 class CacheProbe:
-    """Opens a cache once the first steps of a fit have shown how much memory they leave. Rows are the same with the
-    cache or without. For the thread that trains.
+    """Opens a cache once the first ``num_steps`` optimizer steps of a fit have shown how much memory they leave. It
+    changes no row. For the thread that trains.
 
-    All ranks that share the cache call :meth:`begin_step` before each step, and meet in the same one: there is no step
-    under way meanwhile.
-
-    Args:
-        memory: that the cache will lie in, of this rank's device or of the machine.
-        open_cache: opens it. Raises DeviceMemoryError or CacheShareError.
-        membership: of those that this rank shares it with; None for a rank alone.
-        num_steps: optimizer steps to wait for.
-        required: what cannot be opened is an error; else a warning, and training goes on without.
-        progress: say how much it gets; for one rank of a machine.
-        where: the cache will lie, in messages.
-        advice: for who gets none.
+    All ranks of ``membership``, which share the cache, call :meth:`begin_step` before each step, and meet before the
+    same one: no step is under way then. ``open_cache`` raises DeviceMemoryError or CacheShareError, which is an error
+    if ``required``, else a warning. ``where`` and ``advice`` are for messages.
     """
 
     def __init__(
@@ -80,14 +67,9 @@ class CacheProbe:
         self.is_over = False
 
     def begin_step(self, num_updates: int) -> None:
-        """Opens the cache where the warm-up is over.
-
-        Args:
-            num_updates: optimizer steps so far, of this fit and those that it resumes; alike in all ranks.
-
-        Raises:
-            DeviceMemoryError, CacheShareError: it is required, and cannot be opened.
-        """
+        """Opens the cache where the warm-up is over. ``num_updates``, optimizer steps so far with those of a resumed
+        fit, is alike in all ranks. Raises DeviceMemoryError, CacheShareError: the cache is required, and cannot be
+        opened."""
         if self._first is None:
             self._first = num_updates
         if self.is_over or num_updates - self._first < self._num_steps:
@@ -104,10 +86,10 @@ class CacheProbe:
 
     def _open(self, peers: PeerGroup | None) -> None:
         use = self._memory.use()
-        # Who has come to the exchange has peaked, and holds still until all have told.
-        uses = (
-            [use] if peers is None else [MemoryUse.from_fields(each.fields) for each in peers.all_gather(use.fields())]
-        )
+        # Each rank has had its peak before it comes here, and does nothing until all have reported.
+        uses = [use]
+        if peers is not None:
+            uses = [MemoryUse.from_fields(answer.fields) for answer in peers.all_gather(use.fields())]
         allowed = allowance(uses)
         if self._progress:
             print_line(f"Feature cache {self._where}: {allowed}")

@@ -1,5 +1,5 @@
-"""A rank's device, whether it trains or samples: what is placed there, what draws from that, and whether all ranks of a
-machine have theirs."""
+"""The device of a rank that trains or samples: places graphs on it, draws there, and checks that all ranks have
+theirs."""
 
 from __future__ import annotations
 
@@ -35,23 +35,17 @@ _log = logging.getLogger(__name__)
 
 
 class RankDevice:
-    """The device of a sampler rank, which is opened with the first stream, hence after its process may have forked.
-
-    Args:
-        otherwise: what is done without it, for messages.
-    """
+    """A rank's device, opened at its first use, hence after its process may have forked. ``otherwise`` says in messages
+    what happens without it."""
 
     def __init__(self, otherwise: str) -> None:
         self._otherwise = otherwise
         self._placed: dict[int, tuple[Graph, Topology]] = {}
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     def allows(self, reason: str | None, setting: object) -> bool:
-        """Whether there is no reason against the device; one that there is is logged.
-
-        Raises:
-            LoaderConfigError: with the setting ``"cuda"``.
-        """
+        """Whether there is no reason against the device; a reason is logged, or with the setting ``"cuda"`` raised as a
+        LoaderConfigError."""
         if reason is not None and setting == "cuda":
             raise LoaderConfigError(
                 f"sampling_device='cuda', but {reason}. Give sampling_device='auto', which samples on the device what "
@@ -62,30 +56,25 @@ class RankDevice:
         return reason is None
 
     def say(self, reason: str, otherwise: str | None = None) -> None:
-        if reason not in self._said:
-            self._said.add(reason)
+        if reason not in self._logged:
+            self._logged.add(reason)
             _log.warning("%s: %s", otherwise or self._otherwise, reason)
 
     def draws(
-        self, workload: Workload, request: BatchRequest, place: Callable[[Graph], Topology], device: Device
+        self, workload: Workload, request: BatchRequest, place_graph: Callable[[Graph], Topology], device: Device
     ) -> DeviceSampler | DevicePartSampler:
-        """Returns what draws a phase's mini-batches, after one of them was compared with the host's.
-
-        Args:
-            workload: what is drawn.
-            request: the mini-batch to compare. Of a partition, its rank's part is placed now.
-            place: :meth:`place`, with all that it needs besides a graph.
-            device: this rank's.
-        """
+        """Returns the sampler of a phase's mini-batches on the device, after it drew ``request`` as the host does.
+        ``place`` is :meth:`place` without its graph. Of a partition, the part of the request's rank is placed at
+        once."""
         sampler = workload.sampler
         drawing: DeviceSampler | DevicePartSampler
         if isinstance(sampler, PartSampler):
-            drawing = DevicePartSampler(sampler, place, device)
+            drawing = DevicePartSampler(sampler, place_graph, device)
             if request.num_ranks > 1:
                 drawing.open(request.rank)  # each trainer trains on one part
         else:
             sampler.check_graph(workload.graph)
-            drawing = DeviceSampler(sampler, place(workload.graph), device)
+            drawing = DeviceSampler(sampler, place_graph(workload.graph), device)
         check_device(drawing, workload, request)
         return drawing
 
@@ -99,17 +88,9 @@ class RankDevice:
         about: str = "",
         progress: bool = False,
     ) -> Topology:
-        """Places the graph on the device, on the first call, and returns it; see
-        :func:`~lightning_gnnload.sample.placement.place`.
-
-        Args:
-            graph: whole, or a part.
-            device: this rank's.
-            samplers: all that may draw from it.
-            budget_bytes: of the device's memory.
-            about: what the line begins with that says what lies where.
-            progress: show bars, and that line.
-        """
+        """Places the graph, or a part, on the device at the first call, and returns it; see
+        :func:`~lightning_gnnload.sample.placement.place`. ``samplers`` are all that may draw from it; ``about`` begins
+        the line that ``progress`` prints."""
         from lightning_gnnload.sample.placement import place
 
         if id(graph) not in self._placed:
@@ -122,16 +103,12 @@ class RankDevice:
         return self._placed[id(graph)][1]
 
     def clear(self) -> None:
-        """Gives the graphs' memory back."""
         self._placed.clear()
 
 
-def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
-    """Returns what this rank opens, if all ranks that meet can open theirs.
-
-    Raises:
-        CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError: this rank cannot, or another one.
-    """
+def open_together(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
+    """Returns what this rank opens, if all ranks that meet can open theirs; else all raise one of
+    :data:`UNAVAILABLE`."""
     refusal: Exception | None = None
     try:
         opened = open_it()
@@ -139,9 +116,9 @@ def agreed(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
         refusal = error
     if peers is not None:
         # Also by a rank that has failed: the others wait for its word.
-        told = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
-        for rank, given in enumerate(told):
-            if refusal is None and (text := given.fields.get("refusal")) is not None:
+        answers = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
+        for rank, answer in enumerate(answers):
+            if refusal is None and (text := answer.fields.get("refusal")) is not None:
                 refusal = CudaUnavailableError(f"rank {rank} of this machine cannot use its device: {text}")
     if refusal is not None:
         raise refusal

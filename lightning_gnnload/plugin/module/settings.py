@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from lightning_gnnload.adapters.formats import FORMATS
@@ -16,8 +16,9 @@ from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
 from lightning_gnnload.data.orders.time import TimeOrder
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.negatives import Negatives
 
 
 def named_data(data: Any) -> GraphData | Dataset:
@@ -32,15 +33,15 @@ def named_data(data: Any) -> GraphData | Dataset:
         raise LoaderConfigError(
             "data is a Graph; give it with its features, labels and seeds: GraphData(graph, x, y, ...)."
         )
-    given = "None" if data is None else f"a {type(data).__name__}"
+    subject = "None" if data is None else f"a {type(data).__name__}"
     library = type(data).__module__.split(".")[0]
     for name, form in FORMATS.items():
         if form.library == library:
             raise LoaderConfigError(
-                f"data is {given} of {library}; take GraphDataModule.from_{name}(data, sampler=...)."
+                f"data is {subject} of {library}; take GraphDataModule.from_{name}(data, sampler=...)."
             )
     raise LoaderConfigError(
-        f"data is {given}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of "
+        f"data is {subject}; give a GraphData, a dataset such as Debian(), or the folder of a graph. For graphs of "
         "other libraries there are GraphDataModule.from_dgl, .from_pyg and .from_ogb."
     )
 
@@ -82,44 +83,49 @@ ELSEWHERE = {
 """Settings of other loaders and data modules, and what says the same here."""
 
 
-def check_sampler(name: str, sampler: Any) -> None:
+def check_is_sampler(name: str, sampler: Any) -> None:
     """Checks that it is a sampler, and not its class or its fanouts."""
     if isinstance(sampler, Sampler):
         return
     if isinstance(sampler, type):
-        raise LoaderConfigError(f"{name} is the class {sampler.__name__}; give one of it: {_made(sampler)}.")
+        raise LoaderConfigError(f"{name} is the class {sampler.__name__}; give one of it: {_example_of(sampler)}.")
     fanouts = sampler if isinstance(sampler, list | tuple) else [15, 10]
-    given = "None" if sampler is None else f"{sampler!r}, of type {type(sampler).__name__}"
-    raise LoaderConfigError(f"{name} is {given}; give a sampler: {name}=NeighborSampler({[*fanouts]}).")
+    form = "None" if sampler is None else f"{sampler!r}, of type {type(sampler).__name__}"
+    raise LoaderConfigError(f"{name} is {form}; give a sampler: {name}=NeighborSampler({[*fanouts]}).")
 
 
-def _made(kind: type) -> str:
-    return f"{kind.__name__}([15, 10])" if "fanouts" in keywords_of(kind) else f"{kind.__name__}(...)"
+def _example_of(cls: type) -> str:
+    return f"{cls.__name__}([15, 10])" if "fanouts" in keywords_of(cls) else f"{cls.__name__}(...)"
 
 
-def check_numbers(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
+def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, seed: Any) -> None:
     """Checks that numbers are whole and in their ranges; None lets another setting, or the machine, decide."""
-    _check_positive("batch_size", batch_size)
-    if eval_batch_size is not None:
-        _check_positive("eval_batch_size", eval_batch_size)
+    check_positive("batch_size", batch_size)
+    check_positive("eval_batch_size", eval_batch_size, optional=True)
     if num_threads is not None and (not isinstance(num_threads, int) or num_threads < 0):
         raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
 
 
-def check_choice(name: str, value: Any, known: Collection[str]) -> None:
+def check_negatives(**settings: Any) -> None:
+    for name, value in settings.items():
+        by_type = value.values() if isinstance(value, Mapping) else [value]
+        if not all(isinstance(negatives, Negatives | None) for negatives in by_type):
+            raise LoaderConfigError(
+                f"{name}={value!r}: Negatives are needed, such as Negatives('binary', num=1), or of links of "
+                "several types a dict of them by edge type."
+            )
+
+
+def check_one_of(name: str, value: Any, choices: Collection[str]) -> None:
     """Checks that it is one of the known names."""
-    if value not in known:
-        raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+    if value not in choices:
+        raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, choices))}.")
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:
-    """Returns the order of one of these names, or the one that is given.
-
-    Raises:
-        LoaderConfigError: an unknown name.
-    """
+    """Returns the order of this name, or a SeedOrder as it is. Raises LoaderConfigError: an unknown name."""
     if isinstance(order, SeedOrder):
         return order
     by_name: dict[str, type[SeedOrder]] = {
@@ -136,6 +142,13 @@ def seed_order(order: str | SeedOrder) -> SeedOrder:
     return by_name[order]()
 
 
-def _check_positive(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise LoaderConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+def check_positive(
+    name: str, value: Any, error: type[GnnLoadError] = LoaderConfigError, *, optional: bool = False
+) -> None:
+    """Checks that ``value`` is an integer of at least 1, or None where it is optional."""
+    if not (is_positive(value) or (optional and value is None)):
+        raise error(f"{name}={value!r}: a whole number of at least 1 is needed.")
+
+
+def is_positive(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,4 +1,4 @@
-"""ModuleSources: data modules over what other libraries hold."""
+"""What a GraphDataModule has beside Lightning's hooks: makers for graphs of other libraries, and sizes for models."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from lightning_gnnload.adapters.formats import FORMATS
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.types import EdgeType
 
 Made = TypeVar("Made")
 
@@ -15,7 +17,13 @@ class ModuleSources:
 
     @classmethod
     def from_ogb(cls: Callable[..., Made], name: str, root: str | None = None, **settings: Any) -> Made:
-        """Makes a module over an OGB node-property data set, read from ``root`` or downloaded to it."""
+        """Makes a module over an OGB node-property data set, read from ``root`` or downloaded to it.
+
+        Args:
+            name: OGB's, such as ``"ogbn-arxiv"``.
+            root: folder of OGB's data sets; None is this package's.
+            **settings: this class's.
+        """
         from lightning_gnnload.data.datasets.ogb import OGB
 
         return cls(OGB(name, root), **settings)
@@ -23,7 +31,7 @@ class ModuleSources:
     @classmethod
     def from_dgl(cls: Callable[..., Made], graph: Any, **settings: Any) -> Made:
         """Makes a module over a DGL graph, with types or without, and all columns of its ``ndata`` and ``edata``, in
-        DGL's format unless told otherwise.
+        DGL's format by default.
 
         Args:
             graph: splits are its masks ``ndata["train_mask"]`` and so on, unless ids are given.
@@ -33,12 +41,21 @@ class ModuleSources:
 
     @classmethod
     def from_pyg(cls: Callable[..., Made], data: Any, **settings: Any) -> Made:
-        """Makes a module over a PyG ``Data`` or ``HeteroData``, with all its attributes, in PyG's format unless told
-        otherwise.
+        """Makes a module over a PyG ``Data`` or ``HeteroData``, with all its attributes, in PyG's format by default.
 
         Args:
             data: splits are its masks ``train_mask`` and so on, unless ids are given.
             **settings: this class's, and those of :meth:`.GraphData.from_pyg`.
+
+        Example:
+            >>> import torch
+            >>> from torch_geometric.data import Data
+            >>> from lightning_gnnload import GraphDataModule, NeighborSampler
+            >>> data = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
+            >>> sampler = NeighborSampler([2], expand="new")
+            >>> module = GraphDataModule.from_pyg(data, sampler=sampler, train=[0, 1], batch_size=2)
+            >>> module.num_features, next(iter(module.train_dataloader())).batch_size
+            (4, 2)
         """
         return _over(cls, "pyg", data, settings)
 
@@ -49,3 +66,38 @@ def _over(make: Callable[..., Made], batch_format: str, graph: Any, settings: di
     module: Any = make(data, **settings)
     module.template = template
     return module
+
+
+class SizedModule:
+    """A data module whose sizes can be read at once: the first who reads one prepares and loads the data. Ranks may do
+    so at the same time."""
+
+    def known_data(self) -> GraphData:
+        """The graph data, loaded now if they are not."""
+        raise NotImplementedError
+
+    @property
+    def num_features(self) -> int | dict[str, int]:
+        """Numbers in a row of x; in a graph with types by node type, of those types that have features."""
+        data = self.known_data()
+        if data.graph.types is None:
+            return data.num_features
+        tables = {name: data.tables_of(name) for name in data.graph.types.node_types}
+        return {name: columns["x"].store.row_shape[-1] for name, columns in tables.items() if "x" in columns}
+
+    @property
+    def num_classes(self) -> int:
+        """Label classes. Raises GraphDataError: labels are none, or numbers."""
+        return self.known_data().num_classes
+
+    @property
+    def node_types(self) -> tuple[str, ...]:
+        """Names of the node types; empty for a graph without types."""
+        types = self.known_data().graph.types
+        return () if types is None else types.node_types
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """Triples that name the edge types, likewise."""
+        types = self.known_data().graph.types
+        return () if types is None else types.edge_types

@@ -1,4 +1,4 @@
-"""Where a data module's mini-batches are made: on the host or, where that can be, on the device that trains on them."""
+"""Where a data module's mini-batches are made: on the host or, where that is possible, on the device that trains."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, agreed
-from lightning_gnnload.plugin.module.settings import check_choice
+from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, open_together
+from lightning_gnnload.plugin.module.settings import check_one_of
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, why_on_host
 
@@ -34,17 +34,11 @@ DeviceChoice = Literal["auto", "cpu", "cuda"]
 
 
 class TrainerDevice:
-    """The device of a trainer that samples for itself, which is opened when the first mini-batch is needed.
-
-    Args:
-        setting: as ``GraphDataModule(sampling_device=...)`` takes it.
-
-    Raises:
-        LoaderConfigError: no such setting.
-    """
+    """The device of a trainer that samples for itself, opened when the first mini-batch is needed. ``setting`` is
+    ``GraphDataModule(sampling_device=...)``."""
 
     def __init__(self, setting: DeviceChoice) -> None:
-        check_choice("sampling_device", setting, ("auto", "cpu", "cuda"))
+        check_one_of("sampling_device", setting, ("auto", "cpu", "cuda"))
         self.setting = setting
         self._opening = threading.Lock()
         self._device = RankDevice("Mini-batches are made on the CPU")
@@ -57,31 +51,24 @@ class TrainerDevice:
         self, module: CachedModule, source: BatchSource, convert: Callable[[MiniBatch], Any]
     ) -> DeviceBatches | None:
         """Makes a phase's mini-batches, drawn on the device, or drawn by the host and gathered from a cache there; None
-        where the host makes them. With ``"auto"``, what the device cannot do is said once.
-
-        Raises:
-            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
-            LoaderConfigError: with ``"cuda"`` here, mini-batches that no device can make.
-        """
-        computes_on = _root_device(module)
-        caches = _cache_devices(module)
-        must = self.setting == "cuda" or "cuda" in caches
-        if not must and computes_on.type != "cuda":
+        where the host makes them. With ``"auto"``, the reason is logged once; with ``"cuda"``, here or of a cache, it
+        is raised: one of :data:`UNAVAILABLE`, or a LoaderConfigError."""
+        computes_on, caches = _root_device(module), _cache_devices(module)
+        is_required = "cuda" in {self.setting, *caches}
+        if not is_required and computes_on.type != "cuda":
             return None
-        on_host = can_sample_parts(source.workload.sampler) or why_on_host(source.workload)
-        draws = self.setting != "cpu" and self._device.allows(on_host, self.setting)
+        draws = self._can_draw(source)
         if not draws and caches <= {"cpu"}:
             return None
         sampler = source.workload.sampler
-        if not self._device.allows(why_not_gathered(source, module.batch_format), self.setting):
-            return None
-        if sampler in self._refused:
+        reason = why_not_gathered(source, module.batch_format)
+        if not self._device.allows(reason, self.setting) or sampler in self._refused:
             return None
         try:
             with self._opening:
                 return self._open(module, source, convert, computes_on, draws=draws)
         except UNAVAILABLE as error:
-            if must:
+            if is_required:
                 raise
             self._refused.add(sampler)
             self._drawings.pop(sampler, None)
@@ -91,16 +78,18 @@ class TrainerDevice:
             self._device.say(str(error))
             return None
 
+    def _can_draw(self, source: BatchSource) -> bool:
+        if self.setting == "cpu":
+            return False
+        reason = can_sample_parts(source.workload.sampler) or why_on_host(source.workload)
+        return self._device.allows(reason, self.setting)
+
     def prefetcher(self, module: CachedModule, source: BatchSource) -> DevicePrefetcher | None:
         """Opens what brings samplers' mini-batches to the device and gathers their features there; None where the
-        samplers gather them, for which ``"auto"`` says why, once.
-
-        Raises:
-            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``, here or for a cache.
-        """
+        samplers gather them. Reasons as in :meth:`batches`."""
         computes_on, caches = _root_device(module), _cache_devices(module)
-        must = self.setting == "cuda" or "cuda" in caches
-        if not (must or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
+        is_required = "cuda" in {self.setting, *caches}
+        if not (is_required or computes_on.type == "cuda") or (self.setting == "cpu" and caches <= {"cpu"}):
             return None
         if DevicePrefetcher in self._refused:
             return None
@@ -108,10 +97,10 @@ class TrainerDevice:
             gather_group = GatherGroup.of_devices(module.trainer)
             try:
                 with self._opening, self._peers(DevicePrefetcher, module, gather_group) as peers:
-                    device, _ = agreed(lambda: (_device(module, computes_on), None), peers)
-                    return DevicePrefetcher(source, self._opened_tables(module, source, device, peers), device)
+                    device, _ = open_together(lambda: (_device(module, computes_on), None), peers)
+                    return DevicePrefetcher(source, self._open_tables(module, source, device, peers), device)
             except UNAVAILABLE as error:
-                if must:
+                if is_required:
                     raise
                 self._refused.add(DevicePrefetcher)
                 reason = str(error)
@@ -123,7 +112,7 @@ class TrainerDevice:
         self._tables.begin_step(num_updates)
 
     def close(self) -> None:
-        """Gives back the device's memory. What lay there is put there again when it is next needed."""
+        """Frees the device's memory, which is filled again when it is next needed."""
         with self._opening:
             self._device.clear()
             self._drawings.clear()
@@ -152,22 +141,22 @@ class TrainerDevice:
             return device, self._drawing(module, source, device) if draws else _uploaded(source, device)
 
         with self._peers(source.workload.sampler, module, GatherGroup.of(module.trainer)) as peers:
-            device, draw = agreed(drawing, peers)
-            tables = self._opened_tables(module, source, device, peers)
+            device, draw = open_together(drawing, peers)
+            tables = self._open_tables(module, source, device, peers)
         return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
     def _peers(
-        self, what: object, module: CachedModule, gather_group: GatherGroup
+        self, opener: object, module: CachedModule, gather_group: GatherGroup
     ) -> AbstractContextManager[PeerGroup | None]:
         """Connects the machine's ranks where they open caches on their devices together, as a rank without a device
         must not be waited for. None once they have agreed."""
-        if what in self._agreed or _cache_devices(module) <= {"cpu"}:
+        if opener in self._agreed or _cache_devices(module) <= {"cpu"}:
             return nullcontext()
-        self._agreed.add(what)
+        self._agreed.add(opener)
         membership = gather_group.membership("devices")
         return nullcontext() if membership is None else membership.connect()
 
-    def _opened_tables(
+    def _open_tables(
         self, module: CachedModule, source: BatchSource, device: Device, peers: PeerGroup | None
     ) -> dict[str, DeviceTable]:
         """Opens the tables. Raises CudaUnavailableError, DeviceMemoryError: this rank cannot, or another one."""
@@ -183,7 +172,7 @@ class TrainerDevice:
                 raise CudaUnavailableError(f"there is no cache on the devices: {error}") from error
 
         try:
-            return agreed(opened, peers)
+            return open_together(opened, peers)
         except UNAVAILABLE:
             self._tables.close()
             raise
@@ -192,20 +181,20 @@ class TrainerDevice:
         workload, trainer = source.workload, module.trainer
         if workload.sampler not in self._drawings:
             rank, num_ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
-            place = partial(
+            place_graph = partial(
                 self._device.place,
                 device=device,
                 samplers=(module.sampler, module.eval_sampler),
                 progress=trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None,
             )
             self._drawings[workload.sampler] = self._device.draws(
-                workload, BatchRequest(0, 0, rank, num_ranks), place, device
+                workload, BatchRequest(0, 0, rank, num_ranks), place_graph, device
             )
         return self._drawings[workload.sampler]
 
 
 def why_not_gathered(source: BatchSource, batch_format: str) -> str | None:
-    """Returns why features of this source have to be gathered on the host, whoever draws its mini-batches; or None."""
+    """Why features of this source must be gathered on the host, wherever its mini-batches are drawn; or None."""
     sampler, data = source.workload.sampler, source.data
     if data.edge_stores:
         return f"the data has tables of edges ({', '.join(data.edge_stores)}), which are gathered on the host"
@@ -229,12 +218,12 @@ def _device(module: CachedModule, computes_on: torch.device) -> Device:
 
 
 def _cache_devices(module: CachedModule) -> set[str]:
-    """The devices on which the caches are wanted."""
+    """The device settings of all caches."""
     return {level.device for levels in module.caching.levels.values() for level in levels}
 
 
 def _root_device(module: CachedModule) -> torch.device:
-    """The device on which the trainer computes; without a trainer, where mini-batches by hand are wanted."""
+    """The device on which the trainer computes; without a trainer, the device that the settings name."""
     if module.trainer is not None:
         return module.trainer.strategy.root_device
     return torch.device("cuda" if "cuda" in {module.sampling_device, *_cache_devices(module)} else "cpu")

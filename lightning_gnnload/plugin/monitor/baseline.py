@@ -31,6 +31,10 @@ class NoGraphBaseline(pl.Callback):
         lr: Adam's learning rate.
         dropout: between layers.
         seed: of initial weights, order and dropout.
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> trainer = pl.Trainer(callbacks=[NoGraphBaseline(epochs=10)], logger=False, accelerator="cpu")
     """
 
     def __init__(

@@ -38,6 +38,10 @@ class CacheMonitor(pl.Callback):
         CacheConfigError: a share that is not in (0, 1].
 
     Source: GNNLab (EuroSys'22), section 6.2, Table 2 (similarity).
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> trainer = pl.Trainer(callbacks=[CacheMonitor(similarity=0.1)], logger=False, accelerator="cpu")
     """
 
     def __init__(self, similarity: float | None = None) -> None:
@@ -98,7 +102,7 @@ class CacheMonitor(pl.Callback):
         self._earlier = state_dict.get("earlier")
 
     def _begin_epoch(self, trainer: pl.Trainer, access: AccessSimilarity) -> None:
-        # Rank 0 takes over what all have counted, so that its checkpoint holds all of it.
+        # Rank 0 takes all ranks' counts, so that its checkpoint contains them.
         visits = trainer.strategy.reduce(access.visits, reduce_op="sum")
         assert isinstance(visits, torch.Tensor)
         access.next_epoch()
@@ -107,7 +111,7 @@ class CacheMonitor(pl.Callback):
 
 
 def _input_nodes(batch: Any) -> torch.Tensor:
-    """Returns the input nodes of a mini-batch in any of the formats."""
+    """The input nodes of a mini-batch in any of the formats."""
     if isinstance(batch, MiniBatch):
         return batch.nodes
     return batch[0] if isinstance(batch, tuple | list) else batch.n_id
@@ -122,4 +126,4 @@ def _tiers_of_all(trainer: pl.Trainer, tiers: list[str]) -> list[str]:
     if trainer.world_size > 1:
         torch.distributed.all_gather(gathered, gathered[0].clone())
     names = (bytes(row.tolist()).rstrip(b"\0").decode(errors="replace").split("\n") for row in gathered)
-    return [name for name in dict.fromkeys(name for each in names for name in each) if name]
+    return [name for name in dict.fromkeys(name for rank_names in names for name in rank_names) if name]

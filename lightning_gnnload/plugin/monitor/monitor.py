@@ -21,7 +21,7 @@ from lightning_gnnload.plugin.monitor.report import (
     TimeReport,
     advice,
     as_table,
-    draw,
+    draw_report,
     share_of_waiting,
     tier_table,
 )
@@ -31,19 +31,12 @@ from lightning_gnnload.plugin.monitor.trace import Span, TraceWindow, draw_timel
 
 @dataclass
 class FitTotals:
-    """The totals of one trainer over a fit, or over a part of it.
-
-    Attributes:
-        loader: over its mini-batches.
-        train_ms: in training steps.
-        wall_ms: of training altogether, validation left out.
-        first_wait_ms: of this and of the waiting, what the fit's first mini-batch took.
-    """
+    """The totals of one trainer over a fit, or over a part of it, validation left out."""
 
     loader: LoaderStats
     train_ms: float = 0.0
     wall_ms: float = 0.0
-    first_wait_ms: float = 0.0
+    first_wait_ms: float = 0.0  # of this and of the waiting, for the fit's first mini-batch
 
     @classmethod
     def zero(cls) -> FitTotals:
@@ -52,18 +45,17 @@ class FitTotals:
     def copy(self) -> FitTotals:
         return replace(self, loader=replace(self.loader))
 
-    def __sub__(self, other: FitTotals) -> FitTotals:
-        times = (getattr(self, name) - getattr(other, name) for name in ("train_ms", "wall_ms", "first_wait_ms"))
-        return FitTotals(self.loader - other.loader, *times)
+    def __sub__(self, earlier: FitTotals) -> FitTotals:
+        times = (getattr(self, name) - getattr(earlier, name) for name in ("train_ms", "wall_ms", "first_wait_ms"))
+        return FitTotals(self.loader - earlier.loader, *times)
 
     @property
     def wait_share(self) -> float:
-        """As :attr:`.TimeReport.wait_share`."""
         return share_of_waiting(self.loader.wait_ms, self.wall_ms, self.first_wait_ms)
 
     def means(self) -> dict[str, float]:
-        """Returns the means over mini-batches, and rates, by name. Bytes by tier where the features' store counts them,
-        and a hit rate where there is a cache."""
+        """Means over mini-batches, and rates, by name. Bytes by tier where the features' store counts them, and a hit
+        rate where there is a cache."""
         loader, seconds = self.loader, max(self.wall_ms / 1e3, 1e-9)
         batches = max(loader.num_batches, 1)
         return {
@@ -84,7 +76,7 @@ class FitTotals:
 
 REPORT_NAME = "where_the_time_went"
 _WARM_UP, _SHOWN = 8, 12
-"""The timeline leaves so many mini-batches out, and shows so many, unless it is told which."""
+"""The timeline leaves so many mini-batches out, and shows so many, unless ``timeline`` names others."""
 _EXTRAS = ("staleness", "switching")
 """FactoredStrategy's further figures: ``staleness_stats`` and ``switching_stats``, where it has them."""
 
@@ -117,6 +109,10 @@ class PipelineMonitor(pl.Callback):
 
     Attributes:
         report: of the last fit.
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> trainer = pl.Trainer(callbacks=[PipelineMonitor(timeline=(8, 20))], logger=False, accelerator="cpu")
     """
 
     def __init__(
@@ -234,7 +230,7 @@ class PipelineMonitor(pl.Callback):
     # What comes of it.
 
     def _delivered(self, trainer: pl.Trainer) -> Delivery | None:
-        """Returns what brought this step's mini-batch; None where a loader of another kind did."""
+        """What brought this step's mini-batch; None where a loader of another kind did."""
         loader: object = trainer.train_dataloader
         # The same delivery as before: samplers have trained this step, and no mini-batch came.
         if not isinstance(loader, EpochLoader) or loader.last is None or loader.last is self._last:
@@ -270,8 +266,7 @@ class PipelineMonitor(pl.Callback):
         self._logged, self._logged_step = self._sums.copy(), step
 
     def _write_timeline(self, trainer: pl.Trainer) -> None:
-        """Writes this trainer's part of the trace; the first one of a machine joins them. All trainers call it
-        alike."""
+        """Writes this trainer's part of the trace; the first trainer of a machine joins the parts. A collective."""
         window, self._window = self._window, None
         if window is None or self._num_steps <= window.first or not self._sums.loader.num_batches:
             return
@@ -307,7 +302,7 @@ class PipelineMonitor(pl.Callback):
         self._written.append(file)
         if self.figure:
             self._written.append(file.with_suffix(".png"))
-            draw(report, self._written[-1])
+            draw_report(report, self._written[-1])
         print("Written:", *self._written, sep="\n  ")
 
 
@@ -316,14 +311,14 @@ class LoaderMonitor(PipelineMonitor):
 
 
 def _early_steps(steps_an_epoch: float) -> tuple[int, int]:
-    """Chooses steps of the first epoch: after the warm-up, or where it is short, in its later part."""
+    """Chooses steps of the first epoch: after the warm-up, or in a short one's later part."""
     steps = int(min(steps_an_epoch, 3 * _WARM_UP))  # which may be infinity
     first = min(_WARM_UP, steps // 3)
     return first, max(min(first + _SHOWN, steps), first + 1)
 
 
 def _numbers(stats: Any) -> list[tuple[str, float]]:
-    """Returns the numbers of a dataclass; tensors are left out, as to read one may wait for a device."""
+    """The numbers of a dataclass, without tensors: reading one may wait for a device."""
     if not is_dataclass(stats):
         return []
     values = [(field.name, getattr(stats, field.name)) for field in fields(stats)]
@@ -331,10 +326,10 @@ def _numbers(stats: Any) -> list[tuple[str, float]]:
 
 
 def _folder(trainer: pl.Trainer) -> Path:
-    """Returns the folder that the logger writes to. Every rank must ask, as it is a collective."""
+    """The folder that the logger writes to; a collective of all ranks."""
     return Path(trainer.log_dir or trainer.default_root_dir)
 
 
 def _machine(trainer: pl.Trainer) -> str:
-    """Names a machine in its files' names: machines may share a folder, but no two have the same clock."""
+    """A machine's suffix in file names: machines may share a folder, but no two have the same clock."""
     return f"-{trainer.node_rank}" if trainer.node_rank else ""

@@ -18,45 +18,39 @@ Ties = Literal["mean", "optimistic", "pessimistic"]
 def link_ranks(
     positive: torch.Tensor, negative: torch.Tensor, mask: torch.Tensor | None = None, ties: Ties = "mean"
 ) -> torch.Tensor:
-    """Returns the rank of each positive edge's score among those of its negatives, float32 ``[P]``, 1 for the highest;
-    NaN where it has no negative.
+    """Returns the rank of each positive edge's score among its negatives', float32 ``[P]``, 1 for the highest; NaN
+    without negatives. A score that is not a number ranks as if all others were higher.
 
-    A score that is not a number ranks as if all others were higher.
-
-    Args:
-        positive: scores ``[P]``.
-        negative: scores ``[P, num]``, or ``[num]`` for the same ones to all.
-        mask: bool ``[P, num]`` or ``[num]``: which negatives are there; None: all.
-        ties: where scores are equal, the positive comes first (``"optimistic"``), last (``"pessimistic"``), or at the
-            mean of both ranks, as OGB's MRR has it.
-
-    Raises:
-        LoaderConfigError: shapes that do not fit each other, or a mask that is not bool.
+    ``positive`` are scores ``[P]``, ``negative`` ``[P, num]``, or ``[num]`` for the same to all, ``mask`` bool alike,
+    False for entries that are none. Of equal ``ties``, the positive comes first (``"optimistic"``), last
+    (``"pessimistic"``), or at the mean of both ranks, as in OGB's MRR. Raises LoaderConfigError: shapes that do not
+    fit, or another mask.
 
     Example:
         >>> link_ranks(torch.tensor([2.0, 1.0]), torch.tensor([[3.0, 1.0], [1.0, 0.0]]))
         tensor([2.0000, 1.5000])
     """
     positive = positive.reshape(-1, 1)
-    each, same = (len(positive), *negative.shape[-1:]), tuple(negative.shape[-1:])
-    has_mask = mask is None or (tuple(mask.shape) in (each, same) and mask.dtype is torch.bool)
-    if negative.ndim == 0 or tuple(negative.shape) not in (each, same) or not has_mask:
-        told = "" if mask is None else f" and mask {mask.dtype} {list(mask.shape)}"
+    by_edge, shared = (len(positive), *negative.shape[-1:]), tuple(negative.shape[-1:])
+    has_mask = mask is None or (tuple(mask.shape) in (by_edge, shared) and mask.dtype is torch.bool)
+    if negative.ndim == 0 or tuple(negative.shape) not in (by_edge, shared) or not has_mask:
+        mask_form = "" if mask is None else f" and mask {mask.dtype} {list(mask.shape)}"
         raise LoaderConfigError(
             f"scores of {len(positive)} positive edges need negatives [{len(positive)}, num], or [num] for the same to "
-            f"all, and a mask of bool, but negative is {list(negative.shape)}{told}."
+            f"all, and a mask of bool, but negative is {list(negative.shape)}{mask_form}."
         )
+    # Negated, as comparisons with NaN are false: a score that is NaN ranks last.
     higher, as_high = ~(positive >= negative), ~(positive > negative)
     if mask is not None:
         higher, as_high = higher & mask, as_high & mask
     above = {"optimistic": (higher,), "pessimistic": (as_high,), "mean": (higher, as_high)}[ties]
-    ranks = 1 + torch.stack([each.sum(1) for each in above]).float().mean(0)
+    ranks = 1 + torch.stack([rows.sum(1) for rows in above]).float().mean(0)
     has_any = negative.new_full((len(positive),), bool(negative.shape[-1])) if mask is None else mask.any(-1)
     return ranks.where(has_any.bool().expand(len(positive)), torch.nan)
 
 
 class _RankMetric(Metric):
-    """A metric that is a mean over positive edges of what their ranks are worth."""
+    """A metric that is a mean over positive edges of their ranks' worth."""
 
     is_differentiable = False
     higher_is_better = True
@@ -80,7 +74,7 @@ class _RankMetric(Metric):
         self.count += has_rank.sum()
 
     def worth(self, ranks: torch.Tensor) -> torch.Tensor:
-        """Returns what each rank adds, ``[P]``."""
+        """What each rank adds, ``[P]``."""
         raise NotImplementedError
 
     def compute(self) -> torch.Tensor:

@@ -21,41 +21,30 @@ from lightning_gnnload.plugin.monitor.trace import COLORS
 
 @dataclass(frozen=True)
 class PipelineSettings:
-    """The settings by which a job's mini-batches are made, as the report recommends them.
+    """The settings by which a job's mini-batches are made, as the report recommends them; counts are of this
+    machine."""
 
-    Attributes:
-        samplers: sampler ranks of this machine; 0 where each trainer samples for itself.
-        threads: sampling threads, of each sampler or of this trainer.
-        trainers: of this machine, that share the samplers.
-        queue_depth: of FactoredStrategy.
-        staleness: of FactoredStrategy.
-        alternates: sampling and training take turns, on a lone device.
-    """
-
-    samplers: int = 0
-    threads: int = 1
-    trainers: int = 1
+    samplers: int = 0  # 0: each trainer samples for itself
+    threads: int = 1  # sampling threads, of each sampler or of this trainer
+    trainers: int = 1  # that share the samplers
     queue_depth: int = 0
     staleness: int = 0
-    alternates: bool = False
+    alternates: bool = False  # sampling and training take turns, on a lone device
 
     @classmethod
     def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
-        """Reads the settings of a Trainer that reads ``loader``.
-
-        Args:
-            makers: rank and name of the threads that have made mini-batches so far.
-        """
+        """Reads the settings of a Trainer that reads ``loader``. ``makers`` are rank and name of the threads that have
+        made mini-batches so far."""
         if isinstance(loader, SampledLoader):
             return cls(threads=loader.num_threads, alternates=isinstance(loader, AlternatingLoader))
         # A FactoredStrategy, asked by name: it imports much that a callback does without.
         strategy: object = trainer.strategy
         roles = getattr(strategy, "roles", None)
-        told = getattr(strategy, "num_sampler_threads", None)
-        seen = max(Counter(rank for rank, _ in makers).values(), default=1)
+        setting = getattr(strategy, "num_sampler_threads", None)
+        observed = max(Counter(rank for rank, _ in makers).values(), default=1)
         return cls(
             samplers=getattr(roles, "num_samplers", 1),
-            threads=getattr(strategy, "sampler_threads", None) or max(told or 0, seen),
+            threads=getattr(strategy, "sampler_threads", None) or max(setting or 0, observed),
             trainers=getattr(roles, "num_trainers", 1),
             queue_depth=getattr(strategy, "queue_depth", 0),
             staleness=getattr(strategy, "staleness", 0),
@@ -92,21 +81,14 @@ _BUSY = 0.8  # from this share of the time on, threads count as busy throughout
 
 @dataclass(frozen=True)
 class TimeReport:
-    """A report of where trainer 0 spent the time of the training epochs.
+    """A report of where trainer 0 spent the time of the training epochs."""
 
-    Attributes:
-        loader: sums over its mini-batches.
-        train_ms: in training steps: forward, backward, optimizer.
-        wall_ms: from the first training batch's request to the end, validation left out.
-        settings: how the mini-batches were made.
-        first_wait_ms: of both the waiting and the whole time, what the first mini-batch took, while samplers read the
-            graph. No setting changes that: shares are of the time that is left.
-    """
-
-    loader: LoaderStats
-    train_ms: float
-    wall_ms: float
+    loader: LoaderStats  # sums over its mini-batches
+    train_ms: float  # in training steps: forward, backward, optimizer
+    wall_ms: float  # from the first training batch's request to the end, validation left out
     settings: PipelineSettings = field(default_factory=PipelineSettings)
+    # The wait for the first mini-batch, while samplers read the graph. No setting changes it: shares are of the time
+    # that remains.
     first_wait_ms: float = 0.0
 
     @property
@@ -142,12 +124,12 @@ class TimeReport:
 
 
 def share_of_waiting(wait_ms: float, wall_ms: float, first_wait_ms: float) -> float:
-    """Returns the share of waiting in a time of training, both without the wait for the fit's first mini-batch."""
+    """The share of waiting in a time of training, both without the wait for the fit's first mini-batch."""
     return (wait_ms - first_wait_ms) / max(wall_ms - first_wait_ms, 1e-9)
 
 
 def advice(report: TimeReport) -> str:
-    """Says who was the bottleneck, and what to change."""
+    """Says what the bottleneck was, and what to change."""
     text = _bottleneck(report)
     if report.first_wait_ms > LITTLE * report.wall_ms:
         text += f" (The first mini-batch came after {report.first_wait_ms / 1e3:.1f} s, which is left out of this.)"
@@ -198,7 +180,6 @@ def _bottleneck(report: TimeReport) -> str:
 
 
 def as_table(report: TimeReport) -> Table:
-    """Makes a table of the report, for people."""
     batches = max(report.loader.num_batches, 1)
     since_ms = report.wall_ms - report.first_wait_ms
     table = Table(
@@ -219,7 +200,7 @@ def as_table(report: TimeReport) -> Table:
     return table
 
 
-def draw(report: TimeReport, file: Path) -> None:
+def draw_report(report: TimeReport, file: Path) -> None:
     """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
     seconds = (report.wall_ms - report.first_wait_ms) / 1e3
     waited = (report.loader.wait_ms - report.first_wait_ms) / 1e3
@@ -230,13 +211,13 @@ def draw(report: TimeReport, file: Path) -> None:
     )
     figure = new_figure(title, 3.2, note)
     axes = figure.subplots()
-    ends = {"loader": 0.0, "trainer": 0.0}
+    bar_end = {"loader": 0.0, "trainer": 0.0}
     for stage, who, milliseconds in report.rows:
         if stage == "start":  # before the time that is drawn
             continue
         seconds = milliseconds / 1e3
-        axes.barh(who, seconds, 0.6, left=ends[who], color=COLORS[stage], label=f"{stage} {seconds:.1f} s")
-        ends[who] += seconds
+        axes.barh(who, seconds, 0.6, left=bar_end[who], color=COLORS[stage], label=f"{stage} {seconds:.1f} s")
+        bar_end[who] += seconds
     axes.invert_yaxis()
     axes.set_xlabel("seconds")
     tidy(axes, grid="x")
@@ -251,8 +232,7 @@ _LOW = 0.5
 
 
 def tier_table(reads: Reads, num_batches: int) -> Table | None:
-    """Makes a table of rows and bytes by tier, nearest first; None where nothing was counted. A node has a row in each
-    table that is read: features, and further attributes."""
+    """A table of rows and bytes by tier, nearest first, of all tables that are read; None where nothing was counted."""
     rows = rows_read(reads)
     if not rows:
         return None

@@ -12,7 +12,7 @@ from statistics import median
 
 from lightning_gnnload.pipeline.stats import Delivery
 from lightning_gnnload.plugin.monitor.report import PipelineSettings
-from lightning_gnnload.plugin.monitor.trace import Span, spans_of
+from lightning_gnnload.plugin.monitor.trace import Span, delivery_spans
 
 MIN_STEPS = 8
 """So many steps come before any can stall: the first ones load data, start threads and warm caches."""
@@ -40,21 +40,13 @@ class Cause(Enum):
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The times of one training step on this trainer.
+    """The times of one training step on this trainer."""
 
-    Attributes:
-        number: of the mini-batch, in this fit.
-        delivery: of its mini-batch.
-        train_ms: from the mini-batch's arrival to the step's end.
-        backward_ms: of this, the backward pass, in which gradients are reduced over the trainers.
-        backward_cpu_ms: of this, the time that the thread ran on a core.
-    """
-
-    number: int
+    number: int  # of the mini-batch, in this fit
     delivery: Delivery
-    train_ms: float
-    backward_ms: float = 0.0
-    backward_cpu_ms: float = 0.0
+    train_ms: float  # from the mini-batch's arrival to the step's end
+    backward_ms: float = 0.0  # of this, the backward pass, in which gradients are reduced over the trainers
+    backward_cpu_ms: float = 0.0  # of this, on a core
 
     @property
     def lost_ms(self) -> float:
@@ -67,13 +59,8 @@ class StepTimes:
 
 
 class StallWatch:
-    """Decides after each step whether it stalled, and why.
-
-    Args:
-        rank: of this trainer.
-        num_trainers: of the job.
-        stall_s: a wait of so many seconds is a stall, even where steps are slow.
-    """
+    """Decides after each step whether it stalled, and why. A wait of ``stall_s`` is a stall, even where steps are
+    slow."""
 
     def __init__(self, rank: int, num_trainers: int, stall_s: float) -> None:
         self.rank = rank
@@ -83,7 +70,7 @@ class StallWatch:
         self._quiet_until = 0.0
 
     def look(self, step: StepTimes, settings: PipelineSettings) -> str | None:
-        """Returns a warning if this step stalled and none was given of late, else None."""
+        """Returns a warning if this step stalled and no warning is recent, else None."""
         # Before this step is added: what is usual must not depend on it.
         earlier = list(self._steps)
         self._steps.append(step)
@@ -91,10 +78,10 @@ class StallWatch:
         shortest_ms = min(MIN_STALL_MS, self.stall_s * 1e3)
         if len(earlier) < MIN_STEPS or max(step.lost_ms, step.backward_ms) < shortest_ms:
             return None
-        usual_ms = median(each.total_ms for each in earlier)
+        usual_ms = median(times.total_ms for times in earlier)
         peers_ms = self._waited_for_trainers(step, earlier)
         if self._is_stall(step.lost_ms, usual_ms):
-            cause, lost_ms = blame(step.delivery, [each.delivery for each in earlier]), step.lost_ms
+            cause, lost_ms = blame(step.delivery, [times.delivery for times in earlier]), step.lost_ms
         elif self._is_stall(peers_ms, usual_ms):
             cause, lost_ms = Cause.TRAINERS, peers_ms
         else:
@@ -116,25 +103,21 @@ class StallWatch:
         the usual."""
         if self.num_trainers == 1 or step.backward_cpu_ms > 0.5 * step.backward_ms:
             return 0.0
-        return step.backward_ms - median(each.backward_ms for each in earlier)
+        return step.backward_ms - median(times.backward_ms for times in earlier)
 
 
 def blame(delivery: Delivery, earlier: Iterable[Delivery]) -> Cause:
-    """Finds what took the largest part of the trainer's wait for a mini-batch, or of its conversion.
-
-    Args:
-        delivery: the mini-batch that was waited for.
-        earlier: those delivered before it: what its maker did until it began.
-    """
-    asked, taken = delivery.asked_s, delivery.taken_s
-    gathering_s = _overlap(asked, taken, delivery.sampled_s, delivery.made_s)
-    sampling_s = _overlap(asked, taken, delivery.began_s, delivery.sampled_s)
+    """Finds the largest part of the trainer's wait for a mini-batch, or of its conversion. ``earlier`` are the
+    deliveries before it: what its maker did until it began."""
+    requested, arrived = delivery.asked_s, delivery.taken_s
+    gathering_s = _overlap(requested, arrived, delivery.sampled_s, delivery.made_s)
+    sampling_s = _overlap(requested, arrived, delivery.began_s, delivery.sampled_s)
     convert_begin, convert_end = delivery.convert_s
     converting_s = (
-        convert_end - convert_begin if delivery.trainer_converts else _overlap(asked, taken, *delivery.convert_s)
+        convert_end - convert_begin if delivery.trainer_converts else _overlap(requested, arrived, *delivery.convert_s)
     )
-    before_s = max(min(delivery.began_s, taken) - asked, 0.0)
-    after_s = (taken - asked) - before_s - sampling_s - gathering_s
+    before_s = max(min(delivery.began_s, arrived) - requested, 0.0)
+    after_s = (arrived - requested) - before_s - sampling_s - gathering_s
     if not delivery.trainer_converts:
         after_s -= converting_s
     parts = {
@@ -144,7 +127,7 @@ def blame(delivery: Delivery, earlier: Iterable[Delivery]) -> Cause:
         Cause.STOPPED: after_s,
         Cause.SLOTS: before_s,
     }
-    cause = max(parts, key=lambda each: parts[each])
+    cause = max(parts, key=lambda part: parts[part])
     if cause is Cause.SLOTS:
         return _why_so_late(delivery, earlier, before_s)
     if cause is Cause.SAMPLING and _share_on_core(delivery) < _RUNS:
@@ -153,11 +136,15 @@ def blame(delivery: Delivery, earlier: Iterable[Delivery]) -> Cause:
 
 
 def _why_so_late(delivery: Delivery, earlier: Iterable[Delivery], before_s: float) -> Cause:
-    """Finds why nobody had begun to make the mini-batch when the trainer asked."""
+    """Finds why nobody had begun to make the mini-batch when the trainer requested it."""
     # Its maker takes the steps in order: what kept it busy until then was delivered before.
-    own = [each for each in earlier if each.made_by == delivery.made_by]
-    sampling_s = sum(_overlap(delivery.asked_s, delivery.began_s, each.began_s, each.sampled_s) for each in own)
-    gathering_s = sum(_overlap(delivery.asked_s, delivery.began_s, each.sampled_s, each.made_s) for each in own)
+    same_maker = [batch for batch in earlier if batch.made_by == delivery.made_by]
+    sampling_s = sum(
+        _overlap(delivery.asked_s, delivery.began_s, batch.began_s, batch.sampled_s) for batch in same_maker
+    )
+    gathering_s = sum(
+        _overlap(delivery.asked_s, delivery.began_s, batch.sampled_s, batch.made_s) for batch in same_maker
+    )
     if sampling_s + gathering_s > 0.5 * before_s:
         return Cause.SAMPLING if sampling_s >= gathering_s else Cause.GATHERING
     fill = delivery.fill
@@ -212,11 +199,8 @@ def _share_on_core(delivery: Delivery) -> float:
 
 
 class StepClock:
-    """Times one training step, from the moment that the clock is made.
-
-    Args:
-        delivery: of the step's mini-batch; None where a loader of another kind brought it.
-    """
+    """Times one training step, from its own construction. ``delivery`` is of the mini-batch; None for loaders of other
+    kinds."""
 
     def __init__(self, delivery: Delivery | None = None) -> None:
         self.delivery = delivery
@@ -261,5 +245,5 @@ class StepClock:
             parts += [("forward", self.began_s, begin), ("backward", begin, end), ("optimizer", end, self.ended_s)]
         spans = [Span(stage, rank, thread, begin, end, number) for stage, begin, end in parts]
         if self.delivery is not None:
-            spans += spans_of(self.delivery, number=number, rank=rank, thread=thread)
+            spans += delivery_spans(self.delivery, number=number, rank=rank, thread=thread)
         return spans

@@ -1,7 +1,7 @@
 """Trace: who did what, and when, during a few steps; as a file for Perfetto and chrome://tracing.
 
-Moments are of ``time.monotonic``, which the processes of one machine share and those of two do not. So there is one
-trace for each machine.
+Times are of ``time.monotonic``, which the processes of one machine share and those of two do not. So each machine has
+its own trace.
 """
 
 from __future__ import annotations
@@ -19,28 +19,18 @@ MOST_AHEAD = 256
 
 
 class Span(NamedTuple):
-    """The time that one thread spent on one stage of one mini-batch.
+    """The time that one thread spent on one stage of one mini-batch."""
 
-    Attributes:
-        stage: ``"sample"``, ``"gather"``, ``"convert"``, ``"wait"``, ``"train"``, or a part of ``"train"``:
-            ``"forward"``, ``"backward"``, ``"optimizer"``; or ``"validate"``.
-        rank: global rank.
-        thread: its name.
-        begin_s: by ``time.monotonic``.
-        end_s: likewise.
-        number: of the mini-batch, counted in this fit from 0.
-    """
-
-    stage: str
-    rank: int
+    stage: str  # a key of :data:`COLORS`
+    rank: int  # global
     thread: str
-    begin_s: float
+    begin_s: float  # by ``time.monotonic``
     end_s: float
-    number: int
+    number: int  # of the mini-batch, counted in this fit from 0
 
 
-def spans_of(delivery: Delivery, *, number: int, rank: int, thread: str) -> list[Span]:
-    """Returns the spans by which a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
+def delivery_spans(delivery: Delivery, *, number: int, rank: int, thread: str) -> list[Span]:
+    """The spans by which a mini-batch came to trainer ``rank``, whose loop runs in ``thread``."""
     maker = delivery.made_by, delivery.thread
     converter = (rank, thread) if delivery.trainer_converts else maker
     spans = [
@@ -56,8 +46,8 @@ def spans_of(delivery: Delivery, *, number: int, rank: int, thread: str) -> list
 class TraceWindow:
     """Collects what one trainer's threads did for the mini-batches ``[first, last)`` of a fit.
 
-    Samplers work ahead: what they do during the window is for mini-batches that are delivered after it. So these are
-    looked at too, until one comes that was begun after the window.
+    Samplers work ahead: what they do during the window is for mini-batches that are delivered after it. So it takes
+    these too, until one comes that was begun after the window.
     """
 
     def __init__(self, first: int, last: int) -> None:
@@ -72,7 +62,7 @@ class TraceWindow:
         return self._is_open and number >= self.first
 
     def add(self, number: int, spans: Iterable[Span]) -> None:
-        """Adds the spans of mini-batch ``number``; to be called in order of numbers."""
+        """Adds the spans of mini-batch ``number``; called in order of numbers."""
         spans = list(spans)
         if number < self.last:
             self.spans += spans
@@ -80,26 +70,23 @@ class TraceWindow:
                 self._end_s = max((span.end_s for span in spans), default=0.0)
             return
         # What samplers made in the window for later mini-batches belongs to it; what trainers did then does not.
-        made = [span for span in spans if span.stage in ("sample", "gather", "convert")]
-        self.spans += [span for span in made if span.begin_s < self._end_s]
-        self._is_open = number < self.last + MOST_AHEAD and any(span.begin_s < self._end_s for span in made)
+        making = [span for span in spans if span.stage in ("sample", "gather", "convert")]
+        self.spans += [span for span in making if span.begin_s < self._end_s]
+        self._is_open = number < self.last + MOST_AHEAD and any(span.begin_s < self._end_s for span in making)
 
 
 def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
-    """Makes the Chrome trace of some spans: a process is a rank, times are microseconds from the first span.
-
-    Args:
-        spans: of one machine.
-        world_size: number of trainers; ranks from there on are samplers.
+    """The Chrome trace of one machine's spans: a process is a rank, times are microseconds from the first span. Ranks
+    from ``world_size`` on are samplers.
 
     Source: "Trace Event Format", complete events (``ph`` X) and metadata (``ph`` M).
     """
     start_s = min((span.begin_s for span in spans), default=0.0)
     events: list[dict[str, Any]] = []
     tids: dict[tuple[int, str], int] = {}
-    for rank, thread in rows_of(spans):
+    for rank, thread in timeline_rows(spans):
         # Threads are numbered within their rank, as the format has it: a number is shown below its process.
-        tid = sum(known == rank for known, _ in tids)
+        tid = sum(numbered == rank for numbered, _ in tids)
         tids[rank, thread] = tid
         if tid == 0:
             events.append(_metadata("process_name", rank, 0, name=f"{role_of(rank, world_size)} rank {rank}"))
@@ -124,8 +111,8 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def rows_of(spans: Iterable[Span]) -> list[tuple[int, str]]:
-    """Lists the (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
+def timeline_rows(spans: Iterable[Span]) -> list[tuple[int, str]]:
+    """The (rank, thread) pairs that did something: by rank, a trainer's own loop first, then by name."""
     loops = {(span.rank, span.thread) for span in spans if span.stage in ("wait", "train")}
     return sorted({(span.rank, span.thread) for span in spans}, key=lambda row: (row[0], row not in loops, row[1]))
 
@@ -158,8 +145,8 @@ def _part(folder: Path, rank: int) -> Path:
     return folder / f"trace-part-{rank}.json"
 
 
-def _metadata(kind: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": args}
+def _metadata(event: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+    return {"name": event, "ph": "M", "pid": pid, "tid": tid, "args": args}
 
 
 COLORS = {
@@ -180,45 +167,24 @@ _DIGIT_SHARE = 0.012  # of the axis, that a digit of a mini-batch's number takes
 
 
 def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
-    """Draws the spans of one machine to a PNG.
-
-    Args:
-        spans: at least one.
-        world_size: number of trainers; ranks from there on are samplers.
-        file: where to.
-    """
+    """Draws the spans of one machine, at least one, to a PNG. Ranks from ``world_size`` on are samplers."""
     window = [span for span in spans if span.rank < world_size and span.stage in ("wait", "train")] or spans
     start_s, end_s = min(span.begin_s for span in window), max(span.end_s for span in window)
     width_ms = max((end_s - start_s) * 1e3, 1e-6)
-    rows = rows_of(spans)
-    numbers = [span.number for span in window]
-    waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
-    when = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:,.0f} ms"
+    rows = timeline_rows(spans)
     note = "Numbers are mini-batches. Later ones are made while the trainers train."
-    figure = new_figure(f"{when}, of which a trainer waited {waited_ms:,.0f} ms", 1.8 + 0.45 * len(rows), note)
+    figure = new_figure(_timeline_title(window, width_ms, world_size), 1.8 + 0.45 * len(rows), note)
     axes = figure.subplots()
-    # What is drawn later lies on top: a step's parts on the step, sampling in the trainer's own loop on its wait.
-    drawn: dict[str, Any] = {}
-    for span in sorted(spans, key=lambda span: (span.begin_s, -span.end_s)):
-        begin_ms, end_ms = (span.begin_s - start_s) * 1e3, (span.end_s - start_s) * 1e3
-        row, color = rows.index((span.rank, span.thread)), COLORS[span.stage]
-        # An edge keeps work that is shorter than a pixel in sight; waits that short are none.
-        edge = 0.5 if span.stage in ("sample", "gather", "convert") else 0
-        bar = axes.barh(row, end_ms - begin_ms, 0.62, begin_ms, color=color, edgecolor=color, linewidth=edge)
-        drawn.setdefault(span.stage, bar)
-    for number, row, begin_ms, end_ms, next_ms in _labels(spans, rows, start_s, end_s):
-        room = _DIGIT_SHARE * width_ms * (len(str(number)) + 1)
-        if end_ms - begin_ms > room:
-            axes.text((begin_ms + end_ms) / 2, row, str(number), ha="center", va="center", fontsize=8)
-        elif next_ms - end_ms > room:  # beside a bar that is too narrow for it
-            axes.text(end_ms + room / 5, row, str(number), ha="left", va="center", fontsize=8, color="#555555")
+    bars = _draw_bars(axes, spans, rows, start_s)
+    _draw_numbers(axes, _labels(spans, rows, start_s, end_s), width_ms)
     axes.set_xlim(0, width_ms)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(range(len(rows)), _row_names(rows, spans, world_size))
     axes.set_xlabel("milliseconds")
     tidy(axes, grid="x")
     axes.tick_params(axis="y", length=0)
-    stages = [stage for stage in COLORS if stage in drawn and not (stage == "train" and "forward" in drawn)]
+    # "train" is drawn below its parts, whose colours it shares.
+    stages = [stage for stage in COLORS if stage in bars and not (stage == "train" and "forward" in bars)]
     legend: dict[str, Any] = {
         "loc": "lower left",
         "bbox_to_anchor": (0, 1),
@@ -226,15 +192,45 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
         "columnspacing": 1,
         "handlelength": 1,
     }
-    axes.legend([drawn[stage] for stage in stages], stages, ncols=len(stages), frameon=False, **legend)
+    axes.legend([bars[stage] for stage in stages], stages, ncols=len(stages), frameon=False, **legend)
     save(figure, file)
+
+
+def _timeline_title(window: Sequence[Span], width_ms: float, world_size: int) -> str:
+    numbers = [span.number for span in window]
+    waited_ms = sum(1e3 * (span.end_s - span.begin_s) for span in window if span.stage == "wait") / max(world_size, 1)
+    when = f"Mini-batches {min(numbers)} to {max(numbers)} took {width_ms:,.0f} ms"
+    return f"{when}, of which a trainer waited {waited_ms:,.0f} ms"
+
+
+def _draw_bars(axes: Any, spans: Sequence[Span], rows: list[tuple[int, str]], start_s: float) -> dict[str, Any]:
+    """Draws the spans; returns a bar of each stage."""
+    bars: dict[str, Any] = {}
+    # What is drawn later lies on top: a step's parts on the step, sampling in the trainer's own loop on its wait.
+    for span in sorted(spans, key=lambda span: (span.begin_s, -span.end_s)):
+        begin_ms, end_ms = (span.begin_s - start_s) * 1e3, (span.end_s - start_s) * 1e3
+        row, color = rows.index((span.rank, span.thread)), COLORS[span.stage]
+        # An edge keeps work that is shorter than a pixel in sight; waits that short are none.
+        edge = 0.5 if span.stage in ("sample", "gather", "convert") else 0
+        bar = axes.barh(row, end_ms - begin_ms, 0.62, begin_ms, color=color, edgecolor=color, linewidth=edge)
+        bars.setdefault(span.stage, bar)
+    return bars
+
+
+def _draw_numbers(axes: Any, labels: Iterable[tuple[int, int, float, float, float]], width_ms: float) -> None:
+    for number, row, begin_ms, end_ms, next_ms in labels:
+        room = _DIGIT_SHARE * width_ms * (len(str(number)) + 1)
+        if end_ms - begin_ms > room:
+            axes.text((begin_ms + end_ms) / 2, row, str(number), ha="center", va="center", fontsize=8)
+        elif next_ms - end_ms > room:  # beside a bar that is too narrow for it
+            axes.text(end_ms + room / 5, row, str(number), ha="left", va="center", fontsize=8, color="#555555")
 
 
 def _labels(
     spans: Sequence[Span], rows: Sequence[tuple[int, str]], start_s: float, end_s: float
 ) -> list[tuple[int, int, float, float, float]]:
-    """Returns (mini-batch, row, begin, end, begin of the row's next bar), in milliseconds, for each bar that gets a
-    number: one for the making of a mini-batch, and one for the training on it."""
+    """(mini-batch, row, begin, end, begin of the row's next bar), in milliseconds, for each bar that gets a number: one
+    for the making of a mini-batch, and one for the training on it."""
     extents: dict[tuple[int, int, bool], tuple[float, float]] = {}
     for span in spans:
         if span.stage in ("sample", "gather", "train") and span.end_s > start_s and span.begin_s < end_s:
@@ -255,7 +251,7 @@ def _row_names(rows: Sequence[tuple[int, str]], spans: Sequence[Span], world_siz
     names = []
     for rank, thread in rows:
         name = f"{role_of(rank, world_size)} {rank}"
-        threads = [each for each in rows if each[0] == rank and each not in loops]
+        threads = [other_row for other_row in rows if other_row[0] == rank and other_row not in loops]
         if (rank, thread) not in loops and (len(threads) > 1 or rank < world_size):
             name += f", thread {threads.index((rank, thread))}"
         names.append(name)

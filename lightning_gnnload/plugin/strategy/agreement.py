@@ -1,6 +1,6 @@
-"""Agreement: one rank measures and decides, all ranks of the job hear of it, before any plays a role.
+"""Agreement: one rank measures and decides on the roles, and all ranks of the job learn it before any takes a role.
 
-Global rank 0 is a trainer whatever is decided. The others wait at a store that it keeps, and need no role for that.
+Global rank 0 is a trainer whatever is decided. The others wait at its store, for which they need no role.
 """
 
 from __future__ import annotations
@@ -35,22 +35,17 @@ from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
 _KEY = "decision"
 _PRESENT = "present-{}"
+_ALONE = "it trains too, as it is the only one"
 _POLL_S = 0.05  # to wait in the store itself would leave signals unheard
 _GIVEN_THREADS = int(value) if (value := os.environ.get("OMP_NUM_THREADS", "")).isdigit() else None
 """Torch's threads as the user gave them: Lightning sets the same variable when it launches ranks."""
 
 
 def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
-    """Returns in every rank what global rank 0 decides.
+    """Returns in every rank what global rank 0 decides; the roles of ``job`` are provisional.
 
-    Args:
-        job: with roles that are provisional.
-        trainer: Lightning's.
-        arguments: of the function that it launches.
-
-    Raises:
-        RoleConfigError: in rank 0: it cannot be measured.
-        TrainerFailedError, TrainerDiedError: in the others: rank 0 failed, ended, or did not come.
+    Raises RoleConfigError in rank 0 if nothing can be measured; in the others TrainerFailedError or TrainerDiedError,
+    if rank 0 failed, ended or did not come.
     """
     if job.roles.is_lone:
         decision = _decide(job, trainer, arguments)
@@ -78,7 +73,7 @@ def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecis
 
 
 def _await_all(store: torch.distributed.Store, job: Job) -> None:
-    """Waits until all ranks have started: those that still import would take cores that are to be measured."""
+    """Waits until all ranks have started: those that still import would take cores during the measurement."""
     for rank in range(1, job.roles.num_nodes * job.roles.num_devices):
         patience = _patience(job, *divmod(rank, job.roles.num_devices))
         while not store.check([_PRESENT.format(rank)]):
@@ -91,42 +86,37 @@ def _await_all(store: torch.distributed.Store, job: Job) -> None:
 
 
 def _patience(job: Job, node_rank: int, local_rank: int) -> Patience:
-    """How long to wait for a rank. What one of another machine does cannot be seen from here."""
+    """How long to wait for a rank. What a rank of another machine does cannot be seen from here."""
     is_busy = partial(Siblings().is_busy, local_rank) if node_rank == job.node_rank else lambda: False
     return Patience(job.connect_timeout_s, job.setup_timeout_s, is_busy)
 
 
 def _hear(store: torch.distributed.Store) -> RoleDecision:
-    """Waits for the decision, without a limit: data may be prepared meanwhile, and Lightning sets that none either."""
+    """Waits for the decision, without a limit: data may be prepared meanwhile, for which Lightning sets no limit
+    either."""
     try:
-        handed = handover.handed()
+        launch_info = handover.current()
         while not store.check([_KEY]):
             time.sleep(_POLL_S)
-            if handed is not None and not handed.is_held:
+            if launch_info is not None and not launch_info.is_launcher_alive:
                 raise torch.distributed.DistNetworkError("the process that started this one is gone")
-        said = json.loads(store.get(_KEY))
+        message = json.loads(store.get(_KEY))
     except torch.distributed.DistNetworkError as error:
         raise TrainerDiedError(
             f"rank 0 ended while it decided the ranks' roles; its own output says why. ({error})"
         ) from error
-    if "failure" in said:
-        raise Failure.from_message(said["failure"]).error()
-    return RoleDecision.from_json(said["decision"])
+    if "failure" in message:
+        raise Failure.from_message(message["failure"]).error()
+    return RoleDecision.from_json(message["decision"])
 
 
 def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
     plan = job.roles
     provisional = RoleDecision(plan.num_devices, plan.num_samplers)
-    alone = "it trains too, as it is the only one"
-    # Several machines of one rank each decide apart, without a store; on a device all is made by that device.
-    if plan.is_lone and (job.switching or plan.num_nodes > 1 or job.device.type != "cpu"):
-        return replace(provisional, reason=alone)
-    if trainer.state.fn != TrainerFn.FITTING:
-        reason = alone if plan.is_lone else "roles are measured by training, and this run does not train"
+    if (reason := _why_not_measured(job, trainer)) is not None:
         return replace(provisional, reason=reason)
-    folder = trainer.default_root_dir
+    folder, cores = trainer.default_root_dir, sorted(os.sched_getaffinity(0))
     earlier = load_decision(folder)
-    cores = sorted(os.sched_getaffinity(0))
     # A sampler's cores are known once the roles are, so it is measured on a rank's equal share.
     share = max(len(cores) // plan.num_devices, 1)
     setting = RehearsalSetting(
@@ -141,34 +131,46 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
         measured_on, stages = profile.measure(
             trainer, arguments, setting, lambda facts: earlier is not None and earlier.measured_on == facts
         )
-    if stages is None:
+    if stages is None:  # the facts are those of an earlier run
         assert earlier is not None
-        decision = earlier
-    else:
-        decision = replace(provisional, stages=stages, num_cores=len(cores), measured_on=measured_on)
-    if plan.is_lone:
-        decision = replace(decision, num_samplers=1, reason=alone)
-    elif job.samplers == "auto":
-        assert decision.sample_ms is not None
-        assert decision.train_ms is not None
-        needed = samplers_needed(decision.sample_ms, decision.train_ms, plan.num_devices)
-        decision = replace(decision, num_samplers=needed, reason="")
-    else:
-        decision = replace(decision, num_samplers=job.samplers, reason="their number was given")
-    if stages is not None:
-        save_decision(decision, folder)
+        return _with_samplers(earlier, job)
+    decision = replace(provisional, stages=stages, num_cores=len(cores), measured_on=measured_on)
+    decision = _with_samplers(decision, job)
+    save_decision(decision, folder)
     return decision
 
 
+def _why_not_measured(job: Job, trainer: pl.Trainer) -> str | None:
+    plan = job.roles
+    # Several machines of one rank each decide apart, without a store; on a device all is made by that device.
+    if plan.is_lone and (job.switching or plan.num_nodes > 1 or job.device.type != "cpu"):
+        return _ALONE
+    if trainer.state.fn != TrainerFn.FITTING:
+        return _ALONE if plan.is_lone else "roles are measured by training, and this run does not train"
+    return None
+
+
+def _with_samplers(decision: RoleDecision, job: Job) -> RoleDecision:
+    """Decides on the number of samplers by the measured times."""
+    if job.roles.is_lone:
+        return replace(decision, num_samplers=1, reason=_ALONE)
+    if job.samplers != "auto":
+        return replace(decision, num_samplers=job.samplers, reason="their number was given")
+    assert decision.sample_ms is not None
+    assert decision.train_ms is not None
+    needed = samplers_needed(decision.sample_ms, decision.train_ms, job.roles.num_devices)
+    return replace(decision, num_samplers=needed, reason="")
+
+
 def _most_torch_threads(job: Job) -> int:
-    """All cores, unless the user has given less; a fork of a process that has computed must do with one."""
+    """All cores, or fewer if the user set OMP_NUM_THREADS; one in a fork of a process that has computed."""
     if job.start_method == "fork":
         return 1
     return min(_GIVEN_THREADS or len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)))
 
 
 def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
-    """Collects what the measured times depend on, apart from data and model."""
+    """What the measured times depend on, apart from data and model."""
     device = job.device
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,

@@ -1,4 +1,4 @@
-"""Children: the ranks that a process has started, which it watches, and ends when they hang."""
+"""The ranks that a process has started: it watches them, and kills those that hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from lightning_gnnload.plugin.compat import SIGTERM_STATUS
 GRACE_S = 5.0
 """Ranks that see another one end get so long to say why, and to stop in good order."""
 _POLL_S = 0.2
-_TOLD = (0, SIGTERM_STATUS)
+_ORDERLY = (0, SIGTERM_STATUS)
 """Exit codes of ranks that came to their end: on SIGTERM all do, each in its own time."""
 _log = logging.getLogger(__name__)
 
@@ -31,14 +31,9 @@ _log = logging.getLogger(__name__)
 class ChildProcesses:
     """Watches the ranks that this process has started, in a thread, and kills those that hang when it ends.
 
-    Lightning's own observer kills all ranks within five seconds of one's end, often before any could tell the
-    reason. This one waits for this process to notice by itself, and kills only what hangs. A rank that may end, as a
-    sampler may whose work is taken over, is let go; a flag tells all others that it will never connect.
-
-    Args:
-        started: local ranks 1, 2, ..., in order.
-        run: name that the ranks of this machine share.
-        may_end: whether a local rank is one that may.
+    Lightning's own observer kills all ranks within five seconds of one's end, often before any could say why. This one
+    waits for this process to fail by itself. A rank that ``may_end``, such as a sampler whose work is taken over, is
+    let go; a flag tells the others that it will never connect. ``started`` are local ranks 1, 2, ... in order.
     """
 
     def __init__(self, started: Sequence[subprocess.Popen], run: str, may_end: Callable[[int], bool]) -> None:
@@ -47,7 +42,7 @@ class ChildProcesses:
         self._may_end = may_end
         self._ended: dict[int, Flag] = {}
         self._ending = False
-        _have_watched(self.processes, self._watch)
+        _start_watching(self.processes, self._watch)
         atexit.register(self._at_exit)
 
     def begin_launch(self, may_end: Callable[[int], bool]) -> None:
@@ -56,7 +51,7 @@ class ChildProcesses:
 
     @property
     def exit_codes(self) -> dict[int, int]:
-        """The exit codes of the local ranks whose processes have ended."""
+        """Exit codes by local rank, of the processes that have ended."""
         # A copy of the keys: the watching thread adds to them.
         return {local_rank: self.processes[local_rank - 1].returncode for local_rank in list(self._ended)}
 
@@ -65,25 +60,13 @@ class ChildProcesses:
             process.send_signal(number)
 
     def expect_end(self) -> None:
-        """Notes that this process has failed and will end, and that the others must too."""
+        """Notes that this process has failed and will end, so that the others must end too."""
         self._ending = True
 
     def _watch(self) -> None:
-        codes: dict[int, int] = {}
-        while not codes:
-            for local_rank, process in enumerate(self.processes, 1):
-                if process.poll() is not None and local_rank not in self._ended:
-                    # Kept: a flag goes down with its socket.
-                    self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
-                # Others may wait for it in a collective, where they heed no Ctrl-C.
-                processes.wake_to_end(process.pid)
-            # Asked of all each time: roles change from launch to launch, and when they are decided.
-            codes = {
-                rank: code for rank, code in self.exit_codes.items() if code not in _TOLD and not self._may_end(rank)
-            }
-            if len(self._ended) == len(self.processes) and not codes:
-                return
-            time.sleep(_POLL_S)
+        codes = self._await_bad_end()
+        if not codes:
+            return
         deadline = time.monotonic() + GRACE_S
         while time.monotonic() < deadline:
             if self._ending:
@@ -96,23 +79,40 @@ class ChildProcesses:
         self.send_signal(signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def _await_bad_end(self) -> dict[int, int]:
+        """Waits until a rank ends badly that is needed; returns the exit codes of such, or none when all have ended."""
+        while True:
+            for local_rank, process in enumerate(self.processes, 1):
+                if process.poll() is not None and local_rank not in self._ended:
+                    # In a field: a flag goes down with its socket.
+                    self._ended[local_rank] = Flag(flags.rank_ended(self._run, local_rank))
+                # It may wait for others in a collective, where it handles no Ctrl-C.
+                processes.wake_to_end(process.pid)
+            # Anew each time: roles change from launch to launch, and when they are decided.
+            codes = {
+                rank: code for rank, code in self.exit_codes.items() if code not in _ORDERLY and not self._may_end(rank)
+            }
+            if codes or len(self._ended) == len(self.processes):
+                return codes
+            time.sleep(_POLL_S)
+
     def _at_exit(self) -> None:
         # The process group is left by now, as exit handlers run last in, first out: no rank waits for this one.
         # Those that are in a launch see by it that this process ends well, and take a grace of their own first. Where
-        # it has failed, they have been told.
+        # it has failed, they know already.
         ended = [] if self._ending else [Flag(flags.rank_ended(self._run, 0))]
         deadline = time.monotonic() + (GRACE_S if self._ending else 2 * GRACE_S)
-        left = self._unended()
+        alive = self._unended()
         # Ctrl-C here is meant for all of them.
         with suppress(KeyboardInterrupt):
-            while left and time.monotonic() < deadline:
-                for rank in left:
+            while alive and time.monotonic() < deadline:
+                for rank in alive:
                     if processes.wake(self.processes[rank - 1].pid):
                         _log.warning(f"Local rank {rank} was stopped when rank 0 ended: it is woken up, to end.")
                         self.processes[rank - 1].terminate()
                 time.sleep(_POLL_S)
-                left = self._unended()
-        for rank in left:
+                alive = self._unended()
+        for rank in alive:
             self.processes[rank - 1].kill()
         for flag in ended:
             flag.lower()
@@ -129,12 +129,9 @@ class ChildProcesses:
         ]
 
 
-def _have_watched(started: Sequence[Any], watch: Callable[[], None]) -> None:
-    """Has a thread watch processes; where the system gives none, they end, as nobody else would end them.
-
-    Raises:
-        ThreadLimitError: it gives none.
-    """
+def _start_watching(started: Sequence[Any], watch: Callable[[], None]) -> None:
+    """Starts the watching thread; where the system allows no thread, it kills the processes and raises
+    ThreadLimitError."""
     try:
         start_thread("gnnload-children", watch)
     except ThreadLimitError:
@@ -146,13 +143,9 @@ def _have_watched(started: Sequence[Any], watch: Callable[[], None]) -> None:
 
 
 class SpawnedRanks:
-    """Watches the ranks that this process spawned or forked, and ends samplers that outlive all trainers, for which
-    whoever joins the processes would wait for ever.
+    """Kills samplers that outlive all trainers by ``end_timeout_s``, for which the joining process would wait for ever.
 
-    Args:
-        started: local ranks 0, 1, ..., in order: the list that is joined.
-        num_trainers: the first ones are.
-        end_timeout_s: how long a sampler may take to end after them.
+    ``started`` is the very list that is joined: local ranks 0, 1, ..., trainers first.
     """
 
     def __init__(self, started: list[Any], num_trainers: int, end_timeout_s: float) -> None:
@@ -162,27 +155,27 @@ class SpawnedRanks:
         self._num_trainers = num_trainers
 
     def watch(self) -> None:
-        _have_watched(self._started, self._watch)
+        _start_watching(self._started, self._watch)
 
     def _watch(self) -> None:
-        # By what tells of an end, not by its status, which is the joining thread's to collect.
+        # By sentinels, not by exit status, which the joining thread collects.
         trainers = self._sentinels[: self._num_trainers]
         while len(wait(trainers, 0)) < self._num_trainers:
             for process in self._started:
                 processes.wake_to_end(process.pid)
             time.sleep(_POLL_S)
         deadline = time.monotonic() + self._end_timeout_s
-        while (left := self._unended()) and time.monotonic() < deadline:
-            for rank in left:
+        while (alive := self._unended()) and time.monotonic() < deadline:
+            for rank in alive:
                 if processes.wake(self._started[rank].pid):
                     _log.warning(f"Local rank {rank} was stopped when all trainers had ended: it is woken up.")
             time.sleep(_POLL_S)
-        for rank in left:
+        for rank in alive:
             _log.warning(
                 f"Local rank {rank} has not ended {self._end_timeout_s:g} s after all trainers, and is killed."
             )
-            # Before it is killed: whoever joins it looks at its status then.
-            process, self._started[rank] = self._started[rank], _Excused(self._started[rank])
+            # Before it is killed: the joining thread reads its status then.
+            process, self._started[rank] = self._started[rank], _ExpectedExit(self._started[rank])
             processes.send_signal(process.pid, signal.SIGKILL)
 
     def _unended(self) -> list[int]:
@@ -190,8 +183,8 @@ class SpawnedRanks:
         return [rank for rank, sentinel in enumerate(self._sentinels) if sentinel not in ended]
 
 
-class _Excused:
-    """A rank's process that was ended after all training was done: how it ended is no failure of the job."""
+class _ExpectedExit:
+    """A process that was killed after all training was done: its exit code is no failure of the job."""
 
     exitcode = 0
 

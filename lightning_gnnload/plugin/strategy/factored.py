@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
-from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.depth import FIRST
@@ -30,10 +30,10 @@ from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags, check_
 from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
 from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
 from lightning_gnnload.plugin.gradients.switching import (
-    StepSkippingDDP,
     Switching,
     check_optimizer_switches,
     check_switching,
+    check_train_loader,
     several_loaders,
 )
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision
@@ -44,11 +44,11 @@ from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
-from lightning_gnnload.plugin.strategy.roles import check_role_options
+from lightning_gnnload.plugin.strategy.roles import check_role_options, check_run_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 
 
-class FactoredStrategy(RankedStrategy, StepSkippingDDP):
+class FactoredStrategy(RankedStrategy):
     """Trains on some ranks and samples on the others, which a bounded queue in shared memory connects.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -60,8 +60,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long the
             stages of a mini-batch take, on copies of the model and the data module; prints what it decides for samplers
             and threads, and why; and keeps the figures in ``gnnload_roles.json`` in the Trainer's ``default_root_dir``.
-        staleness: optimizer steps that a gradient may be late at most, so that a trainer that is late for less delays
-            nobody; 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
+        staleness: optimizer steps by which a gradient may be late; a trainer that is late by less makes no other one
+            wait. 0 is plain DDP. See :mod:`.staleness` and ``staleness_stats``.
         switching: whether a sampler that has nothing to sample trains mini-batches of the epoch's end, whose gradients
             join the trainers', and by how many updates these may be late: ``True`` is 1, and ``staleness + 1``
             counts where it is more. A sampler that is slower than trainers needs more: see :mod:`.switching` and
@@ -74,8 +74,8 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
             loader; None takes an eighth of its memory.
-        pin_cores: whether each rank keeps to cores of its own, as many as its measured work needs; on a lone device,
-            torch leaves the sampling threads theirs. For machines that the job has for itself.
+        pin_cores: whether each rank runs on cores of its own, as many as its measured work needs; on a lone device,
+            torch leaves some to the sampling threads. For machines that no other job uses.
         sampler_threads: sampling threads of a sampler; None takes what was measured, if anything was, or the sampler's
             share of the cores, at most 8; on a lone device half of them, at most 4. ``"auto"`` measures, as
             ``samplers="auto"`` does, for a given number of samplers.
@@ -83,9 +83,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             process runs, or waits for a core or a disk, does not count, up to ``setup_timeout_s``.
         stall_timeout_s: how long a trainer waits for a mini-batch that a sampler owes; then it counts as lost. At the
             end of a call, how long a sampler may take to end.
-        setup_timeout_s: how long a sampler may get nowhere before its first mini-batch, in the data module's ``setup``
-            or in opening features; then it counts as lost. Rows that are cached and mini-batches that are sampled
-            ahead count as progress, however long they take. What ``setup`` does is not seen.
+        setup_timeout_s: how long a sampler may make no progress before its first mini-batch, in the data module's
+            ``setup`` or in opening features; then it counts as lost. Rows that are cached and mini-batches that are
+            sampled ahead are progress; what ``setup`` does cannot be observed.
         lags: with ``staleness``, ``"record"`` keeps in checkpoints how late each trainer's gradients were, which
             depends on time alone; the path of such a checkpoint repeats the run that saved it, bit for bit.
         takeover: whether training goes on, with the same mini-batches, when a sampler is lost (killed, out of memory,
@@ -96,6 +96,13 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         RoleConfigError: samplers that leave no trainer, or options that this release does not have.
 
     Source: GNNLab (EuroSys'22), section 5.2.
+
+    Example:
+        >>> import pytorch_lightning as pl
+        >>> strategy = FactoredStrategy(samplers=1, staleness=1)
+        >>> trainer = pl.Trainer(strategy=strategy, accelerator="cpu", devices=3, logger=False)
+        >>> trainer.world_size  # the trainers
+        2
     """
 
     strategy_name = "factored"
@@ -118,27 +125,21 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         takeover: bool = True,
         **ddp: Any,
     ) -> None:
+        # Lightning passes what it does not know on to DistributedDataParallel, which would refuse it in the ranks only.
         takers = (*FactoredStrategy.__mro__, DistributedDataParallel)
-        made_by = [vars(each)["__init__"] for each in takers if "__init__" in vars(each)]
-        refuse_unknown("FactoredStrategy", ddp, [name for each in made_by for name in keywords_of(each)])
+        constructors = [vars(cls)["__init__"] for cls in takers if "__init__" in vars(cls)]
+        refuse_unknown("FactoredStrategy", ddp, [*itertools.chain(*map(keywords_of, constructors))])
         check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
-        if not isinstance(switching, int) or switching < 0:
-            raise RoleConfigError(
-                f"switching={switching!r}: True or False is needed, or by how many updates a sampler's gradient may be "
-                f"late (True is 1)."
-            )
+        check_run_options(
+            switching,
+            sampler_threads,
+            takeover,
+            connect_timeout_s=connect_timeout_s,
+            stall_timeout_s=stall_timeout_s,
+            setup_timeout_s=setup_timeout_s,
+        )
         check_staleness(staleness, ddp, switching=bool(switching))
         check_lags(lags, staleness, switching=bool(switching))
-        if sampler_threads not in (None, "auto") and (not isinstance(sampler_threads, int) or sampler_threads < 1):
-            raise RoleConfigError(
-                f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed, or 'auto'."
-            )
-        timeouts = {"connect": connect_timeout_s, "stall": stall_timeout_s, "setup": setup_timeout_s}
-        for name, seconds in timeouts.items():
-            if not seconds > 0:
-                raise RoleConfigError(f"{name}_timeout_s={seconds!r}: a positive number of seconds is needed.")
-        if not isinstance(takeover, bool):
-            raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
         self.samplers = samplers
         self.switching = switching
         self.pin_cores = pin_cores
@@ -159,6 +160,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
         self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
         self._updates: DelayedUpdates | None = None
+        self._switch: Switching | None = None
         self._past_lags: Tensor | None = None  # of the checkpoint that a fit is resumed from
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
@@ -259,7 +261,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         is_new = self.is_undecided
         if is_new:
             self.decide(agree(self.job, trainer, arguments))
-        self.division = self._divided()
+        self.division = self._divide_cores()
         if self._depth_by_memory:
             self.queue_depth = max(FIRST, self.num_sampler_threads + 1)  # each thread has a slot, and the trainer one
         if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
@@ -269,11 +271,12 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             if self.roles.is_lone:
                 return function(*args, **kwargs)
             if self.role is Role.SAMPLER:
-                # Whoever else started the ranks (torchrun, a spawning parent) ends the job with any of them.
+                # Other launchers (torchrun, a spawning parent) end the job when any rank fails.
                 starts_ranks = getattr(self.launcher, "starts_ranks", False)
                 return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
             self.queue = ranks.open_queue(self.job, reader)
+            # A trainer that waits for a mini-batch begins no step, where Lightning would handle a SIGTERM.
             self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
             return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
@@ -282,7 +285,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
     def _queue_memory_bytes(self) -> int:
         return self.queue_memory_bytes or resources.default_queue_memory_bytes()
 
-    def _divided(self) -> resources.Division:
+    def _divide_cores(self) -> resources.Division:
         if self.roles.is_lone and self.switching:
             return resources.Division()  # sampling and training have all cores in turn
         return resources.divide_cores(
@@ -305,6 +308,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
 
     def barrier(self, name: str | None = None) -> None:
         if name in compat.LOADER_BARRIERS:
+            # Loaders that are made again are new ones to the samplers, too, which find them by this count.
             self._requests[compat.LOADER_BARRIERS[name]] += 1
             self._next_loader = 0
         super().barrier(name)
@@ -321,8 +325,10 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
                 f"while the samplers are idle. Use GraphDataModule, or a subclass of it."
             )
             return dataloader
-        if self.roles.is_lone:
-            return self._beside(dataloader)
+        return self._beside(dataloader) if self.roles.is_lone else self._queue_loader(dataloader, index)
+
+    def _queue_loader(self, dataloader: SampledLoader, index: int) -> QueueLoader:
+        """The loader of a trainer, whose mini-batches come from the samplers."""
         assert self.queue is not None
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
@@ -333,9 +339,9 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             raise several_loaders()
 
         def limit() -> float:
-            # Asked late: the sanity check reads the validation loaders too, with a limit of its own.
-            now = trainer.state.stage.value  # type: ignore[union-attr]
-            name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(now, now)
+            # Read at each epoch: the sanity check reads the validation loaders too, but has another limit.
+            stage = trainer.state.stage.value  # type: ignore[union-attr]
+            name = {"train": "training", "sanity_check": "sanity_val", "validate": "val"}.get(stage, stage)
             steps = getattr(trainer, f"num_{name}_batches")
             return steps[index] if isinstance(steps, list) else steps
 
@@ -372,6 +378,7 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
             check_switching(self, trainer, self.lightning_module)
             assert self.queue is not None
             self._switch = Switching(self.job, self.queue, trainer, self.lightning_module, lambda: self.num_updates)
+            self._switch.install(self)
             self.switching_stats = self._switch.stats
         check_module(self.staleness, self.lightning_module, self.precision_plugin)
         super().setup(trainer)
@@ -405,13 +412,20 @@ class FactoredStrategy(RankedStrategy, StepSkippingDDP):
         if self._updates is None:
             return super().optimizer_step(optimizer, closure, model, **kwargs)
         return self._updates.optimizer_step(
-            optimizer, closure, model=model, passes_over=self.passes_over_step, **kwargs
+            optimizer, closure, model=model, passes_over=self._switch is not None and self._switch.passes, **kwargs
         )
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         if self._updates is not None:
             self._updates.before_step()
+        if self._switch is not None:
+            self._switch.begin_step(batch)
         super().on_train_batch_start(batch, batch_idx)
+
+    def on_train_start(self) -> None:
+        if self._switch is not None:
+            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
+        super().on_train_start()
 
     def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         checkpoint = super().load_checkpoint(*args, **kwargs)

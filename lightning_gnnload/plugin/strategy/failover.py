@@ -1,8 +1,7 @@
 """Failover: a sampler whose rank must not be seen to die serves in a child process first.
 
 torchrun, and whoever spawns ranks, ends the whole job when one rank ends badly. There, a sampler's rank forks: the
-child samples, and the rank waits. Should the child be killed, the rank samples in its stead, at the same listening
-socket. The child ends with its rank, whatever ends that.
+child samples, and the rank waits. If the child is killed, the rank samples in its stead, at the same listening socket.
 """
 
 from __future__ import annotations
@@ -33,16 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 def serve(service: SamplerService, *, with_failover: bool, ignore: Sequence[signal.Signals] = ()) -> MemoryFile | None:
-    """Serves the trainers to their end; returns the sealed outcome that they tell, if it was heard.
+    """Serves the trainers until they end; returns the sealed outcome, if trainer 0 sent one.
 
-    Args:
-        service: not serving yet.
-        with_failover: in a child process first, and in this one should that be killed.
-        ignore: signals that mean something to trainers alone.
-
-    Raises:
-        PeerError: a trainer ended otherwise, or the child raised.
-        Exception: what the sampler itself raised.
+    With ``with_failover`` a child process serves first, and this one only if that is killed. ``ignore`` are signals
+    meant for trainers alone. Raises PeerError if a trainer ended badly, and whatever the sampler or its child raised.
     """
     with _handlers(dict.fromkeys(ignore, signal.SIG_IGN)):
         return _serve(service, with_failover)
@@ -86,7 +79,7 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
             _run_child(service, rank_pid, child_end)
         child_end.close()
         with parent_end:
-            parent_end.recv(1)  # it has handlers of its own now, or is gone; what came before, it would not have heard
+            parent_end.recv(1)  # it has its own handlers now, or is gone; an earlier signal would have been lost
             child = pid
             for number in early:
                 os.kill(child, number)
@@ -94,17 +87,17 @@ def _serve_in_child(service: SamplerService) -> tuple[dict[str, Any] | None, Mem
             poll.register(parent_end, select.POLLIN)
             while not poll.poll(_POLL_MS):
                 pass  # in pieces: Python hears of a signal that comes just before a wait only after it
-            said, fds, _ = receive_fds(parent_end)
+            message, fds, _ = receive_fds(parent_end)
             child = 0
         os.waitpid(pid, 0)
-    if not said:
+    if not message:
         return None, None
-    words = json.loads(said)
+    words = json.loads(message)
     return words, adopt_sealed(fds[0], words["num_bytes"]) if fds else None
 
 
 def _run_child(service: SamplerService, rank_pid: int, rank: socket.socket) -> None:
-    """Runs the child to its end. It skips this process's exit handlers, which are the rank's to run."""
+    """Runs the child to its end. It skips exit handlers, which are the rank's to run."""
     words: dict[str, Any] = {}
     fds: list[int] = []
     try:
@@ -131,14 +124,14 @@ def _end_with(parent: int) -> None:
 
 
 def _interrupt_unless_served(service: SamplerService) -> None:
-    """Ends a sampler that has no trainers yet. Others outlive Ctrl-C and SIGTERM, as trainers that
-    stop gracefully still need batches: they end with these, by a goodbye or when their connections close."""
+    """Ends a sampler that has no trainers yet. Others ignore Ctrl-C and SIGTERM, as trainers that stop gracefully still
+    need batches: a goodbye or a closed connection ends them."""
     if not service.has_all_trainers:
         raise KeyboardInterrupt
 
 
 def _signals_to(handle: Callable[[int], None]) -> AbstractContextManager[None]:
-    """Lets Ctrl-C and SIGTERM call ``handle`` meanwhile."""
+    """Has Ctrl-C and SIGTERM call ``handle`` within the context."""
 
     def handler(number: int, frame: Any) -> None:
         handle(number)

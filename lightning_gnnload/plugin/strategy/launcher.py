@@ -1,7 +1,4 @@
-"""Launchers: Lightning's own, which start the processes, with the ranks' roles inside.
-
-The function that they are given is wrapped by the strategy's ``play``; nothing of how to launch is written again.
-"""
+"""Launchers: Lightning's own start the processes; these wrap the launched function in the strategy's ``play``."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin import compat, handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision
-from lightning_gnnload.plugin.module import telling
+from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.gather_group import public_name
 from lightning_gnnload.plugin.strategy.children import GRACE_S, ChildProcesses, SpawnedRanks
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
@@ -43,8 +40,8 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def parent_pid_told() -> Iterator[None]:
-    """Tells processes that are started meanwhile who their parent is, so that they can :func:`end_with_parent`."""
+def parent_pid_in_environment() -> Iterator[None]:
+    """Passes this process's id to those that it starts meanwhile, so that they can :func:`end_with_parent`."""
     os.environ[_PARENT] = str(os.getpid())
     try:
         yield
@@ -53,48 +50,25 @@ def parent_pid_told() -> Iterator[None]:
 
 
 def is_child() -> bool:
-    """Whether this process was started within :func:`parent_pid_told`."""
+    """Whether this process was started within :func:`parent_pid_in_environment`."""
     return _PARENT in os.environ
 
 
 @contextmanager
 def end_with_parent(can_tell: Callable[[], bool], run: str, local_rank: int) -> Iterator[None]:
-    """Makes a started rank end soon after rank 0, or torchrun's agent, should that die.
+    """Kills this rank soon after rank 0, or torchrun's agent, has died. ``can_tell``: whether it notices that by itself
+    and can say why, for which it gets some seconds.
 
-    While a process group forms, gloo waits half an hour for a rank 0 that is gone, and hears nobody. Ranks of an agent
-    that was killed would train on, with nobody to end them.
-
-    Args:
-        can_tell: whether this rank will notice by itself, and can tell others; it gets the time to.
-        run: name that the ranks of this machine share.
-        local_rank: this one's.
+    While a process group forms, gloo waits half an hour for a rank 0 that is gone, and reacts to no signal. Ranks of an
+    agent that was killed would train on, with nobody to end them.
     """
     is_over = threading.Event()
-
-    def is_there(parent: int) -> bool:
-        return os.getppid() == parent and not flags.is_up(flags.rank_ended(run, 0))
-
-    def watch(parent: int, who: str) -> None:
-        # If it is gone before the first look, nobody is left to tell: no time to do so is given.
-        was_there = is_there(parent)
-        while is_there(parent):
-            if is_over.wait(_POLL_S):
-                return
-        grace_s = GRACE_S if was_there and can_tell() else 0.0
-        if parent == agent:
-            _log.error(f"{who} is gone: ending this rank.")
-            os.kill(os.getpid(), signal.SIGTERM)  # as the agent would
-            grace_s = GRACE_S
-        if not is_over.wait(grace_s):
-            _log.error(f"{who} is gone, and this rank hangs since: ending it.")
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    agent = os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ and _PARENT not in os.environ else None
-    parent = agent or int(os.environ.get(_PARENT, 0))
-    who = "torchrun's agent" if agent else "rank 0"
+    is_agents = "TORCHELASTIC_RUN_ID" in os.environ and _PARENT not in os.environ
+    parent = os.getppid() if is_agents else int(os.environ.get(_PARENT, 0))
     while _parted:
         _parted.pop().lower()  # it was up since the launch before
-    watcher = start_thread("gnnload-parent", watch, parent, who) if parent else None
+    watch = partial(_watch_parent, parent, is_agents, can_tell, run, is_over)
+    watcher = start_thread("gnnload-parent", watch) if parent else None
     try:
         yield
     finally:
@@ -102,7 +76,29 @@ def end_with_parent(can_tell: Callable[[], bool], run: str, local_rank: int) -> 
             _parted.append(Flag(flags.rank_parted(run, local_rank)))
         is_over.set()
         if watcher is not None:
-            watcher.join()  # it holds what can_tell holds: a strategy, with its trainer, features and files
+            watcher.join()  # it refers to what can_tell does: a strategy, with its trainer, features and files
+
+
+def _watch_parent(
+    parent: int, is_agents: bool, can_tell: Callable[[], bool], run: str, is_over: threading.Event
+) -> None:
+    def is_there() -> bool:
+        return os.getppid() == parent and not flags.is_up(flags.rank_ended(run, 0))
+
+    # If it is gone before the first look, there is nobody to report to, hence no time for that.
+    was_there = is_there()
+    while is_there():
+        if is_over.wait(_POLL_S):
+            return
+    grace_s = GRACE_S if was_there and can_tell() else 0.0
+    if is_agents:
+        _log.error("torchrun's agent is gone: ending this rank.")
+        os.kill(os.getpid(), signal.SIGTERM)  # as the agent would
+        grace_s = GRACE_S
+    if not is_over.wait(grace_s):
+        who = "torchrun's agent" if is_agents else "rank 0"
+        _log.error(f"{who} is gone, and this rank hangs since: ending it.")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 _sessions = itertools.count(1)
@@ -110,7 +106,7 @@ _sessions = itertools.count(1)
 
 
 class ScriptLauncher(SubprocessScriptLauncher):
-    """Starts the script again for each further local rank, or finds them started (torchrun, SLURM)."""
+    """Starts the script again for each further local rank, unless torchrun or SLURM has started them."""
 
     _children: ChildProcesses | None = None  # of this process, whose later Trainers find them started
 
@@ -128,8 +124,8 @@ class ScriptLauncher(SubprocessScriptLauncher):
         assert trainer is not None
         wrapped = partial(self._ranked.play, trainer, next(_sessions), function)
         if not self.cluster_environment.creates_processes_externally:
-            handover.begin()  # before anything asks for the run's name
-        telling.begin()
+            handover.create()  # before anything asks for the run's name
+        error_reporting.begin_call()
         try:
             if ScriptLauncher._children is not None:
                 self._check(ScriptLauncher._children)
@@ -142,7 +138,7 @@ class ScriptLauncher(SubprocessScriptLauncher):
             # Before this rank leaves the others, which fail then.
             ranked = self._ranked
             rank = f"{ranked.role.value} rank {ranked.roles.global_rank(ranked.node_rank, ranked.local_rank)}"
-            telling.pass_on(error, public_name(self.cluster_environment, ranked.node_rank), rank)
+            error_reporting.note(error, public_name(self.cluster_environment, ranked.node_rank), rank)
             raise
 
     def kill(self, signum: int) -> None:
@@ -150,15 +146,15 @@ class ScriptLauncher(SubprocessScriptLauncher):
             ScriptLauncher._children.send_signal(signum)
 
     def _call_children_scripts(self) -> None:
-        with parent_pid_told(), handover.told_to_children():
+        with parent_pid_in_environment(), handover.passed_by_environment():
             super()._call_children_scripts()
         # Ours to watch: Lightning's observer is left with none.
         ScriptLauncher._children = ChildProcesses(self.procs, self._ranked.run_name, self._may_end)
         self.procs = []
 
     def _check(self, children: ChildProcesses) -> None:
-        """Checks processes of earlier launches, in which ranks may have had other roles. Raises TrainerDiedError: one
-        is needed now."""
+        """Checks processes of earlier launches, where ranks may have had other roles; TrainerDiedError if a trainer has
+        ended."""
         children.begin_launch(self._may_end)
         for local_rank, code in children.exit_codes.items():
             if not self._may_end(local_rank):
@@ -167,11 +163,11 @@ class ScriptLauncher(SubprocessScriptLauncher):
                 raise Failure("trainer", rank, True, "start", text).error()
 
     def _can_tell(self) -> bool:
-        """Whether this rank notices an end by itself: a trainer by its group once that is formed, a sampler at once."""
+        """Whether this rank notices an end by itself: a trainer once its group is formed, a sampler at once."""
         return dist.is_initialized() or (not self._ranked.job.is_undecided and self._ranked.role is Role.SAMPLER)
 
     def _may_end(self, local_rank: int) -> bool:
-        """Whether the others take over what the rank does. While roles are undecided, each rank is needed."""
+        """Whether other ranks can take over this rank's work. While roles are undecided, each rank is needed."""
         if self._ranked.job.is_undecided:
             return False
         return self._ranked.job.takeover and self._ranked.roles.role(local_rank) is Role.SAMPLER
@@ -179,14 +175,14 @@ class ScriptLauncher(SubprocessScriptLauncher):
 
 @contextmanager
 def private_temporary_files() -> Iterator[None]:
-    """Has this process make temporary files in a folder that no other user can look into.
+    """Has this process make temporary files in a folder that other users cannot read.
 
-    Processes that torch spawns leave their errors pickled in such files. It makes up the names and frees them at once:
-    who sees one may take it, and would be believed.
+    Processes that torch spawns leave their errors in pickle files there. torch frees the file names at once, so another
+    user could put a file of that name in their place.
     """
     before = tempfile.tempdir
     target = Path(tempfile.gettempdir()) / f"gnnload-{os.getuid()}"
-    clear_leftovers(target)
+    clear_leftovers(target)  # of processes that were killed
     with workshop(target) as folder:
         tempfile.tempdir = str(folder)
         try:
@@ -203,15 +199,15 @@ class Siblings:
         self._launcher = os.getpid() if ScriptLauncher._children is not None else os.getppid()
 
     def is_busy(self, local_rank: int) -> bool:
-        """Whether a rank that has not come yet does something. Where its process is not to be found, as it was spawned
-        or is yet to be started: whether the launcher does, or anything else that this has started."""
+        """Whether a rank that has not connected yet does something. If its process cannot be found, being spawned or
+        not yet started: whether the launcher, or any of its descendants, does."""
         if local_rank == 0 and is_child():
             return processes.is_busy(self._launcher)
         family = self._of(local_rank) or [self._launcher, *processes.descendants(self._launcher)]
         return any(processes.is_busy(pid) for pid in family if pid != os.getpid())
 
     def wake(self, local_rank: int) -> None:
-        """Lets a rank go on that a script, torchrun or SLURM has started, should it be stopped."""
+        """Continues a rank that was stopped (SIGSTOP), where a script, torchrun or SLURM started it."""
         woken = [processes.wake(pid) for pid in self._of(local_rank)]
         if any(woken):
             _log.warning(f"Local rank {local_rank} was stopped before it connected: it is woken up.")
@@ -227,48 +223,53 @@ class SpawnLauncher(MultiProcessingLauncher):
     _procs: list[Any] = []  # noqa: RUF012 - for copies in ranks, which have started none
 
     def __init__(self, strategy: RankedStrategy, start_method: Any) -> None:
-        self._told: list[int] = []  # signals that have told this process to end
+        # Before the base class sets ``procs``, whose setter reads it.
+        self._end_signals: list[int] = []  # that this process has got
         super().__init__(_AllRanks(strategy), start_method=start_method)  # type: ignore[arg-type]
         self._ranked = strategy
 
     def launch(self, function: Callable[..., Any], *args: Any, trainer: pl.Trainer | None = None, **kwargs: Any) -> Any:
         assert trainer is not None
         try:
-            with self._ended_by_signals(), handover.handover() as handed, private_temporary_files():
-                wrapped = partial(handed.run, self._ranked.play, trainer, next(_sessions), function)
+            with self._ended_by_signals(), handover.for_spawned() as launch_info, private_temporary_files():
+                wrapped = partial(launch_info.run, self._ranked.play, trainer, next(_sessions), function)
                 return super().launch(wrapped, *args, trainer=trainer, **kwargs)
-        except ProcessException as error:  # it tells the process, not what that was
+        except ProcessException as error:  # it names the process, not its rank and role
             roles, local_rank = self._ranked.roles, error.error_index
             rank = roles.global_rank(self._ranked.node_rank, local_rank)
             died = isinstance(error, ProcessExitedException)
             stage = str(trainer.state.fn and trainer.state.fn.value)
-            told = Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error()
-            telling.pass_on(told, None, "")
-            raise told from None
+            failure = Failure(roles.role(local_rank).value, rank, died, stage, str(error)).error()
+            error_reporting.note(failure, None, "")
+            raise failure from None
 
     @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
-        """Has the ranks end by SIGTERM, as Lightning has it, where this process is told to by SIGTERM or SIGHUP. It
-        ends after them, with that signal's status: before them, it would leave them, and the folder of their errors."""
+        """Ends the ranks by SIGTERM when this process gets SIGTERM or SIGHUP, and this process after them, by the same
+        signal: they need it, and the folder for their errors, until then."""
         parent = os.getpid()
 
         def pass_on(number: int, frame: Any) -> None:
             if os.getpid() == parent:
-                self._told.append(number)
+                self._end_signals.append(number)
                 self.kill(signal.SIGTERM)
             elif signal.getsignal(number) is pass_on:  # in a forked rank, before Lightning hears signals there
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
 
-        self._told, self._procs, before = [], [], {}
+        self._end_signals, self._procs, before = [], [], {}
         if threading.current_thread() is threading.main_thread():
-            heard = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
-            before = {number: signal.signal(number, pass_on) for number in heard}
+            heeded = (signal.SIGTERM, signal.SIGHUP)
+            before = {
+                number: signal.signal(number, pass_on)
+                for number in heeded
+                if signal.getsignal(number) != signal.SIG_IGN
+            }
         try:
             yield
         except BaseException:
-            if self._told:
-                compat.end_by(self._told[0])
+            if self._end_signals:
+                compat.end_by(self._end_signals[0])
             raise
         finally:
             for number, handler in before.items():
@@ -276,14 +277,13 @@ class SpawnLauncher(MultiProcessingLauncher):
 
     @property
     def procs(self) -> list[Any]:
-        """The processes that were started."""
         return self._procs
 
     @procs.setter
     def procs(self, started: list[Any]) -> None:
         # Lightning sets them as soon as they run, and joins them then.
         self._procs = started
-        if self._told:
+        if self._end_signals:
             self.kill(signal.SIGTERM)
         if started:
             SpawnedRanks(started, self._ranked.roles.num_trainers, self._ranked.job.stall_timeout_s).watch()

@@ -1,9 +1,8 @@
-"""Profile: how long a mini-batch takes to make and to train on, measured on real ones, leaving no trace.
+"""Profile: times how long a mini-batch takes to make and to train on, without changing the user's objects.
 
-The user's model is copied and trained for a few steps by a Trainer of its own. That Trainer's strategy stands where
-Lightning hands over the train loader: it times the making of some mini-batches, and puts a loader in its place that
-has them ready, so that only training is left to time. Everything else goes the ways of any ``fit``: the model may be
-built in ``configure_model``, batches may be moved by hooks, optimization may be manual.
+A Trainer of its own fits a copy of the user's model for a few steps. Its strategy takes over where Lightning asks for
+the train loader: it times the making of some mini-batches, then returns a loader that has them ready, so that the steps
+show training alone. All else goes the usual way of ``fit``: hooks, ``configure_model``, manual optimization.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
 from lightning_gnnload.plugin.job import StageTimes
-from lightning_gnnload.plugin.strategy.rehearsal import Making, ReadyBatches, RehearsalSetting
+from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, ReadyBatches, RehearsalSetting
 
 _ACCELERATORS = {"cuda": "gpu"}
 _KEPT_OPTIONS = ("gradient_clip_val", "gradient_clip_algorithm", "default_root_dir")
@@ -44,23 +43,13 @@ def measure(
     setting: RehearsalSetting,
     is_known: Callable[[dict[str, Any]], bool],
 ) -> tuple[dict[str, Any], StageTimes | None]:
-    """Times the making of mini-batches and training steps of what ``trainer.fit`` was called with.
+    """Times the making of mini-batches and the training steps of a ``trainer.fit(**arguments)``; the model, the data
+    module, the random states and the Trainer stay as before. Hooks of the copies run, ``prepare_data`` and ``setup``
+    among them.
 
-    The model, the data module, the random states and all that the user's Trainer holds are as before. Hooks of the
-    copies run, ``prepare_data`` and ``setup`` among them.
-
-    Args:
-        trainer: the user's: precision and gradient clipping are taken from it.
-        arguments: of its ``fit``.
-        setting: what to measure on.
-        is_known: told what the times would hold for, says that they are known, and need not be measured.
-
-    Returns:
-        What the times hold for, and the times unless they are known.
-
-    Raises:
-        RoleConfigError: the model cannot be copied, its training step fails, or it stops before steps are timed.
-        LoaderConfigError: the training data are not sampled by this package.
+    Returns the facts that the times depend on, and the times; None for these if ``is_known(facts)``. Raises
+    RoleConfigError if the model cannot be copied, or its step fails or ends too soon; LoaderConfigError if another
+    loader feeds it.
     """
     model, datamodule, loaders = _copies(trainer, arguments)
     probe = _Probe(setting, is_known, datamodule if datamodule is not None else loaders)
@@ -73,6 +62,7 @@ def measure(
                 accelerator=_ACCELERATORS.get(setting.device.type, setting.device.type),
                 devices=[setting.device.index or 0] if cuda else 1,
                 strategy=probe,
+                # One process, whatever torchrun or SLURM have set; and a copy, as a gradient scaler has a state.
                 plugins=[environments.LightningEnvironment(), copy.deepcopy(trainer.precision_plugin)],
                 # Without one, self.logger is None, and a model that writes to it fails.
                 logger=DummyLogger() if trainer.loggers else False,
@@ -89,8 +79,8 @@ def measure(
     return probe.measured_on, probe.times()
 
 
-def describe(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
-    """Collects what the measured times depend on in data and model; the machine's facts come from elsewhere."""
+def model_facts(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
+    """What the measured times depend on in data and model; the machine's facts come from elsewhere."""
     shapes = [
         (name, "lazy" if torch.nn.parameter.is_lazy(parameter) else list(parameter.shape))
         for name, parameter in model.named_parameters()
@@ -119,7 +109,7 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
         self.is_known = is_known
         self.module = module
         self.measured_on: dict[str, Any] | None = None
-        self._making: Making | None = None
+        self._making: BatchTimer | None = None
         self._ready: ReadyBatches | None = None
 
     def process_dataloader(self, dataloader: object) -> object:
@@ -130,44 +120,42 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
             )
         assert self.lightning_module is not None
         module = {"sampling_device": getattr(self.module, "sampling_device", "cpu")}
-        self.measured_on = self.setting.facts | module | describe(dataloader.source, self.lightning_module)
+        self.measured_on = self.setting.facts | module | model_facts(dataloader.source, self.lightning_module)
         if self.is_known(self.measured_on):
             return []  # nothing to train on
         # Who gathers is asked as trainers ask it. What they gather is no work of a sampler (GNNLab, 5.2).
         prefetcher = dataloader.prefetcher()
         source = dataloader.source if prefetcher is None else dataloader.source.without_features()
-        self._making = Making(self.setting.on_sampler(self.module, source), self.setting)
+        self._making = BatchTimer(self.setting.on_sampler(self.module, source), self.setting)
         self._ready = ReadyBatches(self._making.ready, dataloader.convert, prefetcher, self.setting)
         return self._ready
 
     def times(self) -> StageTimes | None:
         if self._making is None or self._ready is None:
             return None
-        made, trained = self._making, self._ready
-        if not trained.is_timed:
+        making, training = self._making, self._ready
+        if not training.is_timed:
             model = type(self.lightning_module).__name__
             raise _unmeasurable(f"training ended by itself on a copy of {model}, before steps were timed")
-        work_ms, torch_threads = trained.shared_by_cores()
+        work_ms, torch_threads = training.shared_by_cores()
         return StageTimes(
-            sample_ms=made.median_ms("sample"),
-            gather_ms=made.median_ms("gather"),
-            making_core_ms=made.median_ms("core"),
-            making_wait_ms=made.median_ms("wait"),
-            convert_ms=trained.convert_ms,
+            sample_ms=making.median_ms("sample"),
+            gather_ms=making.median_ms("gather"),
+            making_core_ms=making.median_ms("core"),
+            making_wait_ms=making.median_ms("wait"),
+            convert_ms=training.convert_ms,
             train_work_ms=work_ms,
-            train_fixed_ms=max(trained.step_ms(1) - work_ms - trained.convert_ms, 0.0),
+            train_fixed_ms=max(training.step_ms(1) - work_ms - training.convert_ms, 0.0),
             sampler_threads=self.setting.num_threads,
             torch_threads=torch_threads,
-            draws_on_device=made.is_on_device,
+            draws_on_device=making.is_on_device,
             trains_on_device=self.setting.device.type != "cpu",
         )
 
 
 def _copies(trainer: pl.Trainer, arguments: dict[str, Any]) -> tuple[pl.LightningModule, Any, Any]:
-    """Returns copies of the model and the data module, and the loaders, to measure with.
-
-    The data module is copied one level deep: the graph is shared, and what ``setup`` sets stays with the copy.
-    """
+    """Copies of the model and the data module, and the loaders. The data module's copy is shallow: it shares the
+    graph."""
     model, datamodule, loaders = (arguments.get(name) for name in ("model", "datamodule", "train_dataloaders"))
     # ``fit`` takes a data module by the loaders' place, too.
     if isinstance(loaders, pl.LightningDataModule):
@@ -185,10 +173,10 @@ def _copies(trainer: pl.Trainer, arguments: dict[str, Any]) -> tuple[pl.Lightnin
     return copied, copy.copy(datamodule), loaders
 
 
-def _unmeasurable(what: str, error: Exception | None = None) -> RoleConfigError:
+def _unmeasurable(cause: str, error: Exception | None = None) -> RoleConfigError:
     reason = "" if error is None else f" with {type(error).__name__}: {error}"
     return RoleConfigError(
-        f"roles cannot be measured: {what}{reason}. If training works with other "
+        f"roles cannot be measured: {cause}{reason}. If training works with other "
         f"strategies, give the number of samplers: FactoredStrategy(samplers=1)."
     )
 

@@ -1,4 +1,4 @@
-"""RankedStrategy: two worlds in one job. Lightning's consists of the trainers alone."""
+"""RankedStrategy: Lightning's world consists of the trainers alone, beside which samplers run."""
 
 from __future__ import annotations
 
@@ -14,18 +14,14 @@ from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
 from lightning_gnnload.plugin.module.gather_group import run_name
-from lightning_gnnload.plugin.strategy.rendezvous import check_alike, form_group, launch_store, leave_group
+from lightning_gnnload.plugin.strategy.rendezvous import check_machines, form_group, launch_store, leave_group
 
 
 class RankedStrategy(pl.strategies.DDPStrategy):
     """DDP over the trainers alone, which are numbered from 0 over all machines.
 
-    What the others do is not its business, only that they are there, and that Lightning does not count them.
-
-    Args:
-        num_samplers: of each machine; a subclass may change it until the ranks are launched.
-        trainers: of each machine, where ranks share devices; None for one rank a device.
-        **ddp: arguments of Lightning's DDPStrategy.
+    ``num_samplers`` are of each machine, and may change until the ranks are launched. ``trainers``, of each machine,
+    are given where ranks share devices; None is one rank a device.
 
     Source: GNNLab (EuroSys'22), section 4 (the factored design).
     """
@@ -62,7 +58,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
-        """The trainers' devices."""
+        """The trainers' devices; set by Lightning, or the constructor, to those of all ranks."""
         return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers]
 
     @parallel_devices.setter
@@ -115,17 +111,11 @@ class RankedStrategy(pl.strategies.DDPStrategy):
         raise NotImplementedError
 
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Runs in every rank: trains or samples.
-
-        Args:
-            trainer: Lightning's.
-            session: counts launches, alike in every rank.
-            function: what Lightning launches (fit, validate, test, predict), with ``args`` and ``kwargs``.
-        """
+        """Trains or samples, in every rank: ``function(*args, **kwargs)`` is what Lightning launches, ``session``
+        counts launches."""
         raise NotImplementedError
 
     def decide(self, decision: RoleDecision) -> None:
-        """Takes over what the ranks have agreed on, which is alike in all of them."""
         raise NotImplementedError
 
     # What Lightning calls, in trainers only unless it says otherwise.
@@ -144,7 +134,7 @@ class RankedStrategy(pl.strategies.DDPStrategy):
             # Before Lightning does it from the environment, where torchrun counts the samplers too.
             store = torch.distributed.HashStore() if self.world_size == 1 else launch_store(self.job, self._timeout)
             if self.num_nodes > 1:
-                check_alike(store, self.node_rank, self.roles)
+                check_machines(store, self.node_rank, self.roles)
             form_group(
                 self._get_process_group_backend(),
                 store,

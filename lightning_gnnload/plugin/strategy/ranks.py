@@ -1,8 +1,9 @@
-"""What each rank does with the function that Lightning launches: a trainer runs it, with a queue to the samplers; a
-sampler makes mini-batches instead."""
+"""What each rank runs: a trainer the function that Lightning launches, with a queue to the samplers; a sampler makes
+mini-batches instead."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -43,20 +44,20 @@ from lightning_gnnload.plugin.module.caching import close_caches, open_on_sample
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.module.integrity import check_alike
 from lightning_gnnload.plugin.strategy import failover
-from lightning_gnnload.plugin.strategy.adoption import adopt
+from lightning_gnnload.plugin.strategy.apply_outcome import apply_outcome
 from lightning_gnnload.plugin.strategy.launcher import Siblings
-from lightning_gnnload.plugin.strategy.outcome import Watch, metrics_together
+from lightning_gnnload.plugin.strategy.outcome import Snapshot, metrics_together
 from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, FailureStore, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
 _LOADERS = ("train_dataloaders", "val_dataloaders", "dataloaders")
 _log = logging.getLogger(__name__)
 _gone: set[int] = set()
-"""Samplers' ranks that earlier launches lost for good, and have told of."""
+"""Samplers' ranks that earlier launches lost for good, and have reported."""
 
 
 def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
-    """Opens a trainer's queue to the samplers of its machine; ``reader`` reads what is made on their devices."""
+    """Opens a trainer's queue to the samplers of its machine; ``reader`` reads the memory of their devices."""
     roles, siblings = job.roles, Siblings()
     return BatchQueue(
         job.name,
@@ -83,27 +84,18 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
 def train(
     job: Job, trainer: pl.Trainer, model: pl.LightningModule, queue: BatchQueue, function: Callable[[], Any]
 ) -> Any:
-    """Runs what Lightning launches in a trainer, and tells the samplers how it ended."""
-    # Spawned and forked ranks run no more of the script than this.
-    watch = Watch(trainer, model) if job.local_rank == 0 and job.start_method == "popen" else None
+    """Runs what Lightning launches in a trainer, and sends the samplers its outcome or its failure."""
+    # Spawned and forked ranks run no more of the script than this, so nothing is sent to them.
+    snapshot = Snapshot(trainer, model) if job.local_rank == 0 and job.start_method == "popen" else None
     try:
         result = function()
         with metrics_together(model):
-            outcome = _sealed(watch, result)
+            outcome = _sealed(snapshot, result)
     except TunerExit:  # Lightning's way to leave a search for a learning rate: no failure
-        queue.goodbye(outcome=_sealed(watch, None))
+        queue.goodbye(outcome=_sealed(snapshot, None))
         raise
     except BaseException as error:
-        notices = FailureStore(job)
-        cause: PeerError | None = None
-        if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
-            # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
-            # another machine does.
-            cause = notices.find() or queue.failure_behind() or notices.find(NOTICE_S)
-        stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
-        failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
-        queue.goodbye(failure=failure)
-        notices.post(failure)
+        cause = _report_failure(job, trainer, queue, error)
         if cause is not None:
             raise (KeyboardInterrupt() if _ends_an_interrupt(error) else cause) from error
         raise
@@ -112,38 +104,49 @@ def train(
     return result
 
 
+def _report_failure(job: Job, trainer: pl.Trainer, queue: BatchQueue, error: BaseException) -> PeerError | None:
+    """Tells samplers and other machines why this trainer ends; returns another rank's failure, if that is the cause."""
+    notices = FailureStore(job)
+    cause: PeerError | None = None
+    if isinstance(error, RuntimeError) and not isinstance(error, PeerError):
+        # When a rank ends, gloo and NCCL fail in the others with some RuntimeError. A sampler knows the reason, or
+        # another machine does, which may post it a moment later.
+        cause = notices.find() or queue.failure_behind() or notices.find(NOTICE_S)
+    stage = trainer.state.stage.value if trainer.state.stage is not None else str(trainer.state.fn)
+    failure = Failure.of(cause or error, role="trainer", rank=job.global_rank, stage=stage)
+    queue.goodbye(failure=failure)
+    notices.post(failure)
+    return cause
+
+
 def _ends_an_interrupt(error: BaseException) -> bool:
-    """Returns whether Ctrl-C came first: a barrier on its way out fails where the other ranks have ended by it."""
+    """Whether Ctrl-C came first: a barrier on its way out fails if the other ranks have ended by it."""
     context = error.__context__
     return context is not None and (isinstance(context, KeyboardInterrupt) or _ends_an_interrupt(context))
 
 
 def model_in(arguments: dict[str, Any], trainer: pl.Trainer) -> pl.LightningModule:
-    """Returns the model that the Trainer was called with, or has from before."""
+    """The model that the Trainer was called with, or has from before."""
     model = arguments.get("model") or trainer.strategy.lightning_module
     assert model is not None
     return model
 
 
-def _sealed(watch: Watch | None, result: Any) -> MemoryFile | None:
-    """Seals what this trainer tells the samplers; None where it has nothing to tell, or nothing that can be."""
-    if watch is None:
+def _sealed(snapshot: Snapshot | None, result: Any) -> MemoryFile | None:
+    """Seals what this trainer sends the samplers; None where there is nothing, or nothing that can be sent."""
+    if snapshot is None:
         return None
     try:
-        return seal(watch.outcome(result))
+        return seal(snapshot.outcome(result))
     except (CacheShareError, NotPlainError) as error:
         _log.warning("The samplers cannot be told what training came to, and leave the job: %s", error)
         return None
 
 
 def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_with_any_rank: bool) -> Any:
-    """Makes mini-batches in a sampler until the trainers are done, then goes on as trainer 0 does.
+    """Makes mini-batches until the trainers are done, then returns what the call returns on trainer 0.
 
-    Args:
-        job: that this sampler is part of.
-        trainer: Lightning's.
-        arguments: of the function that Lightning launches.
-        ends_with_any_rank: whoever started the ranks ends the job when a rank's process ends badly, a sampler's too.
+    ``ends_with_any_rank``: whoever started the ranks ends the job when a process ends badly, be it a sampler's.
     """
     sources = _Sources(job, trainer, arguments)
     # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
@@ -166,7 +169,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         is_busy=Siblings().is_busy,  # trainers are the first local ranks
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
-        # It hangs itself on the service, as handlers and a thread, and must do so before the service starts.
+        # It registers handlers and a thread with the service, and must do so before the service starts.
         Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
         with_failover = job.takeover and ends_with_any_rank
@@ -178,13 +181,18 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         raise
     finally:
         sources.close(sys.exc_info()[1])
-    if job.start_method != "popen":
+    if job.start_method != "popen":  # the script goes on in the process that spawned the ranks
         trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
         return None
+    return _go_on(job, trainer, sources, outcome)
+
+
+def _go_on(job: Job, trainer: pl.Trainer, sources: _Sources, outcome: MemoryFile | None) -> Any:
+    """Applies the outcome, so that this sampler's script goes on as the trainers' do; else leaves the job."""
     try:
         if outcome is None:
             raise OutcomeError("it was gone when trainer 0 told what training came to, and has come back too late.")
-        return adopt(trainer, sources.model, sources.datamodule, unseal(outcome), sources.set_up)
+        return apply_outcome(trainer, sources.model, sources.datamodule, unseal(outcome), sources.set_up)
     except OutcomeError as error:
         # Whatever its script did next, it would do it with other weights than the trainers', and save these, maybe.
         text = f"Sampler rank {job.global_rank} cannot go on as the trainers do: {error}"
@@ -199,7 +207,7 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
 
 
 class _Sources:
-    """Finds the mini-batches of a stream, in the data module or loaders that the Trainer was called with."""
+    """Finds the loader of a stream in the data module or loaders that the Trainer was called with."""
 
     def __init__(self, job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> None:
         self.job = job
@@ -218,7 +226,7 @@ class _Sources:
         self._lock = threading.Lock()
 
     def open(self, spec: StreamSpec) -> BatchSource:
-        """Opens a stream's source, when a trainer asks for it, hence after ``prepare_data``, which runs on trainers."""
+        """Opens a stream's source when a trainer requests it, hence after ``prepare_data``, which runs on trainers."""
         is_successor = self.service is not None and self.service.is_successor
         source = self.loader(spec).source
         if spec.data:
@@ -232,12 +240,12 @@ class _Sources:
         """Closes all loaders, when nothing is sampled any more, or because of ``error``."""
         if isinstance(self.datamodule, GraphDataModule):
             self.datamodule.module_partition.disconnect(error)
-        for loader in (each for loaders in self._loaders.values() for each in loaders):
+        for loader in itertools.chain(*self._loaders.values()):
             if isinstance(loader, SampledLoader):
                 close_caches(loader.source)
 
     def loader(self, spec: StreamSpec) -> SampledLoader:
-        """Returns the stream's loader. Thread-safe."""
+        """The stream's loader. Thread-safe."""
         with self._lock:
             return self._loader(spec)
 
@@ -258,7 +266,6 @@ class _Sources:
         return loader
 
     def set_up(self) -> None:
-        """Sets the data module up, once."""
         if not self._is_set_up and self.datamodule is not None:
             self.datamodule.trainer = self.trainer
             self.trainer.datamodule = self.datamodule  # type: ignore[attr-defined]
@@ -276,6 +283,8 @@ class _Sources:
 
 
 def datamodule_in(arguments: dict[str, Any]) -> Any:
-    """Returns the data module that the Trainer was called with, as such or in the loaders' place."""
-    given = (arguments.get(name) for name in _LOADERS)
-    return next((each for each in given if isinstance(each, pl.LightningDataModule)), arguments.get("datamodule"))
+    """The data module that the Trainer was called with, by its own argument or in the loaders' place."""
+    for name in _LOADERS:
+        if isinstance(arguments.get(name), pl.LightningDataModule):
+            return arguments[name]
+    return arguments.get("datamodule")

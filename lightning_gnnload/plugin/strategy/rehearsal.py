@@ -1,4 +1,4 @@
-"""Rehearsal: mini-batches are made, and trained on, one apart from the other, to time the stages of either."""
+"""Rehearsal: makes mini-batches first, then trains on them, so that each stage is timed alone."""
 
 from __future__ import annotations
 
@@ -32,16 +32,8 @@ _TURN = 4  # steps that torch computes with as many threads
 
 @dataclass(frozen=True)
 class RehearsalSetting:
-    """The device, cores and threads that stages are measured on, and what else their times depend on.
-
-    Attributes:
-        device: a trainer's.
-        num_threads: sampling threads of a sampler.
-        sampler_cores: that these may use.
-        facts: what else the times depend on, as JSON.
-        torch_threads: the most that torch may compute with.
-        on_sampler: makes of a source, and the data module that it is of, what a sampler makes mini-batches from.
-    """
+    """The device and threads to measure on. ``sampler_cores`` are for the sampling threads, ``facts`` (JSON) what else
+    the times depend on; ``on_sampler(data module, source)`` is the source that a sampler would use."""
 
     device: torch.device
     num_threads: int
@@ -51,8 +43,8 @@ class RehearsalSetting:
     on_sampler: Callable[[Any, BatchSource], BatchSource] = lambda module, source: source
 
 
-class Making:
-    """Makes mini-batches of one epoch, and times it, in as many threads as a sampler has, on its cores."""
+class BatchTimer:
+    """Makes and times mini-batches of one epoch, in as many threads as a sampler has, on its cores."""
 
     def __init__(self, source: BatchSource, setting: RehearsalSetting) -> None:
         self._source = source
@@ -68,21 +60,23 @@ class Making:
                 os.sched_setaffinity(0, setting.sampler_cores)  # of this thread alone
 
         with Threads(num_threads, "gnnload-measure", to_cores) as threads:
-            # The first mini-batches pay for memory and caches: they only tell how many to time.
+            # The first mini-batches pay for memory and caches: they only show how many to time.
             warm = list(threads.map(self._make, range(num_threads + 1)))
-            estimate_ms = max(statistics.median(each["sample"] + each["gather"] for each in warm), 1e-3) / num_threads
+            estimate_ms = (
+                max(statistics.median(times["sample"] + times["gather"] for times in warm), 1e-3) / num_threads
+            )
             count = min(max(int(_LIMIT_S * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
             self._times = list(threads.map(self._make, range(len(warm), len(warm) + count)))
         del self._source  # with what it has on a device, which training is to have
 
-    def median_ms(self, what: str) -> float:
-        """One thread's time for ``"sample"`` or ``"gather"``, while the other threads do as much; of both, its time on
-        a ``"core"``, and that in which it had to ``"wait"``, but not for a core. The median forgives a hiccup."""
-        return statistics.median(each[what] for each in self._times)
+    def median_ms(self, stage: str) -> float:
+        """One thread's time for ``"sample"`` or ``"gather"`` while the others do as much; of both together, the time on
+        a ``"core"`` and the ``"wait"`` for anything but a core."""
+        return statistics.median(times[stage] for times in self._times)
 
     def _make(self, step: int) -> dict[str, float]:
-        """Makes one mini-batch; returns the milliseconds that it took."""
         slot = self._slots.take()
+        # Of this thread, not of the process, in which other sampling threads run.
         began, core_began, queued_began = time.perf_counter(), time.thread_time(), _queued_s()
         payload = self._source.make(BatchRequest(0, step % self._num_steps, 0, 1), slot)
         took_ms, core_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - core_began) * 1e3
@@ -101,14 +95,14 @@ class Making:
 
 
 def _queued_s() -> float:
-    """How long the calling thread has waited for a core that others had; 0 where the system does not say."""
+    """How long the calling thread has waited for a core; 0 where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
         return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1]) / 1e9
     return 0.0
 
 
 class _ReadyQueue:
-    """Stands in for a trainer's queue: the same few mini-batches come in turn, and have always come."""
+    """Stands in for a trainer's queue: the same few mini-batches come in turn, and are always there."""
 
     def __init__(self, ready: list[tuple[MiniBatch, Payload]]) -> None:
         self._ready = ready
@@ -121,11 +115,10 @@ class _ReadyQueue:
 
 
 class ReadyBatches:
-    """A loader that has its mini-batches ready, and times steps by when each one is asked for: with all that a trainer
-    does for one, from completing and converting the mini-batch to the optimizer's step.
+    """A loader whose mini-batches are ready. It times steps from request to request: all that a trainer does for one,
+    from completing and converting the mini-batch to the optimizer's step.
 
-    Torch computes with one thread and with all in turn, a few steps each, so that what else the machine does meets both
-    alike.
+    Torch computes with one thread and with all in turn, a few steps each, so that other load disturbs both alike.
     """
 
     def __init__(
@@ -142,37 +135,42 @@ class ReadyBatches:
         self._threads = sorted({1, setting.torch_threads}, reverse=True) if setting.device.type == "cpu" else [1]
         self._steps_ms: dict[int, list[float]] = {threads: [] for threads in self._threads}
         self._converts_ms: list[float] = []
+        self._turn_threads = self._threads[0]
 
     def __iter__(self) -> Iterator[Any]:
-        threads, asked_s, began_s = self._threads[0], 0.0, 0.0
+        requested_s, began_s = 0.0, 0.0
         for step in itertools.count():
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # else the time to launch a step is measured, not the step's
             now_s = time.perf_counter()
-            # From request to request: with batches ready, a step is all that lies between. The first with other
-            # threads starts these.
-            place = step - 1 - _WARM_UP_STEPS
-            if place >= 0 and (place % _TURN or len(self._threads) == 1):
-                self._steps_ms[threads].append((now_s - asked_s) * 1e3)
+            # From request to request: with batches ready, a step is all that lies between. The first step with other
+            # threads starts these, and is not counted.
+            last = step - 1 - _WARM_UP_STEPS
+            if last >= 0 and (last % _TURN or len(self._threads) == 1):
+                self._steps_ms[self._turn_threads].append((now_s - requested_s) * 1e3)
             began_s = began_s or now_s
             if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > _LIMIT_S):
                 return
-            place += 1
-            if place >= 0 and place % _TURN == 0 and self._device.type == "cpu":
-                threads = self._threads[place // _TURN % len(self._threads)]
-                torch.set_num_threads(threads)
-            asked_s = time.perf_counter()
-            batch = self._queue.take(0, step)[0]
-            if self._prefetcher is not None:
-                batch, _ = self._prefetcher.take(self._queue, 0, step, step + 2)  # type: ignore[misc]
-            converting_s = time.perf_counter()
-            converted = [self._convert(batch)]
-            self._converts_ms.append((time.perf_counter() - converting_s) * 1e3)
-            yield converted.pop()
+            self._begin_turn(last + 1)
+            requested_s = time.perf_counter()
+            yield self._batch(step)
+
+    def _begin_turn(self, step: int) -> None:
+        if step >= 0 and step % _TURN == 0 and self._device.type == "cpu":
+            self._turn_threads = self._threads[step // _TURN % len(self._threads)]
+            torch.set_num_threads(self._turn_threads)
+
+    def _batch(self, step: int) -> Any:
+        batch = self._queue.take(0, step)[0]
+        if self._prefetcher is not None:
+            batch, _ = self._prefetcher.take(self._queue, 0, step, step + 2)  # type: ignore[misc]
+        began_s = time.perf_counter()
+        converted = self._convert(batch)
+        self._converts_ms.append((time.perf_counter() - began_s) * 1e3)
+        return converted
 
     @property
     def is_timed(self) -> bool:
-        """Whether training went on until all was timed."""
         return all(self._steps_ms.values())
 
     def step_ms(self, threads: int) -> float:
@@ -183,8 +181,7 @@ class ReadyBatches:
         return statistics.median(self._converts_ms)
 
     def shared_by_cores(self) -> tuple[float, int]:
-        """Returns the part ``a`` of a step that cores share, as it takes ``a / cores + d``; and how many threads
-        torch should have at most.
+        """The part ``a`` of a step's time ``a / cores + d``, and the most threads that torch should have.
 
         Source: BGL (NSDI'23), section 3.4: a and d are approximated by pre-running.
         """

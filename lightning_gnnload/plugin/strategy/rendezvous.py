@@ -1,9 +1,8 @@
-"""Rendezvous: where the ranks of all machines meet, with as few ports open, on as few interfaces, as can be.
+"""Rendezvous: how the ranks of all machines meet, with as few open ports, on as few interfaces, as possible.
 
-torch's own store listens on every interface, whatever address it is given, and gloo on the one that the host's name
-stands for. Here the store of ranks that this package starts on one machine lies in memory that no other user can open;
-another one listens at the main address alone. gloo listens on the interface that leads there: on loopback, where all
-ranks are on one machine.
+torch's own store listens on every interface, whatever its address, and gloo on the interface of the host's name. Here,
+ranks of one machine meet in memory that no other user can open; stores of several machines listen at the main address
+alone, and gloo on the interface that leads there, or on loopback.
 """
 
 from __future__ import annotations
@@ -41,23 +40,18 @@ _stores: dict[tuple[str, int], Store] = {}
 
 
 def launch_store(job: Job, timeout: timedelta | None, patience: Patience | None = None) -> Store:
-    """Opens the part of the job's store that belongs to one launch. Who started the ranks keeps it, or, where there are
-    several machines or others started the ranks, local rank 0 of node 0, or torchrun's agent.
+    """Opens one launch's part of the job's store.
 
-    Args:
-        job: knows the main address and port, and this rank's place.
-        timeout: how long to wait for the rank that keeps it, and for each key; None for torch's own.
-        patience: how long to wait for that rank instead, where it is.
-
-    Raises:
-        TrainerDiedError: with ``patience``: the rank that keeps it did not come.
+    ``timeout`` limits the wait for the rank that hosts the store, and for each key; None is torch's own. ``patience``
+    replaces it for that rank: TrainerDiedError if it runs out.
     """
     address, port = job.environment.main_address, job.environment.main_port
     is_local = job.roles.num_nodes == 1 or is_loopback(address)
+    # Before any process group: gloo reads the variable when it makes one.
     _choose_interface(address, port, is_local)
-    handed = handover.handed()
-    if handed is not None and job.roles.num_nodes == 1:
-        store = handed.store()
+    launch_info = handover.current()
+    if launch_info is not None and job.roles.num_nodes == 1:
+        store = launch_info.store()
         if timeout is not None:
             store.set_timeout(timeout)
     else:
@@ -78,7 +72,7 @@ def meet(
 ) -> Store:
     """Opens the job's store, once for the life of the process."""
     is_agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    # torchrun's agent keeps its own store, at the address that it has told.
+    # torchrun's agent hosts its own store, at the address in the environment.
     if is_local and not is_agents:
         address = LOOPBACK
     if (address, port) not in _stores:
@@ -105,35 +99,27 @@ def _await_host(address: str, port: int, patience: Patience) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether the address means loopback to every machine, unlike a host's own name, which may do so there alone."""
+    """Whether the address is loopback on every machine, unlike a host's own name, which may be so there alone."""
     try:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
 
 
-def check_alike(store: Store, node_rank: int, roles: RolePlan) -> None:
+def check_machines(store: Store, node_rank: int, roles: RolePlan) -> None:
     """Compares the machines. Raises RoleConfigError, in every trainer: they have other numbers of ranks."""
     store.set(f"roles/{node_rank}", f"{roles.num_trainers} trainers and {roles.num_samplers} samplers")
-    found = [store.get(f"roles/{node}").decode() for node in range(roles.num_nodes)]
-    if len(set(found)) > 1:
+    layouts = [store.get(f"roles/{node}").decode() for node in range(roles.num_nodes)]
+    if len(set(layouts)) > 1:
         raise RoleConfigError(
-            f"the machines of this job differ: {'; '.join(f'node {i} has {text}' for i, text in enumerate(found))}. "
+            f"the machines of this job differ: {'; '.join(f'node {i} has {text}' for i, text in enumerate(layouts))}. "
             f"FactoredStrategy needs as many devices and samplers on each: start the same command on all."
         )
 
 
 def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeout: timedelta | None) -> None:
-    """Forms the default process group of the trainers.
-
-    Raises StrangerError: a process of another user has got into it.
-
-    Args:
-        backend: ``"gloo"`` or ``"nccl"``.
-        store: this launch's own.
-        rank: this trainer, of ``world_size``.
-        timeout: of its collectives; None for torch's own.
-    """
+    """Forms the trainers' default process group. Raises StrangerError: a process of another user has connected to
+    it."""
     limit: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
     with own_pairs(world_size, backend):
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, **limit)
@@ -146,14 +132,14 @@ def leave_group() -> None:
 
 
 def _choose_interface(address: str, port: int, is_local: bool) -> None:
-    """Tells gloo the interface by the environment, its only way; what the user has set there stays."""
+    """Tells gloo the interface by the environment, its only way; a value of the user's stays."""
     interface = "lo" if is_local else _interface_towards(address, port)
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
 
 
 def _listen(address: str, port: int, is_local: bool) -> int:
-    """Opens a listening socket at ``address``; at all addresses where that is none of this machine's own."""
+    """Opens a listening socket at ``address``, or at all addresses if that is none of this machine's own."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     everywhere = ("", port)
     if not is_local and is_loopback(str(where[0])):
@@ -176,16 +162,16 @@ def _interface_towards(address: str, port: int) -> str | None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((address, port))  # sends nothing: the kernel looks up the route
-            own = probe.getsockname()[0]
-            # The address is this machine's own: it does not tell by which interface the others come.
-            if is_loopback(own):
+            address_here = probe.getsockname()[0]
+            # The address is this machine's own: it does not say by which interface the others come.
+            if is_loopback(address_here):
                 return None
             for _, name in socket.if_nameindex():
                 try:
                     answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
                 except OSError:
                     continue  # it has no address
-                if socket.inet_ntoa(answer[20:24]) == own:
+                if socket.inet_ntoa(answer[20:24]) == address_here:
                     return name
         except OSError:
             pass
@@ -206,14 +192,14 @@ def check_environment(environment: environments.ClusterEnvironment, roles: RoleP
 
 
 def _check_torchrun(roles: RolePlan) -> None:
-    for variable, option, name, wanted in (
+    for variable, option, name, needed in (
         ("LOCAL_WORLD_SIZE", "--nproc-per-node", "devices", roles.num_devices),
         ("GROUP_WORLD_SIZE", "--nnodes", "num_nodes", roles.num_nodes),
     ):
-        given = int(os.environ.get(variable, wanted))
-        if given != wanted:
+        started = int(os.environ.get(variable, needed))
+        if started != needed:
             raise LaunchError(
-                f"torchrun was started with {option}={given}, but the Trainer has {name}={wanted}: the two must be "
+                f"torchrun was started with {option}={started}, but the Trainer has {name}={needed}: the two must be "
                 f"equal, on every machine. devices counts trainers and samplers."
             )
 
@@ -247,14 +233,13 @@ def _check_several(num_nodes: int) -> None:
 
 
 NOTICE_S = 2.0
-"""A rank that ends has told its sampler within so long, and the sampler has left a notice."""
+"""Within so long, the sampler of a rank that ends has posted why."""
 _KEY = "failure"
 _POLL_S = 0.1
 
 
 class FailureStore:
-    """Passes failures between machines, through the job's store. On a single machine there are none to leave, and none
-    to find."""
+    """Passes failures between machines, through the job's store. Does nothing on a single machine."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -267,7 +252,7 @@ class FailureStore:
                 store.compare_set(_KEY, "", json.dumps(failure.to_json()))
 
     def find(self, timeout_s: float = 0.0) -> PeerError | None:
-        """Finds the reason why a collective failed, if any rank leaves it within ``timeout_s``."""
+        """Finds why a collective failed, if any rank posts it within ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
         try:
             if (store := self._store()) is None:
@@ -285,7 +270,7 @@ class FailureStore:
         if self._job.roles.num_nodes == 1:
             return None
         # Samplers come here for the first time, maybe after the store's end: they must not wait for it, as torch's
-        # client would, for seconds more than it is told.
+        # client would, for seconds beyond its timeout.
         environment = self._job.environment
         try:
             socket.create_connection((environment.main_address, environment.main_port), NOTICE_S).close()

@@ -21,16 +21,10 @@ _MAX_WAITING = 8  # threads that wait for a disk side by side; few disks serve m
 
 @dataclass(frozen=True)
 class PipelineStage:
-    """What one kind of worker does for a global step. Stages run side by side; what one worker does for a mini-batch,
-    it does one after the other, so that these times add up to one stage.
-
-    Attributes:
-        work_ms: what one core would take for a global step's share of this machine, and more take less.
-        workers: processes that share the work equally, each with the same number of cores, at least one; 0 for a link,
-            a disk or a device, which take no core.
-        max_cores: more than so many do not make a worker faster.
-        fixed_ms: what no core more makes faster: the serial part of a worker's work, or all that a link does.
-        wait_ms: of the same work, what threads wait off their cores, for a disk say; more threads wait side by side.
+    """What the workers of one stage do for a global step: ``work_ms`` is shared by ``workers`` equal processes, of
+    which each gains from up to ``max_cores`` cores; ``fixed_ms`` is serial, and ``wait_ms`` is time that threads wait
+    off their cores, say for a disk. A stage of 0 workers takes no core: a link, a disk, a device. Stages run side by
+    side.
 
     Source: BGL (NSDI'23), section 3.4: T / c, f(c) = a / c + d, and D / b and T_net, which take no core.
     """
@@ -59,14 +53,11 @@ class PipelineStage:
 
 
 def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...] | None:
-    """Divides cores among the workers of all stages, so that the slowest stage is as fast as it can be.
+    """Divides cores among the workers of all stages, so that the slowest stage is as fast as it can be. Returns one
+    count a stage, 0 for one without workers; None when there are fewer cores than workers.
 
     The slowest stage decides how fast batches come. Any better division gives it more than its present count and no
     other stage fewer than it needs, so giving the slowest one more, again and again, ends at the best division.
-    Cores that cannot help it go to the next slowest.
-
-    Returns:
-        One count a stage, 0 for one without workers; None when there are fewer cores than workers.
 
     Source: BGL (NSDI'23), section 3.4 (resource isolation; a brute-force search there).
 
@@ -91,18 +82,15 @@ def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]
         free -= stages[slowest].workers
 
 
-def share(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]:
-    """Gives each worker the fewest threads with which no stage is slower than it must be, where all threads run on all
-    cores.
+def share_cores(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]:
+    """Gives each worker the fewest threads that make no stage slower than it must be, where all threads run on all
+    cores. Returns one count a stage, 0 for one without workers.
 
-    Cores serve whoever is ready to run, so a step takes as long as the slowest stage, or as all of the work on all of
-    the cores. Threads beyond need take cores from others at the wrong moment (BGL's reason to isolate stages).
-
-    Returns:
-        One count a stage, 0 for one without workers.
+    A step takes as long as the slowest stage, or as all work on all cores. More threads than needed take cores from
+    others at the wrong moment (BGL's reason to isolate stages).
 
     Example:
-        >>> share([PipelineStage(work_ms=100.0, fixed_ms=10.0), PipelineStage(work_ms=12.0)], num_cores=2)
+        >>> share_cores([PipelineStage(work_ms=100.0, fixed_ms=10.0), PipelineStage(work_ms=12.0)], num_cores=2)
         (2, 1)
     """
     most = [stage.threads_on(num_cores) if stage.workers else 0 for stage in stages]
@@ -125,14 +113,8 @@ def shared_ms(stages: Sequence[PipelineStage], threads: Sequence[int], num_cores
 
 @dataclass(frozen=True)
 class Division:
-    """How the ranks of a machine use its cores.
-
-    Attributes:
-        cores: of each local rank, its own; empty where all ranks share all.
-        sampler_threads: of a sampler; None where nothing was measured, nor cores divided.
-        torch_threads: that a trainer computes with; None likewise, and where it computes on a device.
-        about: the measured stages and what comes of them, in one line for people; empty where nothing was measured.
-    """
+    """How the ranks of a machine use its cores: each local rank's ``cores``, empty where all share all; threads, None
+    where nothing was measured; ``about``, one line for people, empty likewise."""
 
     cores: Sequence[Collection[int]] = ()
     sampler_threads: int | None = None
@@ -148,55 +130,55 @@ def divide_cores(
     pinned: bool,
     sampler_threads: int | None = None,
 ) -> Division:
-    """Solves for the threads of all ranks of a machine, and for their cores where these are ``pinned``.
-
-    A sampler's threads draw and gather; a trainer converts, moves, trains, and gathers where samplers do not. A rank
-    that does both has threads beside its training, which convert as well.
-
-    Args:
-        cores: that the ranks may use together.
-        plan: which ranks there are.
-        decision: the measured times; without any, each rank gets the same number of cores.
-        pinned: each rank keeps to cores of its own; those of a lone rank are divided among its threads.
-        sampler_threads: those of a sampler, where they are given.
+    """Solves for the threads of all ranks of a machine, and for their cores where these are ``pinned``. Without a
+    ``decision``, each rank gets the same number of cores. A lone rank's are divided among its threads.
 
     Example:
         >>> divide_cores(range(4), RolePlan(num_devices=2, num_samplers=1), None, pinned=True).cores
         [{0, 1}, {2, 3}]
     """
     times = None if decision is None else decision.stages
-    if times is None and pinned and plan.is_lone:
-        return Division(torch_threads=max(len(cores) - (sampler_threads or default_num_threads(1)), 1))
     if times is None:
-        stages = [PipelineStage(float(count), count) for count in (plan.num_trainers, plan.num_samplers)]
-    else:
-        stages = stages_of(times, plan, sampler_threads)
+        return _even_division(cores, plan, sampler_threads) if pinned else Division()
+    stages = stages_of(times, plan, sampler_threads)
+    # By the work on cores alone: a thread that waits for a disk needs none.
     counts = allocate([replace(stage, wait_ms=0.0) for stage in stages], len(cores)) if pinned else None
-    own: list[set[int]] = []
-    if counts is not None:
-        threads = tuple(stage.threads_on(count) for stage, count in zip(stages, counts, strict=True))
-        step_ms, how = slowest_ms(stages, threads), f"{counts[0]} a trainer and {counts[1]} a sampler"
-        left, by_role = iter(sorted(cores)), dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))
-        if not plan.is_lone:
-            own = [{next(left) for _ in range(by_role[plan.role(rank)])} for rank in range(plan.num_devices)]
-    elif times is not None:
-        threads = share(stages, len(cores))
+    if counts is None:
+        threads = share_cores(stages, len(cores))
         step_ms, how = shared_ms(stages, threads, len(cores)), "shared by all"
     else:
+        threads = tuple(stage.threads_on(count) for stage, count in zip(stages, counts, strict=True))
+        step_ms, how = slowest_ms(stages, threads), f"{counts[0]} a trainer and {counts[1]} a sampler"
+    return Division(
+        _cores_by_rank(cores, plan, counts),
+        sampler_threads or threads[1],
+        None if times.trains_on_device else threads[0],
+        _about(times, stages, threads, step_ms, how),
+    )
+
+
+def _even_division(cores: Collection[int], plan: RolePlan, sampler_threads: int | None) -> Division:
+    """Divides cores without measured times: evenly among ranks, or between the threads of a lone one."""
+    if plan.is_lone:
+        return Division(torch_threads=max(len(cores) - (sampler_threads or default_num_threads(1)), 1))
+    stages = [PipelineStage(float(count), count) for count in (plan.num_trainers, plan.num_samplers)]
+    counts = allocate(stages, len(cores))
+    if counts is None:
         return Division()
-    about = "" if times is None else _about(times, stages, threads, step_ms, how)
-    torch_threads = None if times is not None and times.trains_on_device else threads[0]
-    return Division(own, sampler_threads or threads[1], torch_threads, about)
+    return Division(_cores_by_rank(cores, plan, counts), sampler_threads or counts[1], counts[0])
+
+
+def _cores_by_rank(cores: Collection[int], plan: RolePlan, counts: Sequence[int] | None) -> list[set[int]]:
+    """The cores of each local rank, from those of a trainer and of a sampler; empty where they are not divided."""
+    if counts is None or plan.is_lone:
+        return []
+    remaining, by_role = iter(sorted(cores)), dict(zip((Role.TRAINER, Role.SAMPLER), counts, strict=True))
+    return [{next(remaining) for _ in range(by_role[plan.role(rank)])} for rank in range(plan.num_devices)]
 
 
 def stages_of(times: StageTimes, plan: RolePlan, sampler_threads: int | None = None) -> list[PipelineStage]:
-    """The two kinds of workers of a machine, trainers and samplers: what each does for a global step of it.
-
-    Args:
-        times: of one mini-batch; a global step has one for each trainer.
-        plan: which ranks there are.
-        sampler_threads: those of a sampler, where they are given.
-    """
+    """The stages of a machine, training and making mini-batches, from the times of one mini-batch. A sampler's threads
+    draw and gather; a trainer converts, moves, trains, and gathers where samplers do not."""
     num = plan.num_trainers
     in_trainer_ms, in_sampler_ms = (0.0, times.convert_ms) if plan.is_lone else (times.convert_ms, 0.0)
     training = PipelineStage(
@@ -240,16 +222,12 @@ def _about(
 
 @contextmanager
 def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterator[None]:
-    """Keeps all threads of this process, and those that they start, to ``cores``; and torch to as many threads,
-    or to ``torch_threads``.
-
-    Afterwards everything is as before. With no cores given, threads run wherever they did, and torch has
-    ``torch_threads``, where these are given.
-    """
+    """Keeps all threads of this process, and those that they start, to ``cores``, and torch to ``torch_threads`` (or as
+    many as cores). Afterwards everything is as before. Without cores, threads run where they did."""
     if not cores and torch_threads is None:
         yield
         return
-    own = os.sched_getaffinity(0)
+    mask_here = os.sched_getaffinity(0)
     # Thread by thread, as an affinity set for the process is that of the calling thread alone.
     before = {thread: mask for thread in _threads() if (mask := _mask(thread)) is not None} if cores else {}
     num_threads = torch.get_num_threads()
@@ -261,26 +239,26 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
         torch.set_num_threads(num_threads)
         if cores:
             # Threads that started meanwhile have inherited the narrow mask, and get the caller's.
-            _move({thread: before.get(thread, own) for thread in _threads()})
+            _move({thread: before.get(thread, mask_here) for thread in _threads()})
 
 
 @contextmanager
 def own_cores(job: Job, division: Division) -> Iterator[None]:
-    """Keeps a rank to its own cores of a division, where it has such, and torch to as many threads as it is to have."""
+    """Keeps a rank to its own cores of a division, and torch to its number of threads."""
     one = 1 if job.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
     if job.pin_cores and not division.cores and not job.roles.is_lone:
         pl.utilities.rank_zero.rank_zero_warn(
             f"pin_cores=True has no effect: {len(os.sched_getaffinity(0))} cores do not give each of "
             f"{job.roles.num_devices} ranks its own."
         )
-    own = division.cores[job.local_rank] if division.cores else ()
+    cores = division.cores[job.local_rank] if division.cores else ()
     threads = one or (division.torch_threads if job.role is Role.TRAINER else None)
-    with kept_to(own, threads):
+    with kept_to(cores, threads):
         yield
 
 
 def default_queue_memory_bytes() -> int:
-    """Returns an eighth of the machine's memory, or of the container's where that is less."""
+    """An eighth of the machine's memory, or of the container's where that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit in ("memory.max", "memory/memory.limit_in_bytes"):  # of control groups, versions 2 and 1
         with suppress(OSError, ValueError):  # no such file, or "max"

@@ -10,22 +10,16 @@ from pathlib import Path
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.job import FILE_NAME, MEASURING_ERROR, RoleDecision, batch_every_ms
+from lightning_gnnload.plugin.module.settings import check_positive, is_positive
 
 
 def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
-    """Computes how many of a machine's ranks should sample: the fewest with which mini-batches come at most 3 % slower
-    than with the best number (:func:`.batch_every_ms`). At least 1 samples, and at least 1 trains.
+    """Computes how many of a machine's ``num_ranks`` (2 or more) should sample: the fewest with which mini-batches come
+    at most 3 % slower than with the best number (:func:`.batch_every_ms`). At least 1 samples, and at least 1 trains.
 
-    With the samplers that GNNLab takes, ``N_g / (K + 1)`` rounded up, trainers never wait. But where one sampler less
-    makes them wait for an instant, one trainer more is worth far more than that.
-
-    Args:
-        sample_ms: what one sampler takes for a mini-batch, at its throughput (T_s).
-        train_ms: what one trainer takes for a step, its mini-batch being ready (T_t).
-        num_ranks: ranks of the machine, 2 or more (N_g).
-
-    Raises:
-        RoleConfigError: a time is negative or no number, or there are fewer ranks.
+    ``sample_ms`` (T_s) is a sampler's time for a mini-batch at its throughput, ``train_ms`` (T_t) a trainer's for a
+    step whose mini-batch is ready. GNNLab's ``N_g / (K + 1)`` samplers, rounded up, never make trainers wait. But where
+    one less makes them wait for an instant, one trainer more is worth far more.
 
     Source: GNNLab (EuroSys'22), section 5.3, for T_s, T_t and K = T_t / T_s.
 
@@ -44,8 +38,8 @@ def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
 
 
 def check_role_options(samplers: object, trainers: object, queue_depth: object, queue_memory_bytes: object) -> None:
-    """Checks options of FactoredStrategy. Raises RoleConfigError: they are impossible, whatever the devices."""
-    if samplers != "auto" and (not isinstance(samplers, int) or isinstance(samplers, bool) or samplers < 1):
+    """Checks how FactoredStrategy's ranks are divided. Raises RoleConfigError: impossible, whatever the devices."""
+    if samplers != "auto" and not is_positive(samplers):
         raise RoleConfigError(
             f"samplers={samplers!r}: the number of samplers is needed, at least 1, or 'auto'. "
             f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
@@ -60,13 +54,27 @@ def check_role_options(samplers: object, trainers: object, queue_depth: object, 
             f"queue_depth={queue_depth!r} and queue_memory_bytes={queue_memory_bytes!r} both set the queue's depth. "
             f"Leave one of them out, or give queue_depth='auto'."
         )
-    for name, value in (
-        ("trainers", trainers),
-        ("queue_depth", None if queue_depth == "auto" else queue_depth),
-        ("queue_memory_bytes", queue_memory_bytes),
-    ):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise RoleConfigError(f"{name}={value!r}: a whole number of at least 1 is needed.")
+    check_positive("trainers", trainers, RoleConfigError, optional=True)
+    check_positive("queue_depth", None if queue_depth == "auto" else queue_depth, RoleConfigError, optional=True)
+    check_positive("queue_memory_bytes", queue_memory_bytes, RoleConfigError, optional=True)
+
+
+def check_run_options(switching: object, sampler_threads: object, takeover: object, **timeouts_s: float) -> None:
+    """Checks how FactoredStrategy's ranks run. Raises RoleConfigError: an option of another type or range."""
+    if not isinstance(switching, int) or switching < 0:
+        raise RoleConfigError(
+            f"switching={switching!r}: True or False is needed, or by how many updates a sampler's gradient may be "
+            f"late (True is 1)."
+        )
+    if sampler_threads not in (None, "auto") and (not isinstance(sampler_threads, int) or sampler_threads < 1):
+        raise RoleConfigError(
+            f"sampler_threads={sampler_threads!r}: a whole number of at least 1 is needed, or 'auto'."
+        )
+    for name, seconds in timeouts_s.items():
+        if not seconds > 0:
+            raise RoleConfigError(f"{name}={seconds!r}: a positive number of seconds is needed.")
+    if not isinstance(takeover, bool):
+        raise RoleConfigError(f"takeover={takeover!r}: True or False is needed.")
 
 
 def save_decision(decision: RoleDecision, folder: str) -> None:

@@ -1,4 +1,4 @@
-"""The devices of sampler ranks and trainer ranks: where mini-batches are drawn, and how they cross over."""
+"""The devices of sampler ranks and trainer ranks: where mini-batches are drawn, and how they reach trainers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 def runtime_of(device: Device) -> Runtime:
-    """Returns the CUDA runtime by which the device's memory is shared between processes."""
+    """The CUDA runtime by which the device's memory is shared between processes."""
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
     return CupyRuntime(device.torch_device.index or 0)
@@ -49,11 +49,7 @@ def reader_of(module: pl.LightningDataModule | None, root_device: torch.device) 
 
 
 class SamplerDevice:
-    """The device of a sampler rank, which is opened with the first stream, hence after its process may have forked.
-
-    Args:
-        job: knows the device, and who else uses it.
-    """
+    """The device of a sampler rank, opened with the first stream, hence after its process may have forked."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -61,13 +57,9 @@ class SamplerDevice:
         self._exporter: DeviceExporter | None = None
 
     def source(self, module: pl.LightningDataModule | None, source: BatchSource) -> BatchSource:
-        """Returns a source that draws the same mini-batches on the device; or ``source``, where they are drawn on the
-        host, for which ``sampling_device="auto"`` says why, once.
-
-        Raises:
-            CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``"cuda"``.
-            LoaderConfigError: with ``"cuda"``, a sampler that has no kernels.
-        """
+        """Returns a source that draws the same mini-batches on the device, or ``source`` where they are drawn on the
+        host; ``sampling_device="auto"`` then says why, once, and ``"cuda"`` raises (LoaderConfigError,
+        CudaUnavailableError ...)."""
         setting = getattr(module, "sampling_device", None)
         if not _is_wanted(module, self._job.device):
             return source
@@ -91,7 +83,7 @@ class SamplerDevice:
         budget = budget_beside_model if self._job.shares_devices or self._job.switching else budget_alone
 
         def place(graph: Graph) -> Topology:
-            # Asked anew for each part of a graph: those of a lost sampler come later, to what is left.
+            # For each part of a graph: those of a lost sampler come later, and fit into what is free then.
             return self._device.place(
                 graph,
                 device=device,
@@ -104,8 +96,8 @@ class SamplerDevice:
         # The first mini-batch that this sampler makes is compared, which places the part that it stands beside.
         workload, roles = source.workload, self._job.roles
         homes = workload.homes(workload.num_ranks, roles.num_samplers)
-        own = [] if homes is None else np.argwhere(homes == roles.index(self._job.local_rank)).tolist()
-        step, rank = own[0] if own else (0, 0)
+        batches_here = [] if homes is None else np.argwhere(homes == roles.index(self._job.local_rank)).tolist()
+        step, rank = batches_here[0] if batches_here else (0, 0)
         drawing = self._device.draws(workload, BatchRequest(0, step, rank, workload.num_ranks), place, device)
         if self._exporter is None:
             self._exporter = DeviceExporter(runtime_of(device))

@@ -116,10 +116,10 @@ def test_an_exit_by_sigterm_has_the_signals_status() -> None:
         sys.exit(3)
     assert ended.value.code == 3
     trainer = Trainer(barebones=True)
-    compat.end_if_told(trainer)
+    compat.end_on_sigterm(trainer)
     trainer._signal_connector.received_sigterm = True
     with pytest.raises(SIGTERMException) as told:
-        compat.end_if_told(trainer)
+        compat.end_on_sigterm(trainer)
     assert told.value.code == 143
 
 

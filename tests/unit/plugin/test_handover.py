@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where ranks of other launchers share a secret; no process of this test has been handed another one."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("GNNLOAD_HANDOVER", raising=False)
-    monkeypatch.setattr(handover, "_own", None)
+    monkeypatch.setattr(handover, "_current", None)
     handover._shared.cache_clear()
     yield tmp_path / "lightning_gnnload_runs"
     handover._shared.cache_clear()
@@ -45,20 +45,20 @@ def told(name: str) -> str:
 def test_each_start_has_a_secret_and_a_store_of_its_own() -> None:
     def meet() -> None:
         # In a process of its own, which keeps the stores open to its end.
-        with handover.handover() as first, handover.handover() as second:
+        with handover.for_spawned() as first, handover.for_spawned() as second:
             assert len({first.secret, second.secret}) == 2
             assert len(first.secret) == 32
             assert in_child(lambda: first.store().set("key", "value")) == (0, "")
             assert first.store().get("key") == b"value"
             assert not second.store().check(["key"])
-            assert first.is_held
-        assert not first.is_held
+            assert first.is_launcher_alive
+        assert not first.is_launcher_alive
 
     assert in_child(meet) == (0, "")
 
 
 def test_a_store_is_not_opened_once_its_process_is_gone() -> None:
-    with handover.handover() as handed:
+    with handover.for_spawned() as handed:
         pass
     with pytest.raises(LaunchError, match="cannot be opened"):
         handed.store()
@@ -68,7 +68,7 @@ def test_a_store_is_not_opened_once_its_process_is_gone() -> None:
 def test_another_user_can_open_neither_store_nor_file(folder: Path) -> None:
     handover.secret_of("run")
     [file] = folder.iterdir()
-    with handover.handover() as handed:
+    with handover.for_spawned() as handed:
         for path in (handed.store_file, file):
             status, printed = as_stranger(lambda path=path: os.open(path, os.O_RDONLY))
             assert status == 1
@@ -77,24 +77,24 @@ def test_another_user_can_open_neither_store_nor_file(folder: Path) -> None:
 
 def test_children_are_told_by_their_environment_alone() -> None:
     def begin() -> None:
-        with handover.told_to_children():
+        with handover.passed_by_environment():
             told = os.environ["GNNLOAD_HANDOVER"]
-        assert handover.begin() is handover.begin()
+        assert handover.create() is handover.create()
         assert "GNNLOAD_HANDOVER" not in os.environ
-        mine, handover._own = handover._own, None
-        assert handover.handed() is None
+        mine, handover._current = handover._current, None
+        assert handover.current() is None
         os.environ["GNNLOAD_HANDOVER"] = told
-        assert handover.handed() == mine
+        assert handover.current() == mine
 
     assert in_child(begin) == (0, "")
 
 
 def test_the_runs_name_begins_with_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same port and place, another user's guess is another name."""
-    with handover.handover() as first, handover.handover() as second:
+    with handover.for_spawned() as first, handover.for_spawned() as second:
         names = []
         for each in (first, first, second):
-            monkeypatch.setattr(handover, "_own", each)
+            monkeypatch.setattr(handover, "_current", each)
             names.append(run_name(At(0, 1234), 0))
     assert names[0] == names[1] != names[2]
     assert first.secret not in names[0]

@@ -15,8 +15,8 @@ import pytest
 from lightning_gnnload.data.output import OutputFile
 from lightning_gnnload.data.storage import folders
 from lightning_gnnload.data.storage.folders import new_folder, workshop
-from lightning_gnnload.plugin.commands import build, cli, ending
-from lightning_gnnload.plugin.commands.ending import heeding_signals
+from lightning_gnnload.plugin.commands import build, cli
+from lightning_gnnload.plugin.commands.cli import heeding_signals
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -71,7 +71,7 @@ def test_the_status_is_the_signals(number: signal.Signals) -> None:
 
 
 def test_signals_while_it_tidies_up_leave_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending, "_AT_ONCE_S", 0.0)  # each is heeded, as if a second lay between them
+    monkeypatch.setattr(cli, "_AT_ONCE_S", 0.0)  # each is heeded, as if a second lay between them
     removed, left = shutil.rmtree, list(SIGNALS)
 
     def interrupted(place: Path, **options: Any) -> None:
@@ -107,7 +107,7 @@ def test_a_signal_before_the_folder_is_locked_leaves_nothing(tmp_path: Path, mon
 
 def test_signals_that_come_together_are_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd sends SIGTERM and SIGHUP; who presses Ctrl-C twice does not mean to interrupt what tidies up."""
-    monkeypatch.setattr(ending, "_AT_ONCE_S", 60.0)  # however slow the machine is
+    monkeypatch.setattr(cli, "_AT_ONCE_S", 60.0)  # however slow the machine is
     tidied = []
 
     def command() -> int:

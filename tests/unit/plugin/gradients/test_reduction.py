@@ -183,7 +183,7 @@ def test_words_are_acted_upon_at_the_bound_however_early_the_average_is_applied(
         reduction.stop_asked = step >= 3
         backward(model, batch)
         awaited(reduction, model, min(num_left, staleness))
-        reduction.heed(staleness)
+        reduction.act_on_words(staleness)
         assert len(given.told) == max(step + 1 - staleness, 0)
         agreed.append(reduction.stop_agreed)
     assert agreed.index(True) == 3 + staleness
@@ -223,7 +223,7 @@ def test_what_was_abandoned_is_never_applied() -> None:
 def test_where_a_trainers_own_gradient_does_not_count_the_others_do(staleness: int) -> None:
     model, reduction = wrapped(staleness)
     given = reduction.contributions = Given(model)
-    given.take = lambda: GradientTerm({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, own=False)  # type: ignore[method-assign]
+    given.take = lambda: GradientTerm({p: torch.full_like(p, 6.0) for p in model.parameters()}, 2.0, counts_own=False)  # type: ignore[method-assign]
     found = []
     for batch in batches()[:3]:
         backward(model, batch.fill_(torch.inf))  # what does not count may be anything

@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.contributed import Ledger
 from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED, ParameterExchange
-from lightning_gnnload.plugin.gradients.profit import Profit
+from lightning_gnnload.plugin.gradients.cost_model import CostModel
 from lightning_gnnload.plugin.gradients.slice_scheduler import SamplerGradients, SliceScheduler
 
 NUM_STEPS, NUM_RANKS = 50, 2
@@ -218,9 +218,9 @@ def test_a_verdict_that_changes_to_and_fro_is_told_once(
     running.offer()
     running.step()
     (member,) = running.slice_scheduler._contributors.members
-    worth = Profit(num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1)
+    worth = CostModel(num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1)
     for profit in 3 * [worth, replace(worth, late_ms=50.0)]:
-        running.slice_scheduler._tell(member, profit)
+        running.slice_scheduler._report(member, profit)
         assert member.verdict == profit.verdict
     assert len(told) == 2
 
@@ -261,7 +261,7 @@ def test_gradients_are_added_up_and_weigh_one_each(play: Callable[..., Play]) ->
     assert taken.extra is not None
     assert all(gradient.eq(3).all() for gradient in taken.extra.values())
     assert list(taken.extra) == list(running.module.parameters())
-    assert (taken.weight, taken.own) == (3.0, True)
+    assert (taken.weight, taken.counts_own) == (3.0, True)
     assert sorted(contributions.announce()) == sorted(of.values())
 
 
@@ -276,7 +276,10 @@ def test_of_a_step_contributed_in_part_the_slice_counts_once(play: Callable[...,
     for contributions in of_both:
         contributions.announced(0, [running.ledger.step * NUM_RANKS + 1])
     running.slice_scheduler.before_backward()
-    assert [(taken.weight, taken.own) for taken in (each.take() for each in of_both)] == [(1.0, True), (0.0, False)]
+    assert [(taken.weight, taken.counts_own) for taken in (each.take() for each in of_both)] == [
+        (1.0, True),
+        (0.0, False),
+    ]
 
 
 def test_a_lost_sampler_leaves_its_slices_to_others_but_not_the_gradient_that_came(play: Callable[..., Play]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,11 +10,18 @@ import torch
 from pytorch_lightning import LightningModule, Trainer
 from pytorch_lightning.callbacks import GradientAccumulationScheduler
 from pytorch_lightning.demos.boring_classes import BoringModel
+from pytorch_lightning.strategies import DDPStrategy
 from torch import nn
 
 from lightning_gnnload import FactoredStrategy
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.plugin.gradients.switching import check_optimizer_switches, check_switching, check_train_loader
+from lightning_gnnload.pipeline.contributed import ContributedStep
+from lightning_gnnload.plugin.gradients.switching import (
+    Switching,
+    check_optimizer_switches,
+    check_switching,
+    check_train_loader,
+)
 
 
 class Manual(BoringModel):
@@ -97,3 +105,25 @@ def test_arguments_of_ddp_that_exclude_contributions_are_refused(name: str) -> N
 def test_switching_is_on_or_off_or_a_bound(switching: Any) -> None:
     with pytest.raises(RoleConfigError, match=r"True or False is needed, or by how many updates"):
         FactoredStrategy(switching=switching)
+
+
+STEP = ("batch_to_device", "training_step", "backward", "pre_backward")
+
+
+def test_a_step_passes_through_switching_only_while_it_is_on() -> None:
+    """Without it, each step runs Lightning's own methods."""
+    assert all(getattr(FactoredStrategy, name) is getattr(DDPStrategy, name) for name in STEP)
+    strategy = FactoredStrategy(switching=True)
+    job: Any = SimpleNamespace(roles=SimpleNamespace(world_size=2), global_rank=1)
+    switch = Switching(job, None, None, BoringModel(), lambda: 0)  # type: ignore[arg-type]  # trainer 0 has a queue
+    switch.install(strategy)
+    step, loss = ContributedStep(0, 5), torch.ones(())
+    switch.begin_step(step)
+    assert strategy.batch_to_device(step) is step
+    assert strategy.training_step(step, 5).isnan()
+    assert strategy.backward(loss, None) is loss
+    switch.begin_step(torch.ones(2, 32))
+    with pytest.raises(AssertionError):  # Lightning's own, without a model
+        strategy.training_step(torch.ones(2, 32), 6)
+    switch.close()
+    assert not set(STEP) & vars(strategy).keys()

@@ -13,7 +13,14 @@ from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.monitor.monitor import FitTotals
-from lightning_gnnload.plugin.monitor.report import PipelineSettings, TimeReport, advice, as_table, draw, tier_table
+from lightning_gnnload.plugin.monitor.report import (
+    PipelineSettings,
+    TimeReport,
+    advice,
+    as_table,
+    draw_report,
+    tier_table,
+)
 
 FACTORED = PipelineSettings(samplers=2, threads=2, trainers=2, queue_depth=4)
 
@@ -41,7 +48,7 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
     import matplotlib.pyplot as plt
 
     open_figures = plt.get_fignums()
-    draw(TimeReport(LoaderStats(num_batches=1, sample_ms=5), train_ms=70, wall_ms=100), tmp_path / "figure.png")
+    draw_report(TimeReport(LoaderStats(num_batches=1, sample_ms=5), train_ms=70, wall_ms=100), tmp_path / "figure.png")
     assert plt.get_fignums() == open_figures
 
 

@@ -13,10 +13,10 @@ import pytest
 from lightning_gnnload.plugin.monitor.trace import (
     Span,
     TraceWindow,
+    delivery_spans,
     draw_timeline,
     join_parts,
-    rows_of,
-    spans_of,
+    timeline_rows,
     to_chrome,
     write_part,
 )
@@ -64,7 +64,7 @@ def steps(num: int, rank: int = 0) -> list[list[Span]]:
         came = delivery(
             began=asked - 0.15, asked=asked, taken=taken, convert=(taken, taken + 0.003), made_by=2, thread=thread
         )
-        spans = spans_of(came, number=number, rank=rank, thread="MainThread")
+        spans = delivery_spans(came, number=number, rank=rank, thread="MainThread")
         cuts = (taken + 0.003, taken + 0.02, taken + 0.04, taken + 0.045)
         spans.append(Span("train", rank, "MainThread", cuts[0], cuts[-1], number))
         for stage, begin, end in zip(("forward", "backward", "optimizer"), cuts, cuts[1:], strict=False):
@@ -101,10 +101,10 @@ def test_overlaps_are_found() -> None:
 
 def test_sampling_in_the_trainers_own_loop_is_part_of_its_wait() -> None:
     came = delivery(began=10.001, asked=10.0, taken=10.02, made_by=0, thread="MainThread", convert=(10.017, 10.019))
-    spans = spans_of(came, number=0, rank=0, thread="MainThread")
+    spans = delivery_spans(came, number=0, rank=0, thread="MainThread")
     events = check_chrome(to_chrome(spans, 1))
     assert [event["name"] for event in events] == ["wait", "sample", "gather", "convert"]
-    assert rows_of(spans) == [(0, "MainThread")]
+    assert timeline_rows(spans) == [(0, "MainThread")]
 
 
 def test_a_window_has_what_samplers_did_in_it_for_later_batches() -> None:
@@ -138,7 +138,7 @@ def test_parts_of_all_trainers_are_joined(tmp_path: Path) -> None:
 
 def test_rows_are_ordered_by_rank_with_a_trainers_own_loop_first() -> None:
     spans = [Span("sample", 0, "a-worker", 0, 1, 0), Span("gather", 1, "b", 0, 1, 0), Span("wait", 0, "main", 0, 1, 0)]
-    assert rows_of(spans) == [(0, "main"), (0, "a-worker"), (1, "b")]
+    assert timeline_rows(spans) == [(0, "main"), (0, "a-worker"), (1, "b")]
 
 
 def test_a_figure_is_drawn(tmp_path: Path) -> None:

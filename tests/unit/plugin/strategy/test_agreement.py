@@ -64,8 +64,8 @@ def test_a_rank_0_that_vanishes_is_noticed() -> None:
 
 def test_a_process_that_started_this_one_and_is_gone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its store lies in memory, which ranks can read on: they would wait there for ever."""
-    with handover.handover() as handed:
-        monkeypatch.setattr(handover, "_own", handed)
+    with handover.for_spawned() as handed:
+        monkeypatch.setattr(handover, "_current", handed)
     with pytest.raises(TrainerDiedError, match="rank 0 ended while it decided"):
         agreement._hear(torch.distributed.HashStore())
 

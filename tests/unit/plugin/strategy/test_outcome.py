@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader
 from lightning_gnnload.errors import OutcomeError
 from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.plugin.compat import TrainerFn, pl
-from lightning_gnnload.plugin.strategy.adoption import adopt
-from lightning_gnnload.plugin.strategy.outcome import Watch
+from lightning_gnnload.plugin.strategy.apply_outcome import apply_outcome
+from lightning_gnnload.plugin.strategy.outcome import Snapshot
 
 LARGE = 300_000  # numbers: above what is compared by bytes
 
@@ -153,19 +153,19 @@ class Ranks:
         self.taker.place = "the other rank's own"
         self.trainer, self.callbacks = script(folder, self.model)
         self.sampler, self.taken = script(folder, self.taker)
-        watch = Watch(self.trainer, self.model)
+        watch = Snapshot(self.trainer, self.model)
         self.trainer.fit(self.model, loader(), loader())
         self.outcome = watch.outcome(None)
 
-    def adopt(self) -> Any:
-        return adopt(self.sampler, self.taker, None, unseal(seal(self.outcome)), lambda: None)
+    def apply_outcome(self) -> Any:
+        return apply_outcome(self.sampler, self.taker, None, unseal(seal(self.outcome)), lambda: None)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_everything_a_script_could_ask_for_is_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ranks = Ranks(tmp_path, Net)
     weight, losses = ranks.taker.layer.weight, ranks.taker.losses
-    assert ranks.adopt() is None
+    assert ranks.apply_outcome() is None
     theirs, ours = ranks.model, ranks.taker
     for (name, wanted), found in zip(theirs.state_dict().items(), ours.state_dict().values(), strict=True):
         assert torch.equal(wanted, found), name
@@ -208,7 +208,7 @@ def test_everything_a_script_could_ask_for_is_the_same(tmp_path: Path, caplog: p
 @pytest.mark.filterwarnings("ignore")
 def test_parts_that_come_in_hooks_come_in_the_same_hooks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ranks = Ranks(tmp_path, Late)
-    ranks.adopt()
+    ranks.apply_outcome()
     assert "hparams" not in caplog.text
     assert ranks.taker.stage == ranks.taker.began_in == TrainerFn.FITTING
     assert torch.equal(ranks.taker.later.weight, ranks.model.later.weight)
@@ -221,7 +221,7 @@ def test_lazy_parameters_are_made(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, Late)
     ranks.taker.setup("fit")
     ranks.taker.later = torch.nn.LazyLinear(3)
-    ranks.adopt()
+    ranks.apply_outcome()
     assert torch.equal(ranks.taker.later(torch.ones(1, 5)), ranks.model.later(torch.ones(1, 5)))
 
 
@@ -245,7 +245,7 @@ class More(Net):
 def test_a_module_that_is_built_otherwise_is_an_error(tmp_path: Path, kind: Any, taker: Any, match: str) -> None:
     ranks = Ranks(tmp_path, kind, taker())
     with pytest.raises(OutcomeError, match=match):
-        ranks.adopt()
+        ranks.apply_outcome()
 
 
 class Failing(Late):
@@ -259,7 +259,7 @@ class Failing(Late):
 def test_hooks_that_fail_here_are_an_error(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, Late, Failing())
     with pytest.raises(OutcomeError, match=r"has added, later, .*no luck here"):
-        ranks.adopt()
+        ranks.apply_outcome()
 
 
 ROW = torch.ones(2, 3)
@@ -285,7 +285,7 @@ def test_a_sampler_has_no_rows_of_predictions_in_the_form_of_the_trainers(
 ) -> None:
     model = Net()
     trainer, _ = script(tmp_path, model)
-    watch = Watch(trainer, model)
+    watch = Snapshot(trainer, model)
     trainer.state.fn = TrainerFn.PREDICTING
     found = unseal(seal(watch.outcome(predictions)))["result"]
     assert repr(found) == repr(wanted)

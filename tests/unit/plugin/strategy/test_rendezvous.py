@@ -9,7 +9,7 @@ from torch.distributed import HashStore
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.plugin.job import RolePlan
-from lightning_gnnload.plugin.strategy.rendezvous import check_alike, is_loopback
+from lightning_gnnload.plugin.strategy.rendezvous import check_machines, is_loopback
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "localhost", "::1"])
@@ -28,7 +28,7 @@ def test_machines_with_other_numbers_of_ranks_are_refused_on_all_of_them() -> No
 
     def check(node: int, num_devices: int) -> None:
         try:
-            check_alike(store, node, RolePlan(num_devices, 1, num_nodes=2))
+            check_machines(store, node, RolePlan(num_devices, 1, num_nodes=2))
         except RoleConfigError as error:
             said[node] = str(error)
 

@@ -18,7 +18,7 @@ from lightning_gnnload.plugin.strategy.resources import (
     default_queue_memory_bytes,
     divide_cores,
     kept_to,
-    share,
+    share_cores,
     shared_ms,
     slowest_ms,
 )
@@ -75,7 +75,7 @@ def test_no_other_threads_on_shared_cores_are_faster_and_none_is_idle(
     limits = [stage.threads_on(num_cores) if stage.workers else 0 for stage in stages]
     every = itertools.product(*(range(1, limit + 1) if limit else [0] for limit in limits))
     best_ms = min(shared_ms(stages, threads, num_cores) for threads in every)
-    found = share(stages, num_cores)
+    found = share_cores(stages, num_cores)
     assert shared_ms(stages, found, num_cores) <= 1.03 * best_ms * (1 + 1e-9)
     for stage, count in zip(stages, found, strict=True):
         assert count <= 1 or stage.time_ms(count - 1) > 1.03 * best_ms, "one less would do"
@@ -85,8 +85,8 @@ def test_threads_wait_for_a_disk_side_by_side() -> None:
     # 10 ms on a core and 30 ms of waiting: four threads keep one core busy.
     reading = PipelineStage(10, wait_ms=30)
     assert [reading.threads_on(cores) for cores in (1, 2, 16)] == [4, 8, 16]
-    assert share([PipelineStage(0, fixed_ms=10), reading], 2) == (1, 4)
-    assert share([PipelineStage(0, fixed_ms=41), reading], 2) == (1, 1)
+    assert share_cores([PipelineStage(0, fixed_ms=10), reading], 2) == (1, 4)
+    assert share_cores([PipelineStage(0, fixed_ms=41), reading], 2) == (1, 1)
 
 
 TIMES = StageTimes(

@@ -1,4 +1,4 @@
-"""Profit: whether it pays that an idle sampler trains, from measured times."""
+"""CostModel: whether it pays that an idle sampler trains, by measured times."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ JUDGED_BY = 3
 
 @dataclass
 class Timings:
-    """The recent durations of one thing, in milliseconds; their median is what counts mostly, which no single late one
-    moves."""
+    """Recent durations in milliseconds, of which mostly the median is used: no single late one moves it."""
 
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
 
@@ -42,34 +41,23 @@ Verdict = Literal["worth", "short", "late"]
 
 
 @dataclass(frozen=True)
-class Profit:
+class CostModel:
     """An estimate of the time that a contributed step saves, in milliseconds.
 
     GNNLab lets a standby trainer take a mini-batch when P = M_r T_t / N_t - T_t' > 0: when it ends before the trainers
-    have trained the M_r that are left. Here trainers go in step with each other, and only a whole step saves them time.
-    So M_r are the mini-batches that they train before they come to the step in question, and T_t' is what the samplers
-    need for all that is missing of it.
+    have trained the M_r that are left. Here trainers step together, and only a whole step saves them time. So M_r
+    (``num_left``) are the mini-batches that they train before they come to the step in question, and T_t'
+    (``needed_ms``) is what the samplers need for all that is missing of it. T_t is ``step_ms``, N_t ``num_trainers``.
 
-    Lateness is what GNNLab, which bounds no staleness there, need not know: a gradient that comes after its time must
-    be waited for by all trainers. Half of ``saved_ms`` may go into that, as one that does not come after all costs the
-    whole. And what an estimate cannot see, such as a sampler whose times vary, shows in what its gradients have won.
-
-    Args:
-        num_left: M_r.
-        step_ms: T_t.
-        num_trainers: N_t.
-        needed_ms: T_t'.
-        train_ms: the part of it in which one gradient ages: without making the mini-batch, or others' mini-batches.
-        late_ms: how much later than its bound allows a gradient would typically come; negative is in time.
-        bound: updates that a gradient may be late.
-        won_ms: what the sampler's newest gradients have saved the trainers, less what these have waited for them; None
-            before there are enough of them.
+    GNNLab bounds no staleness; here, all trainers must wait for a gradient that comes after its time. Half of
+    ``saved_ms`` may go into that, as a gradient that does not come after all costs the whole. What an estimate cannot
+    see, such as a sampler whose times vary, shows in what its gradients have won.
 
     Example:
-        >>> profit = Profit(
+        >>> estimate = CostModel(
         ...     num_left=40, step_ms=20.0, num_trainers=2, needed_ms=48.0, train_ms=24.0, late_ms=-12.0, bound=1
         ... )
-        >>> profit.value_ms, profit.verdict
+        >>> estimate.value_ms, estimate.verdict
         (352.0, 'worth')
 
     Source: GNNLab (EuroSys'22), section 5.3.
@@ -111,17 +99,16 @@ class Profit:
         return self.bound + math.ceil(self.late_ms / self.step_ms)
 
     def __str__(self) -> str:
-        """The verdict, and the figures that it is from."""
-        told = (
+        figures = (
             f"profit {self.value_ms:+.0f} ms = {self.num_left} mini-batches left x {self.step_ms:.1f} ms "
             f"/ {self.num_trainers} trainers - {self.needed_ms:.1f} ms"
         )
         remedy = f"FactoredStrategy(switching={max(self.lag, self.bound + 1)})"
         if self.verdict == "worth":
             spared = f"; trainers wait {self.late_ms:.1f} ms for each gradient, which {remedy} would spare them"
-            return f"trains while it is idle: {told}{spared if self.late_ms > 0 else ''}"
+            return f"trains while it is idle: {figures}{spared if self.late_ms > 0 else ''}"
         if self.verdict == "short":
-            return f"stays idle: {told}"
+            return f"stays idle: {figures}"
         if self.is_late:
             reason = (
                 f"it takes {self.train_ms:.1f} ms to train a mini-batch and trainers {self.step_ms:.1f} ms, so its "

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lightning_gnnload.plugin.gradients.profit import Profit, Timings
+from lightning_gnnload.plugin.gradients.cost_model import CostModel, Timings
 
 
-def profit(num_left: int = 8, late_ms: float = -5.0, bound: int = 1, won_ms: float | None = None) -> Profit:
+def profit(num_left: int = 8, late_ms: float = -5.0, bound: int = 1, won_ms: float | None = None) -> CostModel:
     times = {"step_ms": 20.0, "needed_ms": 60.0, "train_ms": 25.0, "late_ms": late_ms}
-    return Profit(num_left=num_left, num_trainers=2, bound=bound, won_ms=won_ms, **times)
+    return CostModel(num_left=num_left, num_trainers=2, bound=bound, won_ms=won_ms, **times)
 
 
 def test_it_pays_when_the_sampler_is_done_before_the_trainers_are() -> None:
@@ -54,7 +54,7 @@ def test_each_step_of_lateness_is_an_update_more(late_ms: float, bound: int, lag
         ),
     ],
 )
-def test_it_tells_the_verdict_and_its_figures(found: Profit, says: str) -> None:
+def test_it_tells_the_verdict_and_its_figures(found: CostModel, says: str) -> None:
     assert says in str(found)
 
 
