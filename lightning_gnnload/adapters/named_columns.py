@@ -85,4 +85,4 @@ def as_features(column: np.ndarray | None, what: str) -> np.ndarray | None:
 
 def single(column: np.ndarray | None, what: str) -> np.ndarray | None:
     """Returns floats in torch's usual precision, as models compute in it; Python's have none of their own to keep."""
-    return None if column is None else as_single(column, what=what)
+    return None if column is None else as_single(column, name=what)

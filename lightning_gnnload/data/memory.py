@@ -1,4 +1,4 @@
-"""How much memory there is to take: the machine's, or what control groups leave of it."""
+"""How much memory is free: the machine's, or what control groups leave of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns what processes may take: the machine's available memory, or what the container's limits leave of it.
+    """Returns the bytes that processes may still take: of the machine, or what the container's limits leave.
 
     Pages of files that were read lately count as free: the system gives them up.
     """
@@ -21,12 +21,12 @@ def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def reserve_bytes(total: int) -> int:
-    """Returns the memory of a device to leave for fragments, libraries and other programs: 1 GiB, or 5 % if more."""
+    """Returns how much of a device's memory to leave for fragments, libraries and other programs: 1 GiB, or 5 %."""
     return max(1 << 30, total // 20)
 
 
 def in_units(num_bytes: int) -> str:
-    """Writes a number of bytes for people to read.
+    """Formats a number of bytes for people.
 
     Example:
         >>> in_units(1_500_000), in_units(-3 << 30)
@@ -37,7 +37,7 @@ def in_units(num_bytes: int) -> str:
 
 
 def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Yields what each control group of this process and each above it leaves, in version 1 and 2 of them."""
+    """Yields the free bytes of each control group of this process and of those above it, version 1 or 2."""
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -50,12 +50,12 @@ def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
                 continue
             folder = root / path.lstrip("/")
             # In a container the path may be the host's; the container's own group is then the root.
-            for each in [folder, *folder.parents]:
+            for group in [folder, *folder.parents]:
                 with suppress(OSError, ValueError):  # no such file, or "max"
                     # A group's usage counts the page cache; the inactive part of it is reclaimed under pressure.
-                    used = int((each / usage).read_text()) - _stat(each / "memory.stat", idle)
-                    yield int((each / limit).read_text()) - used
-                if each == root:
+                    used = int((group / usage).read_text()) - _stat(group / "memory.stat", idle)
+                    yield int((group / limit).read_text()) - used
+                if group == root:
                     break
 
 

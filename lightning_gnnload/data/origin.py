@@ -58,10 +58,10 @@ class LocalIds:
         """
         # A search, where a table of the whole graph's N entries would be quicker: a part's memory depends on n alone.
         at = np.searchsorted(self._ids, ids)
-        found = at < len(self._ids)  # ids beyond the largest have no entry to compare with
-        found[found] = self._ids[at[found]] == ids[found]
-        if not found.all():
-            missing = ids[~found]
+        is_local = at < len(self._ids)  # ids beyond the largest have no entry to compare with
+        is_local[is_local] = self._ids[at[is_local]] == ids[is_local]
+        if not is_local.all():
+            missing = ids[~is_local]
             raise PartReachError(
                 f"node {missing[0]} is not in this part of the graph, nor are {len(missing) - 1} more of the "
                 f"{ids.size} asked for: a part has {len(self._ids)} nodes. Ask the part that owns them: "

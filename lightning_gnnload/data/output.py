@@ -13,8 +13,8 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
-from lightning_gnnload.data.storage.places import check_parent
+from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
+from lightning_gnnload.data.storage.targets import check_creatable
 from lightning_gnnload.errors import MissingExtraError, OutputError
 
 SUFFIXES = (".parquet", ".npz", ".npy")
@@ -40,7 +40,7 @@ def check_output(path: str | os.PathLike[str]) -> Path:
         )
     if path.is_dir():
         raise OutputError(f"{path} is a folder; give the path of a file.")
-    check_parent(path)
+    check_creatable(path)
     if path.suffix == ".parquet":
         _arrow(path)
     return path
@@ -84,10 +84,10 @@ class OutputFile:
         self._buffered = 0
 
     def __enter__(self) -> OutputFile:
-        with writing(self.path):
+        with explain_write_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(self.path)
-            self._place = self._held.enter_context(workshop(self.path))
+            self._place = self._held.enter_context(staging_folder(self.path))
         self._kind: _Parquet | _Arrays
         if self.path.suffix == ".parquet":
             self._kind = _Parquet(self._place, self.path, self.zone)
@@ -106,23 +106,23 @@ class OutputFile:
         Raises:
             OutputError: columns that differ in length, or from those before; what is no column; a disk that is full.
         """
-        given = {name: self._column(name, rows) for name, rows in columns.items()}
-        lengths = {name: len(rows) for name, rows in given.items()}
+        arrays = {name: self._column(name, rows) for name, rows in columns.items()}
+        lengths = {name: len(rows) for name, rows in arrays.items()}
         if len(set(lengths.values())) != 1:
             raise OutputError(f"{self.path}: columns must be of one length, but these are {lengths}.")
         if not self._buffer:
-            size = max(GROUP_BYTES // sum(map(_row_bytes, given.values())), 1)
-            self._buffer = {name: np.empty((size, *rows.shape[1:]), rows.dtype) for name, rows in given.items()}
-            if self.path.suffix == ".npy" and self.values not in given:
-                raise OutputError(f"{self.path}: there is no column {self.values!r} to hold, but {', '.join(given)}.")
-        found, wanted = ({name: _form(rows) for name, rows in each.items()} for each in (given, self._buffer))
-        if found != wanted:
-            raise OutputError(f"{self.path}: these rows have the columns {found}, but those before had {wanted}.")
+            size = max(GROUP_BYTES // sum(map(_row_bytes, arrays.values())), 1)
+            self._buffer = {name: np.empty((size, *rows.shape[1:]), rows.dtype) for name, rows in arrays.items()}
+            if self.path.suffix == ".npy" and self.values not in arrays:
+                raise OutputError(f"{self.path}: there is no column {self.values!r} to hold, but {', '.join(arrays)}.")
+        forms, first_forms = ({name: _form(rows) for name, rows in table.items()} for table in (arrays, self._buffer))
+        if forms != first_forms:
+            raise OutputError(f"{self.path}: these rows have the columns {forms}, but those before had {first_forms}.")
         begin, num_rows = 0, next(iter(lengths.values()))
         size = len(next(iter(self._buffer.values())))
         while begin < num_rows:
             count = min(size - self._buffered, num_rows - begin)
-            for name, rows in given.items():
+            for name, rows in arrays.items():
                 self._buffer[name][self._buffered : self._buffered + count] = rows[begin : begin + count]
             self._buffered += count
             begin += count
@@ -130,22 +130,22 @@ class OutputFile:
                 self._flush()
         self.num_rows += num_rows
 
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+    def __exit__(self, exception_type: type[BaseException] | None, *exception: object) -> None:
         with self._held:
             try:
-                if kind is not None:
+                if exception_type is not None:
                     return
                 if self._buffered or not self.num_rows:
                     self._flush()
-                with writing(self.path):
-                    for made, place in self._kind.finish().items():
-                        made.replace(place)
+                with explain_write_errors(self.path):
+                    for temporary, final in self._kind.finish().items():
+                        temporary.replace(final)
             finally:
                 with suppress(OSError):  # of rows that were not taken, or of a file that is closed already
                     self._kind.close()
 
     def _flush(self) -> None:
-        with writing(self.path):
+        with explain_write_errors(self.path):
             self._kind.write({name: rows[: self._buffered] for name, rows in self._buffer.items()})
         self._buffered = 0
 
@@ -156,7 +156,9 @@ class OutputFile:
         array = np.asarray(rows)
         if array.dtype == np.float16 and self.path.suffix == ".parquet":  # few readers of Parquet know it
             array = array.astype(np.float32)
-        texts = array.dtype.kind == "U" or (array.dtype == object and all(isinstance(each, str) for each in array.flat))
+        texts = array.dtype.kind == "U" or (
+            array.dtype == object and all(isinstance(entry, str) for entry in array.flat)
+        )
         is_column = ((texts or array.dtype.kind == "M") and array.ndim == 1) or (
             array.dtype.kind in "iufb" and array.ndim > 0
         )
@@ -169,7 +171,7 @@ class OutputFile:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
+def explain_write_errors(path: Path) -> Iterator[None]:
     """Names the file in whatever the disk says while it is written. Raises OutputError."""
     try:
         yield
@@ -183,9 +185,9 @@ def writing(path: Path) -> Iterator[None]:
 class _Parquet:
     """Writes each group of rows as a row group."""
 
-    def __init__(self, place: Path, path: Path, zone: str | None) -> None:
+    def __init__(self, folder: Path, path: Path, zone: str | None) -> None:
         self._arrow, self._parquet = _arrow(path)
-        self._made, self._path, self._zone = place / path.name, path, zone
+        self._made, self._path, self._zone = folder / path.name, path, zone
         self._writer: Any = None
 
     def write(self, columns: dict[str, np.ndarray]) -> None:
@@ -218,32 +220,32 @@ class _Parquet:
 class _Arrays:
     """Collects each column in a file of its own, for the header of an array tells how many rows follow."""
 
-    def __init__(self, place: Path, path: Path, values: str) -> None:
-        self._place, self._path, self._values = place, path, values
-        self._columns: dict[str, _Collected] = {}
+    def __init__(self, folder: Path, path: Path, values: str) -> None:
+        self._place, self._path, self._values = folder, path, values
+        self._columns: dict[str, _ColumnFile] = {}
 
     def write(self, columns: dict[str, np.ndarray]) -> None:
         for number, (name, rows) in enumerate(columns.items()):
             if name not in self._columns:
-                self._columns[name] = _Collected(self._place / f"{number}.rows")
+                self._columns[name] = _ColumnFile(self._place / f"{number}.rows")
             self._columns[name].append(rows.astype(str) if rows.dtype == object else rows)
 
     def finish(self) -> dict[Path, Path]:
         if self._path.suffix == ".npz":
-            made = self._place / "whole"
-            with owners_file(made) as file, zipfile.ZipFile(file, "w") as whole:
+            temporary = self._place / "whole"
+            with private_file(temporary) as file, zipfile.ZipFile(file, "w") as whole:
                 for name, column in self._columns.items():
                     with whole.open(f"{name}.npy", "w", force_zip64=True) as member:
                         column.save(member)
-            return {made: self._path}
+            return {temporary: self._path}
         # The file that was asked for comes last: where it is new, the others are, too.
         names = sorted(self._columns, key=lambda name: name == self._values)
         moves: dict[Path, Path] = {}
         for name in names:
-            made = self._place / f"{len(moves)}.npy"
-            with owners_file(made) as file:
+            temporary = self._place / f"{len(moves)}.npy"
+            with private_file(temporary) as file:
                 self._columns[name].save(file)
-            moves[made] = self._path if name == self._values else self._path.with_suffix(f".{name}.npy")
+            moves[temporary] = self._path if name == self._values else self._path.with_suffix(f".{name}.npy")
         return moves
 
     def close(self) -> None:
@@ -251,11 +253,11 @@ class _Arrays:
             column.file.close()
 
 
-class _Collected:
+class _ColumnFile:
     """The rows of one column so far, in a file."""
 
     def __init__(self, path: Path) -> None:
-        self.file = owners_file(path)
+        self.file = private_file(path)
         self._num_rows, self._num_groups = 0, 0
         self._dtype: np.dtype[Any] | None = None
 
@@ -278,7 +280,7 @@ class _Collected:
                 to.write(rows.reshape(-1).view(np.uint8).data)
 
 
-def owners_file(path: Path) -> IO[bytes]:
+def private_file(path: Path) -> IO[bytes]:
     """Opens a file to write and read, in place of one of that name; its owner alone may read it."""
     return open(path, "w+b", opener=lambda name, flags: os.open(name, flags, 0o600))
 

@@ -60,9 +60,9 @@ class StepPlan:
 
     def __post_init__(self) -> None:
         if self.num_seeds < self.num_ranks or (self.drop_last and self.num_seeds < self.global_batch_size):
-            wanted = self.global_batch_size if self.drop_last else self.num_ranks
+            needed = self.global_batch_size if self.drop_last else self.num_ranks
             raise SeedError(
-                f"{self.num_seeds} seeds cannot be shared by {self.num_ranks} trainers: at least {wanted} are needed"
+                f"{self.num_seeds} seeds cannot be shared by {self.num_ranks} trainers: at least {needed} are needed"
                 + (
                     f" for one full step of {self.num_ranks} x {self.batch_size} with drop_last."
                     if self.drop_last

@@ -10,8 +10,8 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads
+from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.scratch import scratch_rows
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError
 
@@ -46,7 +46,7 @@ class QuantizedFeatureStore(FeatureStore):
     """
 
     def __init__(self, codes: Any, scale: Any, offset: Any = None, dtype: torch.dtype = torch.float32) -> None:
-        self.codes = as_store(codes, what="codes")
+        self.codes = as_store(codes, name="codes")
         if self.codes.dtype is not torch.int8:
             raise GraphDataError(f"codes are {self.codes.dtype}, but must be torch.int8, as quantize(x) makes them.")
         if dtype not in DTYPES:
@@ -133,7 +133,7 @@ class QuantizedFeatureStore(FeatureStore):
 
 
 def _column(name: str, values: Any, width: int) -> torch.Tensor:
-    column = as_rows(values, what=name)
+    column = as_rows(values, name=name)
     if column.ndim != 1 or len(column) != width:
         raise GraphDataError(f"{name} has shape {list(column.shape)}, but one number a column is needed: [{width}].")
     column = column.float().clone()

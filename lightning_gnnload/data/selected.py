@@ -8,9 +8,9 @@ import torch
 
 from lightning_gnnload.data.arrays import as_ids, tensor_view
 from lightning_gnnload.data.features import FeatureStore, Reads, gather
+from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.data.scratch import scratch_rows
 
 
 class SelectedFeatureStore(FeatureStore):
@@ -37,7 +37,7 @@ class SelectedFeatureStore(FeatureStore):
 
     def __init__(self, store: FeatureStore, rows: Any) -> None:
         self.store = store
-        self._rows = tensor_view(as_ids(rows, what="rows of a SelectedFeatureStore", num_nodes=store.shape[0]))
+        self._rows = tensor_view(as_ids(rows, name="rows of a SelectedFeatureStore", num_nodes=store.shape[0]))
 
     @property
     def shape(self) -> tuple[int, int]:

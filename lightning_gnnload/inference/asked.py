@@ -46,7 +46,7 @@ def nodes_wanted(nodes: Any, data: GraphData, stages: Stages, lists: InLists) ->
         ids = data.split(nodes)
     elif types is None:
         ids = (
-            None if isinstance(nodes, str) and nodes == "all" else as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
+            None if isinstance(nodes, str) and nodes == "all" else as_ids(nodes, name="nodes", num_nodes=data.num_nodes)
         )
         return {"": ids}
     elif isinstance(nodes, str) and nodes != "all":
@@ -56,13 +56,13 @@ def nodes_wanted(nodes: Any, data: GraphData, stages: Stages, lists: InLists) ->
         return {
             name: None
             if isinstance(ids, str)
-            else as_ids(ids, what=f"nodes of {name!r}", num_nodes=len(types.range_of(name)))
+            else as_ids(ids, name=f"nodes of {name!r}", num_nodes=len(types.range_of(name)))
             for name, ids in nodes.items()
         }
     elif isinstance(nodes, str):
         return dict.fromkeys(_output_types(data, stages, lists))
     else:
-        ids = as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
+        ids = as_ids(nodes, name="nodes", num_nodes=data.num_nodes)
     if types is None:
         return {"": ids}
     numbers = types.number_of(ids)

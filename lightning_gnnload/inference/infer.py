@@ -17,9 +17,9 @@ from torch import nn
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.memory import free_bytes
-from lightning_gnnload.data.output import writing
+from lightning_gnnload.data.output import explain_write_errors
 from lightning_gnnload.data.progress import progress as shown
-from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference.asked import lists_of_sampler, nodes_wanted, time_of
 from lightning_gnnload.inference.compare import compare, rehearse
@@ -128,10 +128,10 @@ def infer(
         wanted = nodes_wanted(nodes, graph_data, stages, replace(lists, fanout=_FEW))
         place = Path(scratch) / "infer" if scratch is not None else Path(out or _default_place())
         files = check_places(out, wanted)
-        with writing(place):
+        with explain_write_errors(place):
             place.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(place)
-            folder = held.enter_context(workshop(place))
+            folder = held.enter_context(staging_folder(place))
         plan = find_plan(stages, lists, list(wanted))
         width = widest(stages, plan)
         bounds = Bounds(
@@ -153,7 +153,7 @@ def infer(
                 return np.arange(passes.num_nodes(node_type) if whole or node_type in wanted else 0)
             return asked if key == stages.output else np.unique(asked)
 
-        with shown("inference", total, shown=progress) as done:
+        with shown("inference", total, show=progress) as done:
             rows = passes.over(of_stage, done)
         compare(passes, rows, wanted, reach, num_compared, seed)
         found = {name: each.rows for name, each in rows.items()}

@@ -47,7 +47,7 @@ def score_links(
             )
         ends = links.nodes_in(graph)
     else:
-        ends = np.stack([as_ids(each, what="links") for each in links], axis=1)
+        ends = np.stack([as_ids(each, name="links") for each in links], axis=1)
     found = []
     owner = getattr(score, "__self__", score)
     parameter = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
@@ -66,7 +66,7 @@ def score_links(
 
 def _rows(rows: torch.Tensor | Mapping[str, torch.Tensor], nodes: np.ndarray, graph: Graph | None) -> torch.Tensor:
     if isinstance(rows, torch.Tensor):
-        return rows[torch.from_numpy(as_ids(nodes, what="links", num_nodes=len(rows)))]
+        return rows[torch.from_numpy(as_ids(nodes, name="links", num_nodes=len(rows)))]
     if graph is None or graph.types is None:
         raise InferenceError("score_links of rows by node type needs graph=, which has the types.")
     [number] = np.unique(graph.types.number_of(nodes)).tolist()  # a table's links have one type

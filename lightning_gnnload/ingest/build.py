@@ -20,13 +20,13 @@ from lightning_gnnload.data.storage.folders import (
     byte_chunks,
     clear_leftovers,
     new_folder,
-    workshop,
+    staging_folder,
     write_chunks,
     write_manifest,
 )
 from lightning_gnnload.data.storage.graphs import ids_name, table_name
-from lightning_gnnload.data.storage.places import BUILD_REPORT
 from lightning_gnnload.data.storage.seeds import described_tasks, task_arrays
+from lightning_gnnload.data.storage.targets import BUILD_REPORT
 from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
@@ -149,7 +149,7 @@ def _scratch(spec: GraphSpec, made: Path, home: Path, folder: Path) -> Iterator[
     if not place.is_dir():
         raise GraphSpecError(f"build.scratch: there is no folder {place}. Make it, or leave scratch out.")
     clear_leftovers(place / folder.name)
-    with workshop(place / folder.name) as scratch:
+    with staging_folder(place / folder.name) as scratch:
         yield scratch
 
 
@@ -408,7 +408,7 @@ class _Build:
             tables.append(named)
             with (
                 ArrayWriter(self.made, array, dtype, (columns,)) as writer,
-                progress(f"Writing {named}", source.num_rows, shown=self.shown) as advance,
+                progress(f"Writing {named}", source.num_rows, show=self.shown) as advance,
             ):
                 begin = 0
                 for rows in rows_of(source, features, seen):

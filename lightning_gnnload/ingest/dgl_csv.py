@@ -220,7 +220,7 @@ class _Tables:
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
         weight = {
-            kind: as_single(rows.astype(float), what=f"edge weights of {kind}", error=DatasetError)
+            kind: as_single(rows.astype(float), name=f"edge weights of {kind}", error=DatasetError)
             for kind, rows in self._columns(self._edges, "edge_weight_name")
         }
         edge_time = dict(self._columns(self._edges, "time_name"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data.pages import mapped_bytes, rest_mapped
+from lightning_gnnload.data.pages import mapped_bytes, release_pages
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.data.storage.graphs import ids_name
@@ -93,7 +93,7 @@ class NumberedNodes:
         """Takes the ids off this process's memory until they are looked at again."""
         for array in (self.index.values, self.index.offsets, self.time):
             if array is not None:
-                rest_mapped(array)
+                release_pages(array)
 
     def rows_kept(self, begin: int, end: int) -> np.ndarray | None:
         """Returns which rows of a stretch of the table are nodes, bool ``[end - begin]``; None: all of them."""
@@ -143,7 +143,7 @@ def number_nodes(
         raise TableError(f"{where}: {num_rows} rows are too many for one node type: there may be {MAX_IDS}.")
 
     def chunks() -> Iterator[_Chunk]:
-        with progress(f"Reading {where}", num_rows, shown=shown) as advance:
+        with progress(f"Reading {where}", num_rows, show=shown) as advance:
             done, num_null, first_null = 0, 0, 0
             for batch in source.batches(readings):
                 keys = Keys.of(batch.column(0))
@@ -233,7 +233,7 @@ def _mapped(written: ArrayWriter) -> np.ndarray:
 def _index(values: np.ndarray, offsets: np.ndarray | None, where: str, shown: bool) -> IdIndex:
     # A key of its own for every build: nobody can choose ids that all fall into one place.
     index = IdIndex(values, offsets, key=secrets.randbits(64))
-    with progress(f"Numbering {where}", index.num_ids, shown=shown) as advance:
+    with progress(f"Numbering {where}", index.num_ids, show=shown) as advance:
         for begin in range(0, index.num_ids, _STRETCH_ROWS):
             index.add(min(begin + _STRETCH_ROWS, index.num_ids))
             advance(index.num_added - begin)

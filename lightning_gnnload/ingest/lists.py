@@ -169,7 +169,7 @@ class _ListWriter:
         names = [name for name, spec in specs.items() for _ in spec.relations(name)]
         pieces = self._pieces(by_source=True, keep=True)
         with (
-            progress("Looking for repeats", self.num_records, shown=self.edges.shown) as advance,
+            progress("Looking for repeats", self.num_records, show=self.edges.shown) as advance,
             in_order(self._repeats_in, pieces, self.edges.num_threads) as done,
         ):
             for piece, of_type, ids in done:
@@ -214,7 +214,7 @@ class _ListWriter:
                 if nodes.time is not None:
                     for begin in range(0, nodes.num_nodes, self.edges.most_records):
                         yield nodes.time[begin : begin + self.edges.most_records]
-            with progress("Ordering times", self.num_records, shown=self.edges.shown) as advance:
+            with progress("Ordering times", self.num_records, show=self.edges.shown) as advance:
                 for bucket in self.spill.buckets:
                     for begin in range(0, bucket.num_records, self.edges.most_records):
                         records = self.spill.read(bucket, slice(begin, begin + self.edges.most_records))
@@ -258,7 +258,7 @@ class _ListWriter:
             ptr.append(np.zeros(1, np.int64))
             end = 0
             with (
-                progress("Sorting edges", self.num_records, shown=self.edges.shown) as advance,
+                progress("Sorting edges", self.num_records, show=self.edges.shown) as advance,
                 in_order(self._sorted, self._pieces(), self.edges.num_threads) as done,
             ):
                 for of, group in groupby(done, key=lambda each: each[0].of):

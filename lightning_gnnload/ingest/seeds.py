@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from lightning_gnnload.data.derived import typed_lists_of
-from lightning_gnnload.data.sanity import seen_issue
-from lightning_gnnload.data.seen import MOST_ROWS, SeenEdges, looked_at
+from lightning_gnnload.data.sanity import visibility_issue
+from lightning_gnnload.data.visibility import MOST_ROWS, VisibleEdges, spaced_rows
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.lists import WrittenGraph
 from lightning_gnnload.ingest.report import Report
@@ -40,7 +40,7 @@ def describe_seeds(
     tables = [table for table in read.task.splits.values() if len(table)]
     if not tables:
         return
-    ends, types, clock = looked_at(np.concatenate([table.ends for table in tables])), graph.types, graph.clock
+    ends, types, clock = spaced_rows(np.concatenate([table.ends for table in tables])), graph.types, graph.clock
     first = [0 if types is None else types.range_of(end.node_type).start for end in spec.ends]
     of_graph, indptr = ends + np.array(first), mapped("indptr")
     alone = int((indptr[of_graph + 1] == indptr[of_graph]).all(1).sum())
@@ -56,7 +56,7 @@ def describe_seeds(
     if clock is None:
         return
     if spec.time is not None:
-        times = looked_at(np.concatenate([table.time for table in tables if table.time is not None]))
+        times = spaced_rows(np.concatenate([table.time for table in tables if table.time is not None]))
     else:
         of_nodes = None if spec.is_links else nodes[spec.ends[0].node_type].time
         times = np.full(len(ends), NO_TIME) if of_nodes is None else of_nodes[ends[:, 0]]
@@ -68,9 +68,9 @@ def describe_seeds(
         )
         return
     lists = typed_lists_of(types, indptr if types is None else mapped("run_ptr"), mapped("edge_time"), clock)
-    seen = SeenEdges.of(lists, clock, of_graph, times, are_own=spec.time is None)
+    seen = VisibleEdges.of(lists, clock, of_graph, times, use_node_times=spec.time is None)
     report.add("tasks", name, {"too_early": seen.num_blind})
     remedy = "say time: COLUMN at the task; or before: null at the sampler, which ignores all times"
-    issue = seen_issue(seen, f"task {name}: its seeds", remedy)
-    if issue is not None and (issue.is_suspicious or seen.are_own):
+    issue = visibility_issue(seen, f"task {name}: its seeds", remedy)
+    if issue is not None and (issue.is_suspicious or seen.use_node_times):
         report.note(issue.text)

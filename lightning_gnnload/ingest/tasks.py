@@ -166,7 +166,7 @@ _Column = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
 def _read(source: Source, wanted: dict[Any, _Column], shown: bool) -> dict[Any, np.ndarray]:
     """Returns whole columns, ``[R]`` each."""
     found: dict[Any, list[np.ndarray]] = {name: [] for name in wanted}
-    with progress(f"Reading {source.where}", source.num_rows, shown=shown) as advance:
+    with progress(f"Reading {source.where}", source.num_rows, show=shown) as advance:
         for batch in source.batches([reading for reading, _ in wanted.values()]):
             for (name, (_, convert)), column in zip(wanted.items(), batch.columns, strict=True):
                 found[name].append(convert(column))

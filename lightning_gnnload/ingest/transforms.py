@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.storage.manifest import CHECKSUM, check_seal, sealed
-from lightning_gnnload.data.storage.places import TRANSFORMS
+from lightning_gnnload.data.storage.manifest import CHECKSUM, check_checksum, with_checksum
+from lightning_gnnload.data.storage.targets import TRANSFORMS
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.features import Feature
 from lightning_gnnload.ingest.spec import ColumnSpec
@@ -51,7 +51,7 @@ class Transforms:
         sound = sound and all(isinstance(given[key], dict) for key in keys - {"version"})
         if not sound:
             raise TableError(f"{file} is no file of transforms, version {_VERSION}. Give a folder of gnnload build.")
-        check_seal(file, given)
+        check_checksum(file, given)
         tables = [
             {
                 name: [Feature.from_json(each) for each in _listed(features, file)]
@@ -68,7 +68,9 @@ class Transforms:
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             values[key] = {name: [each.to_json() for each in features] for name, features in tables.items()}
         values["classes"] = {name: list(names) for name, names in self.classes.items()}
-        (folder / TRANSFORMS).write_text(json.dumps(sealed(values), indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / TRANSFORMS).write_text(
+            json.dumps(with_checksum(values), indent=1, ensure_ascii=False), encoding="utf-8"
+        )
 
     def of(self, section: str, name: str, columns: Sequence[ColumnSpec]) -> list[Feature]:
         """Returns the features of a table, whose columns have to be those that they were fitted on.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.heartbeat import Patience
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.dealer import Dealer, Hand, Pace

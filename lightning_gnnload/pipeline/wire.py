@@ -61,7 +61,7 @@ KINDS: dict[str, dict[str, type]] = {
 }
 
 
-class Channel(sockets.Channel):
+class Channel(sockets.MessageChannel):
     """One end of the connection between a sampler and a trainer."""
 
     kinds = KINDS
@@ -75,7 +75,7 @@ def listen(job: str, sampler: int) -> socket.socket:
         QueueProtocolError: another process listens under this name.
     """
     try:
-        return sockets.listen(_name(job, sampler))
+        return sockets.open_listener(_name(job, sampler))
     except OSError as error:
         # Without the job's name, which is a secret.
         raise QueueProtocolError(

@@ -155,7 +155,10 @@ def _hetero(batch: MiniBatch, sampler: Settings, room: Room, *, induced: bool) -
     if whole is not None:
         num_dst = np.array([whole.num_dst] if induced else [block.num_dst for block in hops])
         indptr, indices, edge_ids = _columns(whole)
-        of_edges, (src_type, dst_type) = (indptr, indices, edge_types(whole, graph), edge_ids), parts.types.ends
+        of_edges, (src_type, dst_type) = (
+            (indptr, indices, edge_types(whole, graph), edge_ids),
+            parts.types.endpoint_types,
+        )
         listed = ops.split_edge_list(
             *of_edges, parts.by_type, src_type, dst_type, num_dst, graph.edge_order, graph.num_edges, lists.of_edges
         )

@@ -24,7 +24,7 @@ from lightning_gnnload.data.clock import as_times
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
-from lightning_gnnload.data.seen import SeenEdges
+from lightning_gnnload.data.visibility import VisibleEdges
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError, warn
 from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
@@ -301,7 +301,7 @@ class GnnloadSampler(BaseSampler):
             ends = [(src, inputs.row), (dst, inputs.col)]
         return np.stack([self._flat({kind: ids} if self.is_hetero else ids, None)[0] for kind, ids in ends], axis=1)
 
-    def seen(self, inputs: Any) -> SeenEdges | None:
+    def seen(self, inputs: Any) -> VisibleEdges | None:
         """Counts which in-edges of these inputs count at their times; None where times do not.
 
         Raises:
@@ -312,7 +312,7 @@ class GnnloadSampler(BaseSampler):
             return None
         ends = self.ends_of(inputs)
         times = self._own_times(ends[:, 0]) if inputs.time is None else _times(inputs.time)
-        return SeenEdges.of(self.graph.typed_lists, clock, ends, times, are_own=inputs.time is None)
+        return VisibleEdges.of(self.graph.typed_lists, clock, ends, times, use_node_times=inputs.time is None)
 
     def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
         """Checks all rows of a loader, before it makes the first mini-batch.
@@ -470,4 +470,4 @@ def _apart(nodes: np.ndarray, key: DrawKey) -> Queries | None:
 
 
 def _times(times: torch.Tensor) -> np.ndarray:
-    return as_times(times, what="the seeds' times", error=SeedError)
+    return as_times(times, name="the seeds' times", error=SeedError)

@@ -18,11 +18,10 @@ from torch_geometric.sampler import NegativeSampling, NodeSamplerInput
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.sanity import seen_issue
-from lightning_gnnload.data.seen import SeenEdges
+from lightning_gnnload.data.sanity import visibility_issue
+from lightning_gnnload.data.visibility import VisibleEdges
 from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -40,6 +39,7 @@ from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import SeedBatch, Sharing
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class AskedRows:
         check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
         return self._sampler.seed_batch(self._inputs[listed], key, self._neg_sampling)
 
-    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+    def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         return self._sampler.seen(self._inputs[torch.from_numpy(rows)])
 
 
@@ -253,7 +253,7 @@ class ThreadedLoader:
             rows=AskedRows(sampler, self.input_data, getattr(self, "neg_sampling", None)),
         )
         if not self._is_told and (seen := workload.seen()) is not None:
-            issue = seen_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
+            issue = visibility_issue(seen, f"{type(self).__name__}: the seeds", _OF_SEEDS)
             if issue is not None and issue.is_suspicious:
                 warn(issue.text)
         self._is_told = True

@@ -14,13 +14,13 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown, takes_any
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.rows import SeedRows
+from lightning_gnnload.settings import keywords_of, refuse_unknown, takes_any
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -168,7 +168,7 @@ class Sampler(ABC):
                 f"{type(self).__name__}.sample: a {type(graph).__name__} is given; a Graph is needed, such as "
                 f"data.graph."
             )
-        ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
+        ids, key = as_ids(seeds, name="seeds"), DrawKey(seed, epoch, step)
         for name, given in (("times", times), ("rows", rows)):
             if given is not None and len(given) != len(ids):
                 raise SeedError(f"{name} has {len(given)} entries for {len(ids)} seeds; one each is needed.")
@@ -181,7 +181,7 @@ class Sampler(ABC):
             )
         table = None if times is None else SeedTable(local, time=times)
         asking = SeedRows(graph, self, table)
-        names = ids if rows is None else as_ids(rows, what="rows")
+        names = ids if rows is None else as_ids(rows, name="rows")
         asked = asking.ask(local if table is None else np.arange(len(ids)), key, names=names)
         arena, layout = draw_here(self, graph, asked.draw)
         name_batch(graph, layout, arena)

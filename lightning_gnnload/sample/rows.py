@@ -13,7 +13,7 @@ import torch
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.seen import SeenEdges
+from lightning_gnnload.data.visibility import VisibleEdges
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
@@ -64,7 +64,7 @@ class AsksRows(Protocol):
     def ask(self, rows: np.ndarray, key: DrawKey) -> SeedBatch:
         """Returns what these rows ask for."""
 
-    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+    def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not."""
 
 
@@ -165,7 +165,7 @@ class SeedRows:
             queries = {**(queries or {}), "excluded": excluded[0], "excluded_query": excluded[1]}
         return SeedBatch(Draw(seeds, key, _queries(of_seed, queries)), y, columns)
 
-    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+    def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not.
 
         Raises:
@@ -177,12 +177,12 @@ class SeedRows:
         if self.table is None:  # others, written to a split later, are an error where they are sampled
             rows = rows[(rows >= 0) & (rows < self.graph.num_nodes)]
         ends = self.nodes_of(rows)
-        return SeenEdges.of(
+        return VisibleEdges.of(
             self.graph.typed_lists,
             self.graph.clock,
             ends,
             self._times_of(rows, ends),
-            are_own=self.table is None or self.table.time is None,
+            use_node_times=self.table is None or self.table.time is None,
             before=self.sampler.before,
             window=self.sampler.window,
         )
@@ -241,7 +241,7 @@ class SeedRows:
                 "future of a seed. NeighborSampler heeds times, and ignores them with before=None."
             )
         clock, window = self.graph.clock, self.sampler.window
-        if isinstance(window, np.timedelta64) and clock is not None and not clock.of_dates:
+        if isinstance(window, np.timedelta64) and clock is not None and not clock.has_dates:
             raise SamplerConfigError(
                 f"window={window!r} is a length of time, but the graph's times are numbers, whose unit is not known. "
                 "Give window as a number of the same unit; or give the graph's times as datetime64."

@@ -15,7 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.seen import SeenEdges, looked_at
+from lightning_gnnload.data.visibility import VisibleEdges, spaced_rows
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, nodes_of
 from lightning_gnnload.sample.links import LinkSettings
@@ -177,13 +177,13 @@ class Workload:
         """
         return self.sampler.draw(self.graph, self.seed_batch(request).draw, arena)
 
-    def seen(self) -> SeenEdges | None:
+    def seen(self) -> VisibleEdges | None:
         """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not.
 
         Raises:
             SeedError: a seed is not a node of the graph, or has no time.
         """
-        return self.rows.seen(looked_at(self.seeds))
+        return self.rows.seen(spaced_rows(self.seeds))
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers.

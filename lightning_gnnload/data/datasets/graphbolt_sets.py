@@ -107,7 +107,7 @@ class SetReader:
             name = part.take("name", str)
             if name in data:
                 raise part.error("name", "it is there twice; each name once is needed")
-            data[name] = as_rows(read_rows(part), what=f"{entry.file}: {part.place}")
+            data[name] = as_rows(read_rows(part), name=f"{entry.file}: {part.place}")
         given = [name for name in _SEEDS if name in data]
         if len(given) != 1:
             raise self._error(f"{entry.place}.data has {sorted(data)}, but 'seeds' are needed, once")

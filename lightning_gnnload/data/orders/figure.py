@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, ORANGE, PALE, name_lines, new_figure, save, tidy
-from lightning_gnnload.data.orders.reads import Reads
+from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, ORANGE, PALE, name_lines, new_figure, save_figure, tidy
+from lightning_gnnload.data.orders.reads import CacheReads
 from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, count
 
 
 @dataclass(frozen=True)
-class Tried:
+class OrderTrial:
     """Holds what was measured of one order.
 
     Attributes:
@@ -23,11 +23,11 @@ class Tried:
     """
 
     sequences: int | None
-    reads: Reads
+    reads: CacheReads
     distance: float | None
 
 
-def draw_orders(shuffled: Tried, tried: Sequence[Tried], chosen: int | None, note: str, file: Path) -> None:
+def draw_orders(shuffled: OrderTrial, tried: Sequence[OrderTrial], chosen: int | None, note: str, file: Path) -> None:
     """Writes a PNG of two panels against the number of sequences, or of one where labels are no classes.
 
     Args:
@@ -40,27 +40,27 @@ def draw_orders(shuffled: Tried, tried: Sequence[Tried], chosen: int | None, not
     Source: BGL (NSDI'23), section 3.2.2, whose trade-off it is.
     """
     marked = "" if chosen is None else " The grey bar marks the default."
-    figure = new_figure(_finding(shuffled, tried, chosen), 4.4, f"{note}{marked}")
+    figure = new_figure(_title(shuffled, tried, chosen), 4.4, f"{note}{marked}")
     panels = figure.subplots(1, 1 if shuffled.distance is None else 2, squeeze=False)[0]
     usual = max(shuffled.reads.missed, 1)
-    missed = ("missed", BLUE, [100 * each.reads.missed / usual for each in tried], 100.0)
-    hits = ("hits", ORANGE, [100 * each.reads.hit_rate for each in tried], 100 * shuffled.reads.hit_rate)
+    missed = ("missed", BLUE, [100 * trial.reads.missed / usual for trial in tried], 100.0)
+    hits = ("hits", ORANGE, [100 * trial.reads.hit_rate for trial in tried], 100 * shuffled.reads.hit_rate)
     _draw(panels[0], tried, chosen, [missed, hits])
     panels[0].set_ylabel("%")
     tidy(panels[0], "a cache's misses, % of a shuffle's; its hits, %")
     if shuffled.distance is not None:
-        labels = ("this order", GREEN, [each.distance or 0.0 for each in tried], shuffled.distance)
+        labels = ("this order", GREEN, [trial.distance or 0.0 for trial in tried], shuffled.distance)
         limit = shuffled.distance + MOST_EXCESS
         panels[1].axhline(limit, color=GREY, linewidth=1, linestyle="--")
         _draw(panels[1], tried, chosen, [labels], [(limit, "limit", GREY)])
         panels[1].set_ylabel("distance from the labels of all seeds")
         tidy(panels[1], "labels of a mini-batch")
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _draw(
     axes: Any,
-    tried: Sequence[Tried],
+    tried: Sequence[OrderTrial],
     chosen: int | None,
     lines: Sequence[tuple[str, str, Sequence[float], float]],
     names: Sequence[tuple[float, str, str]] = (),
@@ -68,7 +68,7 @@ def _draw(
     """Draws lines of (name, color, values, the shuffle's value), a shuffle's dotted, and marks the chosen number."""
     from matplotlib.ticker import NullLocator
 
-    numbers = [each.sequences or 1 for each in tried]
+    numbers = [trial.sequences or 1 for trial in tried]
     for _, color, values, usual in lines:
         axes.plot(numbers, values, color=color, linewidth=1.8, marker="o", markersize=3.5)
         axes.axhline(usual, color=color, linewidth=1, linestyle=":")
@@ -81,19 +81,19 @@ def _draw(
     axes.set_xlabel("sequences")
     axes.set_ylim(0, 1.06 * max(max(*values, usual) for _, _, values, usual in lines))
     axes.set_xlim(numbers[0], max(numbers[-1], numbers[0] + 1))
-    ends = [(values[-1], name, color) for name, color, values, _ in lines]
+    labels = [(values[-1], name, color) for name, color, values, _ in lines]
     shuffles = [(usual, "shuffle", color) for _, color, _, usual in lines]
-    name_lines(axes, [*ends, *shuffles, *names])
+    name_lines(axes, [*labels, *shuffles, *names])
 
 
-def _finding(shuffled: Tried, tried: Sequence[Tried], chosen: int | None) -> str:
+def _title(shuffled: OrderTrial, tried: Sequence[OrderTrial], chosen: int | None) -> str:
     """Says what the chosen number saves, and what the fewest would."""
 
-    def saved(each: Tried) -> str:
-        share = 1 - each.reads.missed / max(shuffled.reads.missed, 1)
+    def saved(trial: OrderTrial) -> str:
+        share = 1 - trial.reads.missed / max(shuffled.reads.missed, 1)
         return f"{abs(share):.0%} {'fewer' if share >= 0 else 'more'}"
 
-    by_number = {each.sequences: each for each in tried}
+    by_number = {trial.sequences: trial for trial in tried}
     if chosen in by_number and chosen is not None:
         saves = f"{count(chosen)}, the default: {saved(by_number[chosen])} rows missed than by a shuffle"
         return f"{saves}; {count(tried[0].sequences or 1)}: {saved(tried[0])}"

@@ -87,8 +87,8 @@ class LocalOrder(SeedOrder):
     @property
     def is_balanced(self) -> bool:
         """Whether each rank, of as many as parts, gets seeds of its own part alone."""
-        ends, num_parts = np.cumsum([len(seeds) for seeds in self.parts]), len(self.parts)
-        return bool((ends == ends[-1] * np.arange(1, num_parts + 1) // num_parts).all())
+        bounds, num_parts = np.cumsum([len(seeds) for seeds in self.parts]), len(self.parts)
+        return bool((bounds == bounds[-1] * np.arange(1, num_parts + 1) // num_parts).all())
 
     def check(self, seeds: np.ndarray) -> None:
         """Raises PartitionError: the parts' seeds are not these."""
@@ -129,20 +129,20 @@ class LocalOrder(SeedOrder):
         whole, rests = self._layout(plan)
         result = np.empty(plan.num_seeds, np.int64)
         slices = result[: whole.size * plan.batch_size].reshape(*whole.shape, plan.batch_size)
-        left = []
-        for part, own in enumerate(ordered):
+        leftovers = []
+        for part, part_order in enumerate(ordered):
             mine = whole == part
             count = np.count_nonzero(mine) * plan.batch_size
-            slices[mine] = own[:count].reshape(-1, plan.batch_size)
-            left.append(iter(np.split(own[count:], np.cumsum(rests[part]))))
+            slices[mine] = part_order[:count].reshape(-1, plan.batch_size)
+            leftovers.append(iter(np.split(part_order[count:], np.cumsum(rests[part]))))
         for rank in range(plan.num_ranks):
             begin, end = plan.slice(len(whole), rank)
-            mixed = np.concatenate([next(each) for each in left])
+            mixed = np.concatenate([next(pieces) for pieces in leftovers])
             num_full = len(mixed) - (end - begin)
             slices[whole[:, rank] < 0, rank] = mixed[:num_full].reshape(-1, plan.batch_size)
             result[begin:end] = mixed[num_full:]
         # What no slice has room for, which only drop_last leaves.
-        result[end:] = np.concatenate([next(each) for each in left])
+        result[end:] = np.concatenate([next(pieces) for pieces in leftovers])
         return result
 
     def _layout(self, plan: StepPlan) -> tuple[np.ndarray, np.ndarray]:
@@ -151,27 +151,27 @@ class LocalOrder(SeedOrder):
         """
         full, size = plan.num_steps - 1, plan.batch_size  # slices of the last step may have another size
         last = [plan.slice(full, rank) for rank in range(plan.num_ranks)]
-        taken = self._taken([full * size + end - begin for begin, end in last], plan.num_seeds)
-        whole = np.stack([_take_turns(each // size, full) for each in taken.T], axis=1)
-        return whole, taken - size * np.stack([(whole == part).sum(0) for part in range(len(self.parts))])
+        quotas = self._taken([full * size + end - begin for begin, end in last], plan.num_seeds)
+        whole = np.stack([_take_turns(rank_quota // size, full) for rank_quota in quotas.T], axis=1)
+        return whole, quotas - size * np.stack([(whole == part).sum(0) for part in range(len(self.parts))])
 
     def _taken(self, room: list[int], num_seeds: int) -> np.ndarray:
         """Returns how many seeds of each part each rank takes, int64 ``[K, T]``; each has room for so many."""
-        left, total, num_local = [len(seeds) for seeds in self.parts], sum(room), len(room) // self.num_machines
-        taken = np.zeros((len(left), len(room)), np.int64)
+        remaining, total, num_local = [len(seeds) for seeds in self.parts], sum(room), len(room) // self.num_machines
+        quotas = np.zeros((len(remaining), len(room)), np.int64)
         # Parts lie side by side, and as wide in all the ranks of a machine. First each rank takes of the parts beside
         # it what falls to it, then what else it has room for; the rest goes to whoever has room.
-        part, place = np.arange(len(left))[:, None], np.arange(len(room)) % num_local
-        ends = np.minimum((part + 1) * num_local, (place + 1) * len(left))
-        width = (ends - np.maximum(part * num_local, place * len(left))).clip(0)
-        sizes = np.array(left, object)[:, None]  # whose products may be beyond int64
+        part, local_rank = np.arange(len(remaining))[:, None], np.arange(len(room)) % num_local
+        stops = np.minimum((part + 1) * num_local, (local_rank + 1) * len(remaining))
+        width = (stops - np.maximum(part * num_local, local_rank * len(remaining))).clip(0)
+        sizes = np.array(remaining, object)[:, None]  # whose products may be beyond int64
         for most in (-(-sizes * total * width // (len(room) * num_seeds)), width * num_seeds, width * 0 + num_seeds):
-            for which, rank in np.ndindex(taken.shape):
-                count = min(most[which, rank], left[which], room[rank])
-                taken[which, rank] += count
-                left[which] -= count
+            for which, rank in np.ndindex(quotas.shape):
+                count = min(most[which, rank], remaining[which], room[rank])
+                quotas[which, rank] += count
+                remaining[which] -= count
                 room[rank] -= count
-        return taken
+        return quotas
 
     def __repr__(self) -> str:
         return f"LocalOrder({len(self.parts)} parts, {self.inner!r})"
@@ -193,8 +193,8 @@ class _BoundLocalOrder(SeedOrder):
         settings = self.settings
         settings.check(seeds)
         plan = StepPlan(len(seeds), self.batch_size, settings.num_ranks, settings.drop_last)
-        of_parts = zip(self.inners, settings.parts, strict=True)
-        return settings.deal(plan, [inner.order(own, seed=seed, epoch=epoch) for inner, own in of_parts])
+        pairs = zip(self.inners, settings.parts, strict=True)
+        return settings.deal(plan, [inner.order(part_seeds, seed=seed, epoch=epoch) for inner, part_seeds in pairs])
 
 
 def _take_turns(counts: np.ndarray, num_places: int) -> np.ndarray:

@@ -97,7 +97,7 @@ class ProximityOrder(SeedOrder):
 
 
 @dataclass(frozen=True)
-class _Made:
+class _CachedOrder:
     """Holds how seeds are ordered, for these seeds and a search of this random seed."""
 
     seeds: np.ndarray
@@ -116,27 +116,28 @@ class _BoundProximityOrder(SeedOrder):
         self, settings: ProximityOrder, graph: Graph, labels: torch.Tensor | None, global_batch_size: int
     ) -> None:
         if settings.sequences is None and not are_classes(labels):
-            given = "none" if labels is None else f"{labels.dtype} {list(labels.shape)}"
+            description = "none" if labels is None else f"{labels.dtype} {list(labels.shape)}"
             raise LoaderConfigError(
                 f"order='proximity' chooses the number of sequences by integer labels [N], but the labels are "
-                f"{given}. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a shuffle."
+                f"{description}. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a "
+                f"shuffle."
             )
         self.settings = settings
         self.graph = graph
         self.labels = labels
         self.global_batch_size = global_batch_size
-        self._made: _Made | None = None
+        self._made: _CachedOrder | None = None
         self._making = threading.Lock()
 
     @property
     def name(self) -> str:
         return self.settings.name
 
-    def is_same(self, other: _BoundProximityOrder) -> bool:
+    def is_same(self, candidate: _BoundProximityOrder) -> bool:
         return (
-            self.graph is other.graph
-            and self.labels is other.labels
-            and (self.global_batch_size == other.global_batch_size or self.settings.sequences is not None)
+            self.graph is candidate.graph
+            and self.labels is candidate.labels
+            and (self.global_batch_size == candidate.global_batch_size or self.settings.sequences is not None)
         )
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
@@ -147,27 +148,27 @@ class _BoundProximityOrder(SeedOrder):
         with self._making:
             if self._made is None or not self._made.is_for(seeds, search_seed):
                 self._made = self._make(seeds, search_seed)
-            made = self._made
-        return made.order.order(seeds, seed=seed, epoch=epoch)
+            cached = self._made
+        return cached.order.order(seeds, seed=seed, epoch=epoch)
 
-    def _make(self, seeds: np.ndarray, seed: int) -> _Made:
-        with progress("Ordering seeds by proximity", None, shown=self.graph.num_edges > _MANY_EDGES):
+    def _make(self, seeds: np.ndarray, seed: int) -> _CachedOrder:
+        with progress("Ordering seeds by proximity", None, show=self.graph.num_edges > _MANY_EDGES):
             ring = breadth_first_ring(self.graph, seeds, seed)
-            if (given := self.settings.sequences) is not None:
-                return _Made(seeds, seed, RingOrder(ring, given))
+            if (sequences := self.settings.sequences) is not None:
+                return _CachedOrder(seeds, seed, RingOrder(ring, sequences))
             assert self.labels is not None
             choice = choose_sequences(self.graph, ring, seeds, self.labels, global_batch_size=self.global_batch_size)
         from rich.console import Console
 
         Console(stderr=True).print(f"ProximityOrder: {choice}", highlight=False, soft_wrap=True)
-        return _Made(seeds, seed, Shuffled() if choice.worth is None else RingOrder(ring, choice.worth))
+        return _CachedOrder(seeds, seed, Shuffled() if choice.worth is None else RingOrder(ring, choice.worth))
 
 
 class _RowProximityOrder(SeedOrder):
     """Orders rows as a ProximityOrder orders their nodes, int64 ``[R]``."""
 
-    def __init__(self, of_nodes: SeedOrder, nodes: np.ndarray) -> None:
-        self.of_nodes = of_nodes
+    def __init__(self, node_order: SeedOrder, nodes: np.ndarray) -> None:
+        self.of_nodes = node_order
         self.nodes, self.node_of = np.unique(nodes, return_inverse=True)
 
     @property
@@ -176,6 +177,6 @@ class _RowProximityOrder(SeedOrder):
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         ordered = self.of_nodes.order(self.nodes, seed=seed, epoch=epoch)
-        place = np.empty(len(ordered), np.int64)
-        place[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
-        return seeds[np.argsort(place[self.node_of[seeds]], kind="stable")]
+        position = np.empty(len(ordered), np.int64)
+        position[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
+        return seeds[np.argsort(position[self.node_of[seeds]], kind="stable")]

@@ -24,7 +24,7 @@ _FIRST_ARENA_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
-class Reads:
+class CacheReads:
     """Counts what mini-batches read from a feature table behind a cache.
 
     Attributes:
@@ -42,9 +42,9 @@ class Reads:
         return 1 - self.missed / max(self.rows, 1)
 
 
-def reads(
+def cache_reads(
     batches: Iterable[np.ndarray], warm_up: int, num_nodes: int, ratio: float = CACHE_RATIO, eviction: str = EVICTION
-) -> Reads:
+) -> CacheReads:
     """Simulates a cache over mini-batches.
 
     Args:
@@ -60,7 +60,7 @@ def reads(
         sizes.append(len(nodes))
         hits.append(cache.visit(nodes))
     rows = sum(sizes[warm_up:])
-    return Reads(len(sizes[warm_up:]), rows, rows - sum(hits[warm_up:]))
+    return CacheReads(len(sizes[warm_up:]), rows, rows - sum(hits[warm_up:]))
 
 
 def enough_batches(rows: int, num_nodes: int, ratio: float = CACHE_RATIO) -> int:
@@ -69,7 +69,7 @@ def enough_batches(rows: int, num_nodes: int, ratio: float = CACHE_RATIO) -> int
 
 
 @dataclass(frozen=True)
-class Stretch:
+class BatchSpan:
     """A stretch of mini-batches that follow each other, from epoch to epoch: what a cache misses in one is an estimate.
 
     Attributes:
@@ -83,7 +83,7 @@ class Stretch:
     counted: int
 
 
-def stretches(rows: int, num_nodes: int, num_steps: int, ratio: float = CACHE_RATIO) -> Iterator[Stretch]:
+def batch_spans(rows: int, num_nodes: int, num_steps: int, ratio: float = CACHE_RATIO) -> Iterator[BatchSpan]:
     """Yields stretches at places all over the epoch, each of another epoch, without end.
 
     Args:
@@ -97,14 +97,14 @@ def stretches(rows: int, num_nodes: int, num_steps: int, ratio: float = CACHE_RA
     """
     warm_up = ceil(_WARM_UP_TURNOVERS * ratio * num_nodes / rows) + 1
     for number in count():
-        place = int(number * _GOLDEN % 1 * num_steps)
+        start = int(number * _GOLDEN % 1 * num_steps)
         # The first epochs are those that warm it up.
         epoch = -(-warm_up // num_steps) + number
-        yield Stretch(epoch * num_steps + place - warm_up, warm_up, max(warm_up // 2, _LEAST_COUNTED))
+        yield BatchSpan(epoch * num_steps + start - warm_up, warm_up, max(warm_up // 2, _LEAST_COUNTED))
 
 
 def neighborhoods(
-    graph: Graph, order: Callable[[int], np.ndarray], batch_size: int, stretch: Stretch
+    graph: Graph, order: Callable[[int], np.ndarray], batch_size: int, stretch: BatchSpan
 ) -> Iterator[np.ndarray]:
     """Yields the nodes of the mini-batches of a stretch, int64, as a usual sampler draws them: two hops of 10
     neighbours a node.
@@ -116,13 +116,13 @@ def neighborhoods(
         stretch: of which mini-batches.
     """
     workspace, arena = ops.Workspace(graph.num_nodes), np.frombuffer(buffer_memory(_FIRST_ARENA_BYTES), np.uint8)
-    ordered, of_epoch = order(0), 0
+    ordered, ordered_epoch = order(0), 0
     num_steps = max(len(ordered) // batch_size, 1)
-    for place in range(stretch.begin, stretch.begin + stretch.warm_up + stretch.counted):
-        epoch, step = divmod(place, num_steps)
-        if epoch != of_epoch:
-            ordered, of_epoch = order(epoch), epoch
-        seeds, key = ordered[step * batch_size : (step + 1) * batch_size], ops.DrawKey(0, EARLY_EPOCH, place)
+    for number in range(stretch.begin, stretch.begin + stretch.warm_up + stretch.counted):
+        epoch, step = divmod(number, num_steps)
+        if epoch != ordered_epoch:
+            ordered, ordered_epoch = order(epoch), epoch
+        seeds, key = ordered[step * batch_size : (step + 1) * batch_size], ops.DrawKey(0, EARLY_EPOCH, number)
         while True:
             inputs = ops.SamplerInput(workspace, graph.indptr, graph.indices, seeds, key, arena)
             try:

@@ -81,8 +81,8 @@ def epoch_order(ring: np.ndarray, sequences: int, seed: int, epoch: int) -> np.n
     [key] = ops.random_keys(seed, epoch, np.zeros(1, np.int64)).tolist()
     cuts = np.arange(sequences + 1) * len(ring) // sequences + (key * len(ring) >> 64)
     turns = np.argsort(np.argsort(np.arange(sequences, dtype=np.uint64) * _GOLDEN))
-    places = cuts[turns] + np.arange(-(-len(ring) // sequences))[:, None]
-    return ring[places[places < cuts[turns + 1]] % len(ring)]
+    positions = cuts[turns] + np.arange(-(-len(ring) // sequences))[:, None]
+    return ring[positions[positions < cuts[turns + 1]] % len(ring)]
 
 
 class RingOrder(SeedOrder):

@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.orders.reads import CACHE_RATIO, Stretch, neighborhoods, reads, stretches
+from lightning_gnnload.data.orders.reads import CACHE_RATIO, BatchSpan, batch_spans, cache_reads, neighborhoods
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import RingOrder
 
@@ -99,8 +99,8 @@ def label_distance(labels: np.ndarray, global_batch_size: int) -> float:
     # Of each step, only the labels that it has: there may be many classes. Two distributions' distance is also the
     # sum of what the one has more than the other.
     steps_of = np.repeat(np.arange(num_steps), size)
-    found, times = np.unique(steps_of * len(values) + classes[: num_steps * size], return_counts=True)
-    excess = times * len(labels) - times_in_all[found % len(values)] * size
+    step_classes, times = np.unique(steps_of * len(values) + classes[: num_steps * size], return_counts=True)
+    excess = times * len(labels) - times_in_all[step_classes % len(values)] * size
     return int(excess[excess > 0].sum()) / (num_steps * size * len(labels))
 
 
@@ -160,22 +160,27 @@ def choose_sequences(
 def _saved(graph: Graph, order: SeedOrder, seeds: np.ndarray, size: int) -> float:
     """Estimates the share of a cache's misses under a shuffle that an order saves."""
 
-    def batches(of: SeedOrder, stretch: Stretch) -> Iterator[np.ndarray]:
-        return neighborhoods(graph, lambda epoch: of.order(seeds, seed=CHOICE_SEED, epoch=epoch), size, stretch)
+    def batches(seed_order: SeedOrder, stretch: BatchSpan) -> Iterator[np.ndarray]:
+        return neighborhoods(graph, lambda epoch: seed_order.order(seeds, seed=CHOICE_SEED, epoch=epoch), size, stretch)
 
     both = (order, Shuffled())
-    rows = len(next(batches(Shuffled(), Stretch(0, 0, 1))))
+    rows = len(next(batches(Shuffled(), BatchSpan(0, 0, 1))))
     missed: list[list[int]] = []
-    for stretch in stretches(rows, graph.num_nodes, max(len(seeds) // size, 1)):
-        missed.append([reads(batches(of, stretch), stretch.warm_up, graph.num_nodes).missed for of in both])
-        each = len(both) * (stretch.warm_up + stretch.counted)
-        if len(missed) < _LEAST_STRETCHES or len(missed) * each < _LEAST_BATCHES:
+    for stretch in batch_spans(rows, graph.num_nodes, max(len(seeds) // size, 1)):
+        missed.append(
+            [cache_reads(batches(seed_order, stretch), stretch.warm_up, graph.num_nodes).missed for seed_order in both]
+        )
+        batches_per_span = len(both) * (stretch.warm_up + stretch.counted)
+        if len(missed) < _LEAST_STRETCHES or len(missed) * batches_per_span < _LEAST_BATCHES:
             continue
         ours, shuffled = np.array(missed, np.float64).T
         ratio = ours.sum() / max(shuffled.sum(), 1)
         # The standard error of a ratio of sums.
         error = np.std(ours - ratio * shuffled, ddof=1) * np.sqrt(len(missed)) / max(shuffled.sum(), 1)
-        if abs(1 - ratio - LEAST_SAVED) > _STANDARD_ERRORS * error or (len(missed) + 1) * each > _MOST_BATCHES:
+        if (
+            abs(1 - ratio - LEAST_SAVED) > _STANDARD_ERRORS * error
+            or (len(missed) + 1) * batches_per_span > _MOST_BATCHES
+        ):
             return float(1 - ratio)
     raise AssertionError("stretches do not end")
 

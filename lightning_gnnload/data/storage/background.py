@@ -16,7 +16,7 @@ import numpy as np
 
 from lightning_gnnload.data.storage.damage import ReadAt, check_folder
 from lightning_gnnload.data.storage.manifest import MANIFEST
-from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import StoreFormatError
 
@@ -106,15 +106,15 @@ def _pages_in_memory(fd: int) -> np.ndarray:
     mincore = getattr(ctypes.CDLL(None), "mincore", None)
     if size_bytes and mincore is not None:
         with mmap.mmap(fd, size_bytes, access=mmap.ACCESS_READ) as mapped:  # none of which is touched
-            place = np.frombuffer(mapped, np.uint8)
-            mincore(ctypes.c_void_p(place.ctypes.data), ctypes.c_size_t(size_bytes), pages.ctypes)
-            del place
+            view = np.frombuffer(mapped, np.uint8)
+            mincore(ctypes.c_void_p(view.ctypes.data), ctypes.c_size_t(size_bytes), pages.ctypes)
+            del view
     return (pages & 1).astype(bool)
 
 
 def _state_of(folder: OpenFolder) -> str:
     """Returns hexadecimal digits for a folder's content and its files: which, of which size, and changed when."""
     folders = [folder.path, *(folder.path / name for name in folder.parts)]
-    stats = [os.stat(place / name) for place in folders for name in sorted(os.listdir(place)) if name != MANIFEST]
-    facts = [[each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns] for each in stats]
+    stats = [os.stat(path / name) for path in folders for name in sorted(os.listdir(path)) if name != MANIFEST]
+    facts = [[status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns] for status in stats]
     return hashlib.sha256(json.dumps([folder.fingerprint, facts]).encode()).hexdigest()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lightning_gnnload.data.storage.manifest import MANIFEST, STRETCH_BYTES
-from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray
+from lightning_gnnload.data.storage.open_folder import OpenFolder, StoredArray
 from lightning_gnnload.errors import StoreFormatError
 
 _READ_BYTES = 1 << 22  # at once: small enough for Ctrl-C to be heard
@@ -20,7 +20,7 @@ Reader = Callable[[int], ReadAt]
 """Gives how a file is read, by its descriptor."""
 
 
-class Finding(NamedTuple):
+class FileCheck(NamedTuple):
     """What a check found of one file: its array, or None of a manifest; its size; and what is wrong, if anything."""
 
     file: Path
@@ -29,26 +29,26 @@ class Finding(NamedTuple):
     error: StoreFormatError | None
 
 
-class Stretch(NamedTuple):
+class ByteRange(NamedTuple):
     """A range of an array's bytes, ``start`` to ``stop - 1``, that are not what was written."""
 
     start: int
     stop: int
 
 
-def _ignored(num_bytes: int) -> None:
+def _no_progress(num_bytes: int) -> None:
     pass
 
 
-def _plainly(fd: int) -> ReadAt:
+def _plain_reader(fd: int) -> ReadAt:
     return lambda memory, at: os.preadv(fd, [memory], at)
 
 
 def find_damage(
     array: StoredArray,
-    advance: Advance = _ignored,
-    reader: Reader = _plainly,
-) -> list[Stretch]:
+    advance: Advance = _no_progress,
+    reader: Reader = _plain_reader,
+) -> list[ByteRange]:
     """Reads an array's file once and returns the stretches, of 16 MiB or less, that are not what was written.
 
     A folder that was written before stretches had checksums of their own has one stretch an array.
@@ -67,16 +67,16 @@ def find_damage(
         fd = array.open()
         try:
             read = reader(fd)
-            for number, wanted in enumerate(array.checksums, 1):
+            for number, expected in enumerate(array.checksums, 1):
                 last = number == len(array.checksums)
                 stop = array.size_bytes if last else number * STRETCH_BYTES
-                found, at = before, start
+                checksum, at = before, start
                 while at < stop and (count := read(memory[: stop - at], at)):
-                    found, at = zlib.crc32(memory[:count], found), at + count
+                    checksum, at = zlib.crc32(memory[:count], checksum), at + count
                     advance(count)
-                if found != wanted or at < stop:
-                    damaged.append(Stretch(start, stop))
-                start, before = stop, wanted  # each stretch by itself, whatever the one before is
+                if checksum != expected or at < stop:
+                    damaged.append(ByteRange(start, stop))
+                start, before = stop, expected  # each stretch by itself, whatever the one before is
         finally:
             os.close(fd)
     except OSError as error:
@@ -84,7 +84,9 @@ def find_damage(
     return damaged
 
 
-def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader = _plainly) -> Iterator[Finding]:
+def check_folder(
+    folder: OpenFolder, advance: Advance = _no_progress, reader: Reader = _plain_reader
+) -> Iterator[FileCheck]:
     """Reads all of a folder once, and of a partition its parts. Yields what it finds, array by array.
 
     Args:
@@ -103,7 +105,7 @@ def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader
             error = damage_error(array, damaged) if damaged else None
         except StoreFormatError as found:
             error = found
-        yield Finding(file, name, size_bytes, error)
+        yield FileCheck(file, name, size_bytes, error)
     for name, checksum in folder.parts.items():
         try:
             with OpenFolder(name, folder) as part:
@@ -111,13 +113,13 @@ def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader
                     raise StoreFormatError(f"{part.path / MANIFEST} is not the one of this partition, or is damaged.")
                 yield from check_folder(part, advance, reader)
         except StoreFormatError as error:
-            yield Finding(folder.path / name / MANIFEST, None, 0, error)
+            yield FileCheck(folder.path / name / MANIFEST, None, 0, error)
 
 
-def damage_error(array: StoredArray, damaged: list[Stretch]) -> StoreFormatError:
+def damage_error(array: StoredArray, damaged: list[ByteRange]) -> StoreFormatError:
     """Makes the error that names the file, the array and the stretches."""
-    places = ", ".join(f"{start} to {stop - 1}" for start, stop in damaged[:5]) + ", ..." * (len(damaged) > 5)
+    ranges = ", ".join(f"{start} to {stop - 1}" for start, stop in damaged[:5]) + ", ..." * (len(damaged) > 5)
     return StoreFormatError(
-        f"{array.file} is damaged: bytes {places} of array {array.name!r} are not what was written, by their checksum. "
+        f"{array.file} is damaged: bytes {ranges} of array {array.name!r} are not what was written, by their checksum. "
         f"Prepare it again, or copy it again from where it is whole."
     )

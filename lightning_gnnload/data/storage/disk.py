@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
-from lightning_gnnload.data.pages import mapped_bytes, printable
-from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, byte_rows
+from lightning_gnnload.data.pages import encodable, mapped_bytes
+from lightning_gnnload.data.storage.open_folder import OpenFolder, StoredArray, read_folder
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError, warn
 
 _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
@@ -77,7 +77,7 @@ class DiskFeatureStore(FeatureStore):
         self._fd, unit = _open(self._array, direct)
         self.direct = unit > 1
         try:
-            self._file = ops.RowFile(self._fd, printable(self._array.file), 0, self.shape[0], self.row_bytes, unit)
+            self._file = ops.RowFile(self._fd, encodable(self._array.file), 0, self.shape[0], self.row_bytes, unit)
             self._map = None if direct else _mapped_rows(self._array, self._fd)
             # Threads take one each; as many are made as gather at once.
             self._idle = [ops.RowReader(self.row_bytes, unit, self.in_flight)]
@@ -104,12 +104,12 @@ class DiskFeatureStore(FeatureStore):
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         if self._fd < 0:
             raise FeatureFileError(f"{self!r} was closed: it gathers no more. Open the folder again.")
-        places = None if positions is None else positions.numpy()
+        out_rows = None if positions is None else positions.numpy()
         if self._map is not None:
-            self._gather_mapped(self._map, ids.numpy(), places, bytes_of(out))
+            self._gather_mapped(self._map, ids.numpy(), out_rows, byte_rows(out))
             return (TierReads("disk", len(ids), len(ids) * self.row_bytes),)
         reader = self._reader()
-        tally = ops.read_rows(reader, self._file, ids.numpy(), places, bytes_of(out))
+        tally = ops.read_rows(reader, self._file, ids.numpy(), out_rows, byte_rows(out))
         self._idle.append(reader)  # not after an error: a reader that failed may have failed for good
         return (TierReads("disk", len(ids), tally.num_bytes),)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import json
@@ -20,10 +21,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.data.pages import let_go
-from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, sealed
-from lightning_gnnload.data.storage.places import Kind, check_locked_place, check_place, locked
-from lightning_gnnload.data.storage.swap import exchange
+from lightning_gnnload.data.pages import drop_page_cache
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, with_checksum
+from lightning_gnnload.data.storage.targets import FolderType, check_locked_target, check_target, folder_lock
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
 CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to be heard at once
@@ -31,12 +31,14 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a full disk says, a user's quota, and a file system whose largest file this would be."""
 _SUFFIX = ".partial"
 _LONGEST_NAME = 255
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # in the kernel, or in this file system
 
 
 @contextmanager
 def new_folder(
     folder: str | os.PathLike[str],
-    kind: Kind,
+    folder_type: FolderType,
     *,
     overwrite: bool,
     repair: bool = False,
@@ -54,25 +56,25 @@ def new_folder(
     Without ``keep`` nothing moves: the folder, on the same disk, is a trial of what would be written, and removed.
 
     Raises:
-        StoreFormatError: ``folder`` may not be written, as :func:`.check_place` has it, before the block or, where it
+        StoreFormatError: ``folder`` may not be written, as :func:`.check_target` has it, before the block or, where it
             came meanwhile, after it; or another process is writing it, and this one should be alone.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
     target = Path(folder)
-    rules: dict[str, Any] = {"kind": kind, "overwrite": overwrite, "repair": repair}
-    check_place(folder, **rules)
+    rules: dict[str, Any] = {"folder_type": folder_type, "overwrite": overwrite, "repair": repair}
+    check_target(folder, **rules)
     try:
         while not keep and not target.absolute().parent.is_dir():
             target = target.absolute().parent.parent / target.name
         target.parent.mkdir(parents=True, exist_ok=True)
         clear_leftovers(target)  # which may put one back
-        check_place(folder, **rules)
-        with _only_workshop(target) if alone else workshop(target) as place:
-            made = place / "new"
-            made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
-            yield made
+        check_target(folder, **rules)
+        with _sole_staging_folder(target) if alone else staging_folder(target) as staging:
+            new = staging / "new"
+            new.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
+            yield new
             if keep:
-                _move_into_place(made, target, place / "old", rules)
+                _move_into_place(new, target, staging / "old", rules)
     except FeatureFileError:
         raise  # rows that could not be read
     except OSError as error:
@@ -120,7 +122,7 @@ def write_manifest(
         "task": task,
     }
     with open(folder / MANIFEST, "w") as file:
-        json.dump(sealed(manifest), file, indent=1)
+        json.dump(with_checksum(manifest), file, indent=1)
         file.flush()
         os.fsync(file.fileno())
 
@@ -201,7 +203,7 @@ class _ChunkWriter:
         """Writes through to the disk, and returns the checksums as :func:`write_chunks` does."""
         self.file.flush()
         os.fsync(self.file.fileno())
-        let_go(self.file.fileno())
+        drop_page_cache(self.file.fileno())
         return [*self._checksums, self._checksum]
 
     def __enter__(self) -> _ChunkWriter:
@@ -273,32 +275,32 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 @contextmanager
-def workshop(target: Path) -> Iterator[Path]:
+def staging_folder(target: Path) -> Iterator[Path]:
     """Gives a folder beside ``target`` that is removed in the end. Its lock tells other processes that it is in use;
     the kernel releases the lock of a process that dies."""
     while True:
         # Named before it is made: a signal that comes between the two finds what to remove.
-        place = target.parent / f".{target.name}-{secrets.token_hex(8)}{_SUFFIX}"
+        staging = target.parent / f".{target.name}-{secrets.token_hex(8)}{_SUFFIX}"
         try:
-            place.mkdir(mode=0o700)
-            with locked(place, fcntl.LOCK_EX):
-                if not place.exists():  # another process took it for a leftover before the lock was ours
+            staging.mkdir(mode=0o700)
+            with folder_lock(staging, fcntl.LOCK_EX):
+                if not staging.exists():  # another process took it for a leftover before the lock was ours
                     continue
                 try:
-                    yield place
+                    yield staging
                     return
                 finally:
-                    _remove(place)
+                    _remove(staging)
         finally:
-            _remove(place)
+            _remove(staging)
 
 
-def _remove(place: Path) -> None:
+def _remove(staging: Path) -> None:
     """Removes a folder to the end, whatever interrupts it meanwhile; that is raised then."""
     interrupted = None
-    while os.path.lexists(place):
+    while os.path.lexists(staging):
         try:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             break
         except BaseException as error:
             interrupted = error
@@ -307,22 +309,22 @@ def _remove(place: Path) -> None:
 
 
 @contextmanager
-def _only_workshop(target: Path) -> Iterator[Path]:
-    """Gives a folder as :func:`workshop` does, unless another process has one."""
-    with ExitStack() as held:
+def _sole_staging_folder(target: Path) -> Iterator[Path]:
+    """Gives a folder as :func:`staging_folder` does, unless another process has one."""
+    with ExitStack() as stack:
         # Of processes that begin at once, one looks before the others have made theirs.
-        with locked(target.parent, fcntl.LOCK_EX):
+        with folder_lock(target.parent, fcntl.LOCK_EX):
             clear_leftovers(target)
-            if others := _workshops(target):
+            if rivals := _staging_folders(target):
                 raise StoreFormatError(
-                    f"{target} is being written by another process, in {others[0]}. Wait until it is done, give "
+                    f"{target} is being written by another process, in {rivals[0]}. Wait until it is done, give "
                     "another folder, or remove that one if no process has it any more."
                 )
-            place = held.enter_context(workshop(target))
-        yield place
+            staging = stack.enter_context(staging_folder(target))
+        yield staging
 
 
-def _workshops(target: Path) -> list[Path]:
+def _staging_folders(target: Path) -> list[Path]:
     """Returns the folders beside ``target`` that processes make it in, or made it in before they were killed."""
     name = re.compile(rf"\.{re.escape(target.name)}-\w{{8,16}}{re.escape(_SUFFIX)}")
     return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
@@ -330,31 +332,48 @@ def _workshops(target: Path) -> list[Path]:
 
 def clear_leftovers(target: Path) -> None:
     """Removes what processes that were killed left beside ``target``, and puts back what one had moved away."""
-    for place in _workshops(target):
-        with locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+    for staging in _staging_folders(target):
+        with folder_lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             # A process that still writes holds this lock; the kernel released that of a process that died.
             if is_ours:
                 # It was killed between the two renames of _move_into_place.
-                if (place / "old").exists() and not os.path.lexists(target):
+                if (staging / "old").exists() and not os.path.lexists(target):
                     with suppress(OSError):  # another process has moved its own there since
-                        os.rename(place / "old", target)
-                shutil.rmtree(place, ignore_errors=True)
+                        os.rename(staging / "old", target)
+                shutil.rmtree(staging, ignore_errors=True)
 
 
-def _move_into_place(made: Path, target: Path, old: Path, rules: dict[str, Any]) -> None:
+def _move_into_place(new: Path, target: Path, old: Path, rules: dict[str, Any]) -> None:
     """Moves a folder to its place; a folder that stood there is then where this one was, or is ``old``.
 
     Others that write the same folder wait for the lock of the folder around it. So none comes between the look at what
     is there and the exchange.
     """
-    with locked(target.parent, fcntl.LOCK_EX):
-        check_locked_place(target, **rules)  # again: it may have taken hours, and another process may have been faster
+    with folder_lock(target.parent, fcntl.LOCK_EX):
+        check_locked_target(target, **rules)  # again: it may have taken hours, and another process may have been faster
         if not os.path.lexists(target):
-            os.rename(made, target)
-        elif not exchange(made, target):
+            os.rename(new, target)
+        elif not exchange(new, target):
             os.rename(target, old)
             try:
-                os.rename(made, target)
+                os.rename(new, target)
             except BaseException:
                 os.rename(old, target)
                 raise
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchanges two folders in one step for whoever looks; returns False where the system cannot.
+
+    Raises:
+        OSError: one of them is missing, or may not be moved.
+    """
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # of glibc since 2.28, and Linux alone
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))

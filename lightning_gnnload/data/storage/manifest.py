@@ -31,12 +31,12 @@ _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 
-def sealed(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns values for a JSON file with a checksum of all of them, which :func:`check_seal` compares."""
+def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values for a JSON file with a checksum of all of them, which :func:`check_checksum` compares."""
     return {**values, CHECKSUM: _checksum(values)}
 
 
-def check_seal(path: Path, values: dict[str, Any]) -> None:
+def check_checksum(path: Path, values: dict[str, Any]) -> None:
     """Raises StoreFormatError: the file's values are not those that were written. Those that were written without a
     checksum, as by the first releases, are taken as they are."""
     if CHECKSUM in values and values[CHECKSUM] != _checksum(values):
@@ -47,7 +47,7 @@ def check_seal(path: Path, values: dict[str, Any]) -> None:
 
 
 def _checksum(values: dict[str, Any]) -> int:
-    content = {key: each for key, each in values.items() if key != CHECKSUM}
+    content = {key: value for key, value in values.items() if key != CHECKSUM}
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
@@ -104,7 +104,7 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
         raise StoreFormatError(
             f"{path}: the keys {', '.join(map(repr, missing))} are missing; the folder is broken. Prepare it again."
         )
-    check_seal(path, manifest)
+    check_checksum(path, manifest)
     return {key: value for key, value in manifest.items() if key != CHECKSUM}
 
 
@@ -120,7 +120,7 @@ def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype,
         checksums = (*entry.get("crc32_after", ()), checksum)
         sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
         sound = sound and isinstance(shape, list) and len(shape) <= _MAX_DIMS and all(map(_is_count, shape))
-        sound = sound and all(type(each) is int and 0 <= each < 1 << 32 for each in checksums)
+        sound = sound and all(type(crc) is int and 0 <= crc < 1 << 32 for crc in checksums)
         if sound:
             dtype: torch.dtype = getattr(torch, dtype_name)
             # Folders of before have the last one alone.
@@ -157,20 +157,20 @@ def _are_names(tables: Any) -> bool:
 def _are_user_ids(described: Any) -> bool:
     """Checks what the user's ids of each node type are, and the name of their column."""
     return isinstance(described, dict) and all(
-        isinstance(each, dict) and each.get("kind") in ("integer", "text") and isinstance(each.get("column"), str)
-        for each in described.values()
+        isinstance(ids, dict) and ids.get("kind") in ("integer", "text") and isinstance(ids.get("column"), str)
+        for ids in described.values()
     )
 
 
 def _are_tasks(described: Any) -> bool:
     return isinstance(described, dict) and all(
-        isinstance(each, dict)
-        and isinstance(each.get("seed_tables"), dict)
-        and each["seed_tables"].keys() <= _SPLITS
-        and (each.get("num_classes", ...) is None or _is_count(each.get("num_classes")))
-        and "class_names" in each
-        and _are_names(each["class_names"])
-        for each in described.values()
+        isinstance(task, dict)
+        and isinstance(task.get("seed_tables"), dict)
+        and task["seed_tables"].keys() <= _SPLITS
+        and (task.get("num_classes", ...) is None or _is_count(task.get("num_classes")))
+        and "class_names" in task
+        and _are_names(task["class_names"])
+        for task in described.values()
     )
 
 

@@ -16,12 +16,12 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.graphdata import SPLITS
-from lightning_gnnload.data.leases import hold_mapped
+from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.storage.graphs import map_arrays, open_stores, require_arrays
 from lightning_gnnload.data.storage.manifest import MANIFEST
-from lightning_gnnload.data.storage.opened import OpenFolder, read_folder
+from lightning_gnnload.data.storage.open_folder import OpenFolder, read_folder
 from lightning_gnnload.data.storage.parts import StoredParts
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
@@ -87,17 +87,17 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
     try:
         arrays = map_arrays(folder, verify)
         require_arrays(path, arrays, NUMBERING)
-        numbering: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in NUMBERING}
+        numbering: dict[str, Any] = {name: as_array(arrays[name], name=name) for name in NUMBERING}
         kept_open = folder.again()
         # For as long as parts are read: they are found by these numbers, which index memory.
-        hold_mapped(kept_open, numbering.values())
+        protect_mapped(kept_open, numbering.values())
         _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
         stores, tables, _ = open_stores(folder, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
             raise StoreFormatError(f"{path}: labels y are {list(y.shape)}, not one a node. Make the partition again.")
         by_node = {
-            name: select_rows(as_store(store, what=name, dims=(1, None)), new_ids)
+            name: select_rows(as_store(store, name=name, dims=(1, None)), new_ids)
             for name, store in {**({} if x is None else {"x": x}), **tables}.items()
         }
     except (GraphDataError, OSError) as error:
@@ -134,8 +134,8 @@ def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
             f"{path} is a graph folder, but not a partition. "
             f"Make one with partition_graph(data, folder, ...), or gnnload partition."
         )
-    for key, kind in _KINDS.items():
-        if not isinstance(described.get(key), kind):
+    for key, expected in _KINDS.items():
+        if not isinstance(described.get(key), expected):
             raise StoreFormatError(f"{path / MANIFEST}: {key!r} of the partition is missing or of the wrong kind.")
     sound = described["parts"] and all(type(checksum) is int for checksum in described["parts"])
     sound = sound and all(phase in SPLITS for phase in described["phases"])
@@ -148,11 +148,11 @@ def _check_numbering(
     path: Path, numbering: Mapping[str, np.ndarray], num_nodes: int, num_parts: int, verify: bool
 ) -> None:
     starts, node_ids, new_ids = (numbering[name] for name in NUMBERING)
-    for name, wanted in (("starts", num_parts + 1), ("node_ids", num_nodes), ("new_ids", num_nodes)):
-        found = numbering[name]
-        if found.dtype != np.int64 or found.shape != (wanted,):
+    for name, length in (("starts", num_parts + 1), ("node_ids", num_nodes), ("new_ids", num_nodes)):
+        array = numbering[name]
+        if array.dtype != np.int64 or array.shape != (length,):
             raise StoreFormatError(
-                f"{path}: {name} is {found.dtype} {list(found.shape)}, but must be int64 [{wanted}]. "
+                f"{path}: {name} is {array.dtype} {list(array.shape)}, but must be int64 [{length}]. "
                 f"Make the partition again."
             )
     sound = starts[0] == 0 and starts[-1] == num_nodes and (np.diff(starts) >= 0).all()

@@ -23,9 +23,8 @@ from lightning_gnnload.data.by_type import flat_split
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
-from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, seen_issue
+from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, visibility_issue
 from lightning_gnnload.data.seedtable import SeedTable, refuse_tables
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
@@ -62,6 +61,7 @@ from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings
 from lightning_gnnload.sample.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 _MAX_DEFAULT_THREADS = 4
 
@@ -463,7 +463,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._is_told[phase] = True
         if (seen := workload.seen()) is not None:
             of_task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
-            issue = seen_issue(seen, f"the seeds to {phase} on{of_task}", self._TIMES_OF_SEEDS)
+            issue = visibility_issue(seen, f"the seeds to {phase} on{of_task}", self._TIMES_OF_SEEDS)
             issues += [] if issue is None else [issue]
         for oddity in issues:
             tell = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
@@ -524,7 +524,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         refuse_tables("predict", self.predict)
         if isinstance(self.predict, Mapping):
             return flat_split("predict", self.predict, self.graph_data.graph.types)
-        return as_ids(self.predict, what="predict ids", num_nodes=self.graph_data.num_nodes)
+        return as_ids(self.predict, name="predict ids", num_nodes=self.graph_data.num_nodes)
 
 
 def _as_it_is(batch: MiniBatch) -> MiniBatch:

@@ -12,18 +12,20 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, part_folder
-from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.errors import StoreFormatError
 
-Kind = Literal["graph", "features", "partition"]
+FolderType = Literal["graph", "features", "partition"]
 REPORT, FIGURE = "quality.json", "quality.png"
 """Files that ``gnnload partition`` adds to a partition's folder."""
 BUILD_REPORT, TRANSFORMS = "report.json", "transforms.json"
 """Files that ``gnnload build`` adds to a graph's folder."""
-_YOURSELF = "Give another folder, or move it away yourself."
+_REMEDY = "Give another folder, or move it away yourself."
 
 
-def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, repair: bool = False) -> None:
+def check_target(
+    folder: str | os.PathLike[str], folder_type: FolderType, *, overwrite: bool, repair: bool = False
+) -> None:
     """Checks that a folder can be written: nothing is there, or it may be replaced and no file of anyone's is lost.
 
     Replaced is a folder that carries a manifest of ours, of any version and of the same kind, and that holds nothing
@@ -39,34 +41,36 @@ def check_place(folder: str | os.PathLike[str], kind: Kind, *, overwrite: bool, 
     Raises:
         StoreFormatError: something is there that stays, or nothing can be written there.
     """
-    place = Path(folder)
-    if place.name in ("", "..") or "\0" in str(place):
+    target = Path(folder)
+    if target.name in ("", "..") or "\0" in str(target):
         raise StoreFormatError(f"{str(folder)!r} does not name a folder that could be written. Give one with a name.")
-    with locked(place.parent, fcntl.LOCK_SH):  # who exchanges folders waits, so that this sees the one or the other
-        check_locked_place(place, kind, overwrite=overwrite, repair=repair)
+    with folder_lock(
+        target.parent, fcntl.LOCK_SH
+    ):  # who exchanges folders waits, so that this sees the one or the other
+        check_locked_target(target, folder_type, overwrite=overwrite, repair=repair)
 
 
-def check_locked_place(place: Path, kind: Kind, *, overwrite: bool, repair: bool) -> None:
-    """Does what :func:`check_place` does, for one who holds the lock of the folder around it."""
-    if not os.path.lexists(place):
-        check_parent(place)
+def check_locked_target(target: Path, folder_type: FolderType, *, overwrite: bool, repair: bool) -> None:
+    """Does what :func:`check_target` does, for one who holds the lock of the folder around it."""
+    if not os.path.lexists(target):
+        check_creatable(target)
         return
     if not overwrite:
         raise StoreFormatError(
-            f"{place} exists already. Give another folder, or overwrite=True (--overwrite) to replace it."
+            f"{target} exists already. Give another folder, or overwrite=True (--overwrite) to replace it."
         )
-    if place.is_symlink():
-        raise StoreFormatError(f"{place} is a link, to {os.readlink(place)}. Give the folder that it leads to.")
-    if not place.is_dir():
-        raise StoreFormatError(f"{place} is no folder, and files are never replaced by one. {_YOURSELF}")
-    check_parent(place)
-    with OpenFolder(place) as opened:
-        if found := opened.names():
-            _check_content(opened, found, kind, repair)
+    if target.is_symlink():
+        raise StoreFormatError(f"{target} is a link, to {os.readlink(target)}. Give the folder that it leads to.")
+    if not target.is_dir():
+        raise StoreFormatError(f"{target} is no folder, and files are never replaced by one. {_REMEDY}")
+    check_creatable(target)
+    with OpenFolder(target) as opened:
+        if names := opened.names():
+            _check_content(opened, names, folder_type, repair)
 
 
 @contextmanager
-def locked(folder: Path, operation: int) -> Iterator[bool]:
+def folder_lock(folder: Path, operation: int) -> Iterator[bool]:
     """Holds a folder's lock, as ``fcntl.flock`` takes it; gives whether it is ours.
 
     It never is where the folder is gone or may not be read, or where the file system has no such locks.
@@ -89,17 +93,17 @@ def locked(folder: Path, operation: int) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def check_parent(place: Path) -> None:
+def check_creatable(target: Path) -> None:
     """Raises StoreFormatError: nothing can be made at ``place``, which is told before the work rather than after it."""
-    parent = place.absolute().parent
+    parent = target.absolute().parent
     while not os.path.lexists(parent):
         parent = parent.parent
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         problem = "may not be written to" if parent.is_dir() else "is no folder"
-        raise StoreFormatError(f"{place} cannot be made: {parent} {problem}. Give a place elsewhere.")
+        raise StoreFormatError(f"{target} cannot be made: {parent} {problem}. Give a place elsewhere.")
 
 
-def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None, repair: bool) -> None:
+def _check_content(folder: OpenFolder, names: dict[str, int], folder_type: FolderType | None, repair: bool) -> None:
     """Raises StoreFormatError: the folder is not ours, is of another kind, or holds something else as well."""
     manifest: Any = None
     try:
@@ -117,22 +121,23 @@ def _check_content(folder: OpenFolder, found: dict[str, int], kind: Kind | None,
     if not ours:
         raise StoreFormatError(
             f"{folder.path} is not replaced, because it has no sound {MANIFEST} of this package, and its content would "
-            f"be lost. {_YOURSELF}"
+            f"be lost. {_REMEDY}"
         )
     if repair:
-        files |= {name for name in found if name.endswith(".bin")}
-    has = "partition" if described else "graph" if "indptr" in manifest.get("arrays", ()) else "features"
-    if kind not in (None, has) and not repair:
+        files |= {name for name in names if name.endswith(".bin")}
+    present_type = "partition" if described else "graph" if "indptr" in manifest.get("arrays", ()) else "features"
+    if folder_type not in (None, present_type) and not repair:
         raise StoreFormatError(
-            f"{folder.path} holds a {has.removesuffix('s')} folder, which a {kind} does not replace. {_YOURSELF}"
+            f"{folder.path} holds a {present_type.removesuffix('s')} folder, which a {folder_type} does not replace. "
+            f"{_REMEDY}"
         )
     files |= {MANIFEST, *((REPORT, FIGURE) if parts else ()), *((BUILD_REPORT, TRANSFORMS) if is_built else ())}
-    strangers = [name for name, mode in found.items() if name not in (parts if stat.S_ISDIR(mode) else files)]
+    strangers = [name for name, mode in names.items() if name not in (parts if stat.S_ISDIR(mode) else files)]
     if strangers:
         raise StoreFormatError(
             f"{folder.path} also holds {', '.join(sorted(strangers)[:5])}{', ...' * (len(strangers) > 5)}, which its "
             f"{MANIFEST} does not list. The folder is not replaced, since these would be lost. Move them away first."
         )
-    for name in parts & found.keys():
+    for name in parts & names.keys():
         with OpenFolder(name, folder) as part:
             _check_content(part, part.names(), None, repair=False)

@@ -57,9 +57,9 @@ class OpenFolder:
 
     def again(self) -> OpenFolder:
         """Returns the same version of the folder, to be closed for itself."""
-        other = object.__new__(OpenFolder)
-        other.path, other._fd = self.path, os.dup(self._fd)
-        return other
+        duplicate = object.__new__(OpenFolder)
+        duplicate.path, duplicate._fd = self.path, os.dup(self._fd)
+        return duplicate
 
     def __enter__(self) -> OpenFolder:
         return self
@@ -80,8 +80,8 @@ class OpenFolder:
 
     def names(self) -> dict[str, int]:
         """Lists all that the folder holds, with the mode of each, as ``os.stat`` has it; links are not followed."""
-        with os.scandir(self._fd) as found:
-            return {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in found}
+        with os.scandir(self._fd) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
 
     @cached_property
     def manifest_bytes(self) -> bytes:
@@ -138,10 +138,10 @@ class OpenFolder:
         except OSError as error:
             raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare the data set again.") from error
         if found_bytes != array.size_bytes:
-            found = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
+            problem = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
             dtype = str(array.dtype).removeprefix("torch.")
             raise StoreFormatError(
-                f"{array.file} {found}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
+                f"{array.file} {problem}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
                 f"is broken, perhaps by an interrupted copy. Prepare it again."
             )
         return array
@@ -151,7 +151,7 @@ class OpenFolder:
         """The names of the folders of a partition's parts, each with the CRC-32 of its manifest; of others, none."""
         described = self.manifest["attributes"].get("partition")
         checksums = described.get("parts") if isinstance(described, dict) else None
-        return {part_folder(n): each for n, each in enumerate(checksums if isinstance(checksums, list) else ())}
+        return {part_folder(n): checksum for n, checksum in enumerate(checksums if isinstance(checksums, list) else ())}
 
     def open_file(self, name: str, flags: int = 0) -> int:
         """Opens a file of this folder for reading.
@@ -168,19 +168,19 @@ class OpenFolder:
     def _find(self, name: str) -> tuple[str, int]:
         """Returns the name of a file, which is another where this one is a link, and its size."""
         try:
-            found = os.stat(name, dir_fd=self._fd)
+            status = os.stat(name, dir_fd=self._fd)
         except ValueError as error:  # no name that a file can have
             raise FileNotFoundError(str(error)) from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{self.path / name} is no file")
         if stat.S_ISLNK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):
-            place = (self.path / name).resolve()
-            if place.parent != self.path.resolve():
+            target = (self.path / name).resolve()
+            if target.parent != self.path.resolve():
                 raise StoreFormatError(
-                    f"{self.path / name} is a link out of its folder, to {place}. Copy that file in its place."
+                    f"{self.path / name} is a link out of its folder, to {target}. Copy that file in its place."
                 )
-            name = place.name
-        return name, found.st_size
+            name = target.name
+        return name, status.st_size
 
 
 @dataclass(frozen=True)
