@@ -1,4 +1,4 @@
-"""quantize: features as one byte a number, and what that costs."""
+"""quantize: features as one byte a number, and the error that this makes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def quantize(
         scale = torch.where(high > low, step, 0).float()
         # Codes are signed: -128 stands for the lowest value. The scale is float32 by now, as decoding has it.
         offset = torch.where(high > low, low + 128 * scale.double(), low).float()
-        # Before the codes are there, which it shares: values beyond ``dtype`` are an error before the second pass.
+        # Made before its codes are filled in, so that values beyond ``dtype`` are an error before the second pass.
         quantized = QuantizedFeatureStore(tensor_view(codes), scale, offset, dtype)
         divisor = torch.where(scale > 0, scale.double(), 1)
         for first, values in _chunks(store):
@@ -74,7 +74,7 @@ def quantize(
 
 
 class QuantizationError(NamedTuple):
-    """Holds each column's error of quantization, float64 ``[F]``: the largest, and the root of the mean square."""
+    """Each column's error of quantization, float64 ``[F]``: the largest, and the root of the mean square."""
 
     max: torch.Tensor
     rms: torch.Tensor
@@ -90,6 +90,11 @@ def quantization_error(rows: Any, quantized: FeatureStore, *, progress: bool = T
 
     Raises:
         GraphDataError: shapes that differ.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0], [255.0]])
+        >>> quantization_error(x, quantize(x, progress=False), progress=False).max.item()
+        0.0
     """
     store = as_store(rows, name="features")
     if store.shape != quantized.shape:

@@ -22,7 +22,7 @@ class QuantizedFeatureStore(FeatureStore):
     """Stores features as 8-bit codes, which a gather decodes as ``codes * scale + offset``: they take a quarter of
     float32's memory.
 
-    :func:`.quantize` makes one. Another quantiser's bytes serve as well, if they are linear in each column.
+    :func:`.quantize` makes one. Codes of another quantiser work as well, if they are linear in each column.
 
     Args:
         codes: int8 ``[N, F]``: array, tensor, or a store of such rows: on disk, or a cache in front of it, which then
@@ -101,7 +101,7 @@ class QuantizedFeatureStore(FeatureStore):
 
     @property
     def _reach(self) -> torch.Tensor:
-        """The largest value that each column can have, whatever its sign."""
+        """The largest absolute value that each column can have."""
         low, high = (self.offset.double() + code * self.scale.double() for code in (-128, 127))
         return torch.maximum(low.abs(), high.abs())
 

@@ -14,16 +14,10 @@ from lightning_gnnload.data.quantized import QuantizedFeatureStore
 
 
 class SelectedFeatureStore(FeatureStore):
-    """Gives some rows of another store: row ``i`` is row ``rows[i]`` there. No row is copied before it is gathered.
-
-    Args:
-        store: ``[M, F]``.
-        rows: int64 ``[N]``, in ``[0, M)``.
-
-    Shapes: N rows of this store, M of the other, F feature width.
+    """A view of another store ``[M, F]``: row ``i`` is row ``rows[i]`` there, int64 ``[N]`` in ``[0, M)``.
 
     Raises:
-        GraphDataError: rows that the other store has not.
+        GraphDataError: rows that the other store does not have.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -75,12 +69,12 @@ class SelectedFeatureStore(FeatureStore):
 
 
 def select_rows(store: FeatureStore, rows: Any) -> FeatureStore:
-    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``. Of a quantised one, bytes are selected, so that
-    a cache in front of it still holds bytes.
+    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``.
 
     Raises:
-        GraphDataError: rows that the store has not.
+        GraphDataError: rows that the store does not have.
     """
+    # Bytes of a quantised store, so that a cache in front of it still caches bytes.
     if isinstance(store, QuantizedFeatureStore):
         return store.over(SelectedFeatureStore(store.codes, rows))
     return SelectedFeatureStore(store, rows)

@@ -127,12 +127,12 @@ class Workload:
         return _plan_of(len(self.seeds), self.batch_size, num_ranks, self.drop_last, self.keep_rest)
 
     def homes(self, num_ranks: int, num_holders: int) -> np.ndarray | None:
-        """Returns who of those that hold the graph's parts holds that of each slice, as :meth:`.SeedOrder.homes` does.
+        """Returns who of those that hold the graph's parts holds that of each slice, as :meth:`.SeedOrder.owners` does.
 
         Raises:
             SeedError: fewer seeds than ranks.
         """
-        return self.order.homes(self.plan(num_ranks), num_holders)
+        return self.order.owners(self.plan(num_ranks), num_holders)
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
         """Yields all mini-batches of an epoch: step by step, and in each step those of all ranks.

@@ -1,4 +1,4 @@
-"""The figure of ``gnnload order``: what a cache misses, and how labels are mixed, by the number of sequences."""
+"""The figure of ``gnnload order``: a cache's misses and how well labels are mixed, by the number of sequences."""
 
 from __future__ import annotations
 
@@ -14,30 +14,19 @@ from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, count
 
 @dataclass(frozen=True)
 class OrderTrial:
-    """Holds what was measured of one order.
+    """The measurements of one order."""
 
-    Attributes:
-        sequences: how many; None for a shuffle.
-        reads: of its mini-batches.
-        distance: :func:`.label_distance`; None where labels are no classes.
-    """
-
-    sequences: int | None
+    sequences: int | None  # None: a shuffle
     reads: CacheReads
-    distance: float | None
+    distance: float | None  # label_distance(), None where labels are no classes
 
 
 def draw_orders(shuffled: OrderTrial, tried: Sequence[OrderTrial], chosen: int | None, note: str, file: Path) -> None:
-    """Writes a PNG of two panels against the number of sequences, or of one where labels are no classes.
+    """Writes a PNG of misses and of labels against the number of sequences; without classes, of misses alone.
 
-    Args:
-        shuffled: what the others are compared with.
-        tried: by ascending numbers.
-        chosen: the number that ``order="proximity"`` takes; None where it shuffles, or cannot choose.
-        note: what was measured.
-        file: to write.
+    ``tried`` ascends by sequences. ``chosen`` is the number that ``order="proximity"`` takes, None for a shuffle.
 
-    Source: BGL (NSDI'23), section 3.2.2, whose trade-off it is.
+    Source: the trade-off of BGL (NSDI'23), section 3.2.2.
     """
     marked = "" if chosen is None else " The grey bar marks the default."
     figure = new_figure(_title(shuffled, tried, chosen), 4.4, f"{note}{marked}")
@@ -65,7 +54,7 @@ def _draw(
     lines: Sequence[tuple[str, str, Sequence[float], float]],
     names: Sequence[tuple[float, str, str]] = (),
 ) -> None:
-    """Draws lines of (name, color, values, the shuffle's value), a shuffle's dotted, and marks the chosen number."""
+    """Draws lines of (name, color, values, a shuffle's value), the latter dotted, and marks the chosen number."""
     from matplotlib.ticker import NullLocator
 
     numbers = [trial.sequences or 1 for trial in tried]
@@ -87,7 +76,7 @@ def _draw(
 
 
 def _title(shuffled: OrderTrial, tried: Sequence[OrderTrial], chosen: int | None) -> str:
-    """Says what the chosen number saves, and what the fewest would."""
+    """Returns a sentence on what the chosen number saves, and what the fewest would."""
 
     def saved(trial: OrderTrial) -> str:
         share = 1 - trial.reads.missed / max(shuffled.reads.missed, 1)

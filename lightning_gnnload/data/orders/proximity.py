@@ -16,8 +16,9 @@ from lightning_gnnload.data.orders.shuffling import CHOICE_SEED, are_classes, ch
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.settings import check_whole_number
 
-_MANY_EDGES = 2**28  # to search takes some seconds
+_MANY_EDGES = 2**28  # searching them takes some seconds
 
 
 class ProximityOrder(SeedOrder):
@@ -51,8 +52,8 @@ class ProximityOrder(SeedOrder):
     """
 
     def __init__(self, sequences: int | None = None) -> None:
-        if sequences is not None and (not isinstance(sequences, int) or isinstance(sequences, bool) or sequences < 1):
-            raise LoaderConfigError(f"ProximityOrder: sequences={sequences!r}: a whole number of at least 1 is needed.")
+        if sequences is not None:
+            check_whole_number("ProximityOrder: sequences", sequences, LoaderConfigError)
         self.sequences = sequences
         self._bound: _BoundProximityOrder | None = None
 
@@ -92,25 +93,25 @@ class ProximityOrder(SeedOrder):
         return self.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drops the bound order: other processes get the settings, and search themselves if they need to."""
+        """Drops the bound order: another process gets the settings, and searches itself if it orders seeds."""
         return {**self.__dict__, "_bound": None}
 
 
 @dataclass(frozen=True)
 class _CachedOrder:
-    """Holds how seeds are ordered, for these seeds and a search of this random seed."""
+    """The order for some seeds and the random seed of their search."""
 
     seeds: np.ndarray
     seed: int
     order: SeedOrder
 
     def is_for(self, seeds: np.ndarray, seed: int) -> bool:
-        # The identity spares comparing all seeds in every epoch.
+        # The same object in every epoch needs no comparison of all seeds.
         return self.seed == seed and (self.seeds is seeds or np.array_equal(self.seeds, seeds))
 
 
 class _BoundProximityOrder(SeedOrder):
-    """A ProximityOrder that knows the graph. Thread-safe: one thread searches, others wait."""
+    """A ProximityOrder with its graph. Thread-safe: one thread searches, others wait."""
 
     def __init__(
         self, settings: ProximityOrder, graph: Graph, labels: torch.Tensor | None, global_batch_size: int
@@ -126,8 +127,8 @@ class _BoundProximityOrder(SeedOrder):
         self.graph = graph
         self.labels = labels
         self.global_batch_size = global_batch_size
-        self._made: _CachedOrder | None = None
-        self._making = threading.Lock()
+        self._cached: _CachedOrder | None = None
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
@@ -143,12 +144,12 @@ class _BoundProximityOrder(SeedOrder):
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         if not len(seeds):
             return seeds
-        # The number is chosen for one search, and is right for no other.
+        # A chosen number of sequences fits the search that it was chosen for, and no other.
         search_seed = CHOICE_SEED if self.settings.sequences is None else seed
-        with self._making:
-            if self._made is None or not self._made.is_for(seeds, search_seed):
-                self._made = self._make(seeds, search_seed)
-            cached = self._made
+        with self._lock:
+            if self._cached is None or not self._cached.is_for(seeds, search_seed):
+                self._cached = self._make(seeds, search_seed)
+            cached = self._cached
         return cached.order.order(seeds, seed=seed, epoch=epoch)
 
     def _make(self, seeds: np.ndarray, seed: int) -> _CachedOrder:
@@ -168,15 +169,15 @@ class _RowProximityOrder(SeedOrder):
     """Orders rows as a ProximityOrder orders their nodes, int64 ``[R]``."""
 
     def __init__(self, node_order: SeedOrder, nodes: np.ndarray) -> None:
-        self.of_nodes = node_order
+        self.node_order = node_order
         self.nodes, self.node_of = np.unique(nodes, return_inverse=True)
 
     @property
     def name(self) -> str:
-        return self.of_nodes.name
+        return self.node_order.name
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-        ordered = self.of_nodes.order(self.nodes, seed=seed, epoch=epoch)
+        ordered = self.node_order.order(self.nodes, seed=seed, epoch=epoch)
         position = np.empty(len(ordered), np.int64)
         position[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
         return seeds[np.argsort(position[self.node_of[seeds]], kind="stable")]

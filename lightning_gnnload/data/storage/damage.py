@@ -1,4 +1,4 @@
-"""Comparing what lies in a folder's files with the checksums of what was written."""
+"""Compares a folder's files with the checksums of what was written."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from lightning_gnnload.errors import StoreFormatError
 _READ_BYTES = 1 << 22  # at once: small enough for Ctrl-C to be heard
 Advance = Callable[[int], object]
 ReadAt = Callable[[memoryview, int], int]
-"""Reads into memory, from a place of a file on; returns how many bytes."""
+"""Reads a file into memory from an offset on; returns how many bytes it read."""
 Reader = Callable[[int], ReadAt]
-"""Gives how a file is read, by its descriptor."""
+"""Returns the function that reads the file of a descriptor."""
 
 
 class FileCheck(NamedTuple):
-    """What a check found of one file: its array, or None of a manifest; its size; and what is wrong, if anything."""
+    """The result of checking one file."""
 
     file: Path
-    array: str | None
+    array: str | None  # None: a manifest
     size_bytes: int
-    error: StoreFormatError | None
+    error: StoreFormatError | None  # None: no damage
 
 
 class ByteRange(NamedTuple):
-    """A range of an array's bytes, ``start`` to ``stop - 1``, that are not what was written."""
+    """Damaged bytes of an array, ``start`` to ``stop - 1``."""
 
     start: int
     stop: int
@@ -49,14 +49,10 @@ def find_damage(
     advance: Advance = _no_progress,
     reader: Reader = _plain_reader,
 ) -> list[ByteRange]:
-    """Reads an array's file once and returns the stretches, of 16 MiB or less, that are not what was written.
+    """Reads the file of an array, whose folder is open, and returns the damaged stretches of 16 MiB or less.
 
-    A folder that was written before stretches had checksums of their own has one stretch an array.
-
-    Args:
-        array: of a folder that is open.
-        advance: is told how many bytes were read since the last call; may raise to end it.
-        reader: how.
+    ``advance`` gets the number of bytes after each read, and may raise to end it. Old folders have one checksum an
+    array, and so one stretch.
 
     Raises:
         StoreFormatError: the file is gone or cannot be read.
@@ -87,14 +83,10 @@ def find_damage(
 def check_folder(
     folder: OpenFolder, advance: Advance = _no_progress, reader: Reader = _plain_reader
 ) -> Iterator[FileCheck]:
-    """Reads all of a folder once, and of a partition its parts. Yields what it finds, array by array.
-
-    Args:
-        folder: open until the last finding.
-        advance: as :func:`find_damage` has it; likewise ``reader``.
+    """Reads all of a folder, which stays open, and of a partition its parts; yields the result of each array.
 
     Raises:
-        StoreFormatError: of ``folder`` itself, the manifest is missing or broken.
+        StoreFormatError: the manifest of ``folder`` itself is missing or broken.
     """
     for name in folder.manifest["arrays"]:
         size_bytes, file, error = 0, folder.path / MANIFEST, None
@@ -103,8 +95,8 @@ def check_folder(
             size_bytes, file = array.size_bytes, array.file
             damaged = find_damage(array, advance, reader)
             error = damage_error(array, damaged) if damaged else None
-        except StoreFormatError as found:
-            error = found
+        except StoreFormatError as failure:
+            error = failure
         yield FileCheck(file, name, size_bytes, error)
     for name, checksum in folder.parts.items():
         try:
@@ -117,7 +109,7 @@ def check_folder(
 
 
 def damage_error(array: StoredArray, damaged: list[ByteRange]) -> StoreFormatError:
-    """Makes the error that names the file, the array and the stretches."""
+    """Returns the error that names the file, the array and the stretches."""
     ranges = ", ".join(f"{start} to {stop - 1}" for start, stop in damaged[:5]) + ", ..." * (len(damaged) > 5)
     return StoreFormatError(
         f"{array.file} is damaged: bytes {ranges} of array {array.name!r} are not what was written, by their checksum. "

@@ -1,4 +1,4 @@
-"""Preparing a table of feature rows on disk, from rows in any form and of any size."""
+"""save_features: writes feature rows of any form and size to disk."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def save_features(
     if not isinstance(name, str) or not name or name in (".", "..") or {*name} & {"/", "\0"}:
         raise StoreFormatError(f"name is {name!r}, but must name an array: a text without / or NUL.")
     file_name = array_file(name)
-    check_target(target, "features", overwrite=overwrite)  # before rows are asked for, which may take long
+    check_target(target, "features", overwrite=overwrite)  # before the rows are made, which may take long
     table = _RowChunks(rows)
     bar = progress_bar("Writing features", table.size_bytes, show=progress)
     try:
@@ -84,7 +84,7 @@ def save_features(
 
 
 class _RowChunks:
-    """Rows in any form, as bytes in turn; what they are is known at the end, or at once where they have a shape."""
+    """Rows of any form as bytes; their number is known at the end, or at once where they have a shape."""
 
     def __init__(self, rows: Any) -> None:
         self.num_rows, self.width = 0, 0
@@ -102,7 +102,7 @@ class _RowChunks:
         first = next(self._parts, None)
         if first is None:
             raise GraphDataError("features have no chunk at all, so that their width is unknown. Give one, if empty.")
-        # Known before any byte is written, so that every chunk is checked against them.
+        # Read before any byte is written, so that every chunk is checked against them.
         self.width, self.dtype = first.shape[1], first.dtype
         self._parts = itertools.chain([first], self._parts)
 

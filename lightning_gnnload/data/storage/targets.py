@@ -1,4 +1,4 @@
-"""Which place a folder may be written to: a free one, or that of a folder of ours which holds nothing else."""
+"""Checks where a folder may be written: where nothing is, or in place of a folder of ours that has nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, part_folder
 from lightning_gnnload.data.storage.open_folder import OpenFolder
@@ -26,17 +26,11 @@ _REMEDY = "Give another folder, or move it away yourself."
 def check_target(
     folder: str | os.PathLike[str], folder_type: FolderType, *, overwrite: bool, repair: bool = False
 ) -> None:
-    """Checks that a folder can be written: nothing is there, or it may be replaced and no file of anyone's is lost.
+    """Checks, without a change, that a folder can be written and that no file of anyone's would be lost.
 
-    Replaced is a folder that carries a manifest of ours, of any version and of the same kind, and that holds nothing
-    but what the manifest lists; or an empty one. Nothing is changed here.
-
-    Args:
-        folder: to be written.
-        kind: of what is to be written: a graph is not replaced by its own parts.
-        overwrite: replace what is there.
-        repair: the name of the folder is this package's own, as that of a data set: it is replaced even if its manifest
-            is broken, as long as all that it holds is named as arrays are.
+    With ``overwrite``, an empty folder may be replaced, and one of ours of the same type that has only the files that
+    its manifest lists. ``repair`` also replaces a folder with a broken manifest if all its files are named as arrays:
+    for folders that this package has named.
 
     Raises:
         StoreFormatError: something is there that stays, or nothing can be written there.
@@ -51,7 +45,7 @@ def check_target(
 
 
 def check_locked_target(target: Path, folder_type: FolderType, *, overwrite: bool, repair: bool) -> None:
-    """Does what :func:`check_target` does, for one who holds the lock of the folder around it."""
+    """Checks as :func:`check_target`, for a caller that has the lock of the parent folder."""
     if not os.path.lexists(target):
         check_creatable(target)
         return
@@ -71,9 +65,9 @@ def check_locked_target(target: Path, folder_type: FolderType, *, overwrite: boo
 
 @contextmanager
 def folder_lock(folder: Path, operation: int) -> Iterator[bool]:
-    """Holds a folder's lock, as ``fcntl.flock`` takes it; gives whether it is ours.
+    """Takes a folder's lock by ``fcntl.flock``; yields whether it got it.
 
-    It never is where the folder is gone or may not be read, or where the file system has no such locks.
+    It gets none where the folder is gone or may not be read, or where the file system has no such locks.
     """
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -94,7 +88,7 @@ def folder_lock(folder: Path, operation: int) -> Iterator[bool]:
 
 
 def check_creatable(target: Path) -> None:
-    """Raises StoreFormatError: nothing can be made at ``place``, which is told before the work rather than after it."""
+    """Raises StoreFormatError: no file or folder can be made at ``target``. Call it before the work on the content."""
     parent = target.absolute().parent
     while not os.path.lexists(parent):
         parent = parent.parent
@@ -103,35 +97,50 @@ def check_creatable(target: Path) -> None:
         raise StoreFormatError(f"{target} cannot be made: {parent} {problem}. Give a place elsewhere.")
 
 
-def _check_content(folder: OpenFolder, names: dict[str, int], folder_type: FolderType | None, repair: bool) -> None:
-    """Raises StoreFormatError: the folder is not ours, is of another kind, or holds something else as well."""
+class _Listing(NamedTuple):
+    """The type of a folder, and the names that its manifest lists, as far as it can be read."""
+
+    is_ours: bool
+    folder_type: FolderType
+    files: set[str]
+    parts: set[str]
+
+
+def _listing(folder: OpenFolder, repair: bool) -> _Listing:
     manifest: Any = None
     try:
         manifest = json.loads(folder.manifest_bytes)
-        ours = manifest["format"] == FORMAT and type(manifest["version"]) is int
-        files = {entry["file"] for entry in manifest["arrays"].values()}
+        is_ours = manifest["format"] == FORMAT and type(manifest["version"]) is int
+        files = {MANIFEST, *(entry["file"] for entry in manifest["arrays"].values())}
         described = manifest["attributes"].get("partition")
         parts = {part_folder(number) for number in range(len(described["parts"]))} if described else set()
-        is_built = manifest["attributes"].get("built_from") == "tables"
+        files |= {REPORT, FIGURE} if parts else set()
+        files |= {BUILD_REPORT, TRANSFORMS} if manifest["attributes"].get("built_from") == "tables" else set()
+        folder_type: FolderType = (
+            "partition" if described else "graph" if "indptr" in manifest["arrays"] else "features"
+        )
+        return _Listing(is_ours, folder_type, files, parts)
     except (StoreFormatError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        # Broken, as a disk may do; but what another program wrote is sound, and not ours.
+        # A disk may have broken a manifest of ours; but a sound one of another program says so in its format.
         manifest = manifest if isinstance(manifest, dict) else {}
-        ours = repair and manifest.get("format", FORMAT) == FORMAT
-        files, described, parts, is_built = set(), None, set(), False
-    if not ours:
+        return _Listing(repair and manifest.get("format", FORMAT) == FORMAT, "graph", {MANIFEST}, set())
+
+
+def _check_content(folder: OpenFolder, names: dict[str, int], folder_type: FolderType | None, repair: bool) -> None:
+    """Raises StoreFormatError: the folder is not ours, has another type, or has other files as well."""
+    is_ours, present_type, files, parts = _listing(folder, repair)
+    if not is_ours:
         raise StoreFormatError(
             f"{folder.path} is not replaced, because it has no sound {MANIFEST} of this package, and its content would "
             f"be lost. {_REMEDY}"
         )
-    if repair:
-        files |= {name for name in names if name.endswith(".bin")}
-    present_type = "partition" if described else "graph" if "indptr" in manifest.get("arrays", ()) else "features"
     if folder_type not in (None, present_type) and not repair:
         raise StoreFormatError(
             f"{folder.path} holds a {present_type.removesuffix('s')} folder, which a {folder_type} does not replace. "
             f"{_REMEDY}"
         )
-    files |= {MANIFEST, *((REPORT, FIGURE) if parts else ()), *((BUILD_REPORT, TRANSFORMS) if is_built else ())}
+    if repair:
+        files |= {name for name in names if name.endswith(".bin")}
     strangers = [name for name, mode in names.items() if name not in (parts if stat.S_ISDIR(mode) else files)]
     if strangers:
         raise StoreFormatError(
