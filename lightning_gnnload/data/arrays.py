@@ -11,11 +11,7 @@ from lightning_gnnload.errors import GnnLoadError, GraphDataError
 
 
 def as_array(values: Any, *, name: str) -> np.ndarray:
-    """Converts values to a C-contiguous, aligned NumPy array of numbers, without a copy where they are one.
-
-    Raises:
-        GraphDataError: a tensor that is not on the CPU, or values that make no numeric array.
-    """
+    """Converts values to a C-contiguous, aligned NumPy array of numbers, without a copy where they are one."""
     if isinstance(values, torch.Tensor):
         _check_tensor(values, name)
         values = values.detach()
@@ -62,11 +58,11 @@ MOST_SINGLE = float(np.finfo(np.float32).max)
 def as_single(values: np.ndarray, *, name: str, error: type[GnnLoadError] = GraphDataError) -> np.ndarray:
     """Converts float64 to float32, as models compute; other dtypes, infinities and NaN stay.
 
-    Raises:
-        GraphDataError, or ``error``: a number that float32 does not hold.
+    Raises GraphDataError, or ``error``: a number that float32 does not hold.
     """
     if values.dtype != np.float64:
         return values
+    # Beyond that, the conversion would make them infinite, and the loss NaN.
     beyond = np.isfinite(values) & (np.abs(values) > MOST_SINGLE)
     if beyond.any():
         first = np.unravel_index(int(beyond.argmax()), values.shape)
@@ -81,9 +77,6 @@ def as_ids(values: Any, *, name: str, num_nodes: int | None = None) -> np.ndarra
     """Converts node ids, or a boolean mask ``[num_nodes]``, to int64 ids ``[B]``, and checks their range.
 
     Without ``num_nodes`` the range is not checked, and masks are refused.
-
-    Raises:
-        GraphDataError: not one-dimensional, not integers, out of range, or a mask of another length.
     """
     array = as_array(values, name=name)
     if array.dtype.kind == "b" and array.size:

@@ -62,8 +62,7 @@ def _typed_tables(type_key: Any, columns: Mapping[str, Any], types: GraphTypes |
 def type_name(type_key: Any, types: GraphTypes | None, argument: str) -> Any:
     """Returns the node type, or, of an argument that begins with "edge", the edge type as a triple.
 
-    Raises:
-        GraphDataError: there is no such type, or the graph has none.
+    Raises GraphDataError: there is no such type, or the graph has none.
     """
     if types is None:
         raise GraphDataError(
@@ -79,11 +78,7 @@ def type_name(type_key: Any, types: GraphTypes | None, argument: str) -> Any:
 
 
 def flat_labels(y: Mapping[str, Any], types: GraphTypes | None) -> torch.Tensor:
-    """Returns the labels of all nodes, ``[N]`` or ``[N, C]``: of types left out, NaN, or -1 in whole numbers.
-
-    Raises:
-        GraphDataError: labels of several dtypes or widths, or not one a node of their type.
-    """
+    """Returns the labels of all nodes, ``[N]`` or ``[N, C]``: of types left out, NaN, or -1 in whole numbers."""
     labels = {type_name(name, types, "y"): as_rows(rows, name=f"labels y of {name!r}") for name, rows in y.items()}
     if types is None or not labels:
         raise GraphDataError("labels y: a dict of labels by node type is empty. Give y=None for data without labels.")
@@ -111,7 +106,7 @@ def flat_labels(y: Mapping[str, Any], types: GraphTypes | None) -> torch.Tensor:
 
 def flat_split(name: str, ids: Mapping[str, Any], types: GraphTypes | None) -> np.ndarray:
     """Returns int64 ids in the graph for ids within each node type. Raises GraphDataError: a type has no such id."""
-    per_type = [np.empty(0, np.int64)]
+    per_type = [np.empty(0, np.int64)]  # np.concatenate needs one
     for type_key, local in ids.items():
         node_type = type_name(type_key, types, name)
         assert types is not None

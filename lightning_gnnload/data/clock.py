@@ -39,15 +39,12 @@ class Clock:
 
     @classmethod
     def of(cls, times: list[np.ndarray], timed: np.ndarray | None = None, *, has_dates: bool = False) -> Clock:
-        """Makes the clock of all these arrays of times, each int64 or float64 ``[n]``.
-
-        Raises:
-            GraphFormatError: more than 2**32 - 1 different times.
-        """
+        """Makes the clock of all these arrays of times, each int64 or float64 ``[n]``."""
         timed = np.ones(1, np.bool_) if timed is None else timed
         arrays = [array for array in times if array.size]
         if all(array.dtype == np.int64 for array in arrays):
             first, last = _span(arrays)
+            # The common unit takes another pass over all times, so it is looked for only where a unit of 1 is too fine.
             unit = 1 if last - first < MOST_CODES else _common_unit(arrays, first, last)
             if last - first < MOST_CODES * unit:
                 return cls(first, last, None, timed, unit, has_dates)
@@ -89,10 +86,12 @@ class Clock:
 
     def _bound(self, times: np.ndarray, beyond: bool) -> np.ndarray:
         if times.dtype.kind == "f" and (self.ranked is None or self.ranked.dtype == np.int64):
-            # A time between two whole ones: those before it are before the next.
+            # Between two whole times: what is before a fraction is before the next whole one. Floats would not do, as
+            # they cannot tell large int64 apart.
             times = _clipped_int64(np.floor(times) if beyond else np.ceil(times))
         if self.ranked is not None:
             return np.searchsorted(self.ranked, times, side="right" if beyond else "left").astype(np.uint32)
+        # Clipped first, as the difference of far times wraps around.
         inside = np.clip(times, self.first, self.last) - self.first
         if beyond:
             code = inside // self.unit + 1
@@ -133,6 +132,7 @@ def _ascends(ranked: np.ndarray) -> bool:
 
 def _clipped_int64(times: np.ndarray) -> np.ndarray:
     """Converts whole floats to int64; those beyond it become its least or greatest number."""
+    # 2**63 - 1 is no float: the largest one below 2**63 is the last that converts without wrapping around.
     limits = np.iinfo(np.int64)
     within = times.clip(limits.min, np.nextafter(2.0**63, 0)).astype(np.int64)
     return np.where(times < 2.0**63, within, limits.max)
@@ -225,11 +225,7 @@ class TimeForm:
 
 
 def length_of(window: float | np.timedelta64) -> float:
-    """Returns a length of time as a number: of a ``timedelta64``, in nanoseconds.
-
-    Raises:
-        SamplerConfigError: 64 bits cannot count it.
-    """
+    """Returns a length of time as a number: of a ``timedelta64``, in nanoseconds."""
     if not isinstance(window, np.timedelta64):
         return window
     return int(as_times(np.array([window]), name="window", error=SamplerConfigError)[0])

@@ -23,10 +23,8 @@ _TITLE_CHARACTERS, _NOTE_CHARACTERS = 76, 108  # of a line of the figure's width
 
 
 def new_figure(title: str, height_in: float, note: str = "") -> Figure:
-    """Returns an empty figure whose title is a sentence; the note below says what was measured.
-
-    Heights up to 6.9 inches fit on a screen.
-    """
+    """Returns an empty figure whose title is a sentence; the note below says what was measured."""
+    # More than 6.9 inches of height are not seen at once on a screen.
     # A canvas of its own leaves a user's pyplot state and backend as they are.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -52,11 +50,9 @@ def tidy(axes: Any, title: str = "", grid: str = "y") -> None:
 
 
 def name_lines(axes: Any, names: Sequence[tuple[float, str, str]]) -> None:
-    """Writes the (y of a line's right end, name, color) of lines beside them, moved apart where they would overlap.
-
-    The limits of ``axes`` must be final.
-    """
-    axes.figure.draw_without_rendering()  # lays the figure out: before, the axes have no height
+    """Writes the (y of a line's right end, name, color) of lines beside them, moved apart where they would overlap."""
+    # Lays the figure out: before, the axes have no height. Their limits must be final by now.
+    axes.figure.draw_without_rendering()
     room = 1.35 * SMALL * axes.figure.dpi / 72
     labels = sorted((axes.transData.transform((axes.get_xlim()[1], y))[1], y, name, color) for y, name, color in names)
     # Names that touch join a heap, which is centred at the mean of its lines, and may then touch the heap below.

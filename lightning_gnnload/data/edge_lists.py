@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +20,7 @@ Endpoints = tuple[np.ndarray, np.ndarray]
 
 
 def edge_endpoints(src: Any, dst: Any, *, list_name: str, names: tuple[str, str] = ("src", "dst")) -> Endpoints:
-    """Converts sources and targets to int32 or int64 ``[E]``, both alike, without a copy where they are so.
-
-    Raises:
-        GraphFormatError: no integers ``[E]``, or not as many of each.
-    """
+    """Converts sources and targets to int32 or int64 ``[E]``, both alike, without a copy where they are so."""
     endpoints = [_integers(ids, f"{list_name}: {name}") for ids, name in zip((src, dst), names, strict=True)]
     if len(endpoints[0]) != len(endpoints[1]):
         raise GraphFormatError(
@@ -91,22 +87,19 @@ def hetero_arrays(
 ) -> dict[str, Any]:
     """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
     _check_mappings(edges, num_nodes=num_nodes, edge_weight=edge_weight, edge_time=edge_time, node_time=node_time)
-    edge_weight, edge_time, node_time = edge_weight or {}, edge_time or {}, node_time or {}
     endpoints = {edge_type: _pair(edge_type, pair) for edge_type, pair in edges.items()}
     types = _types(num_nodes, endpoints)
     num_edges = [len(src) for src, _ in endpoints.values()]
     edge_counts = dict(zip(endpoints, num_edges, strict=True))
-    weights = {name: as_array(rows, name=f"edge_weight of {name}") for name, rows in edge_weight.items()}
-    times = {name: as_times(values, name=f"edge_time of {name}") for name, values in edge_time.items()}
-    node_times = {name: as_times(values, name=f"node_time of {name!r}") for name, values in node_time.items()}
-    _check_lengths("edge_weight", weights, edge_counts, "edges")
-    _check_lengths("edge_time", times, edge_counts, "edges")
-    _check_lengths("node_time", node_times, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
+    node_counts = dict(zip(types.node_types, types.num_nodes, strict=True))
+    weights = _columns("edge_weight", edge_weight, edge_counts, "edges", as_array)
+    times = _columns("edge_time", edge_time, edge_counts, "edges", as_times)
+    node_times = _columns("node_time", node_time, node_counts, "nodes", as_times)
     clock = None
     if times or node_times:
         # An edge is there from its own time on, and not before its source.
         timed = np.array([name in times or name[0] in node_times for name in endpoints], np.bool_)
-        raw_times = [*edge_time.values(), *node_time.values()]
+        raw_times = [*(edge_time or {}).values(), *(node_time or {}).values()]
         clock = _clock(raw_times, [*times.values(), *node_times.values()], timed)
     runs = ops.build_runs(
         _edge_lists(types, endpoints, weights, clock, times, node_times),
@@ -166,8 +159,16 @@ def _types(num_nodes: Mapping[str, int] | None, endpoints: Mapping[EdgeType, End
     return GraphTypes(tuple(counts), tuple(sizes), tuple(endpoints))
 
 
-def _check_lengths(column: str, values: Mapping[Any, np.ndarray], counts: Mapping[Any, int], unit: str) -> None:
-    for type_key, rows in values.items():
+def _columns(
+    column: str,
+    values: Mapping[Any, Any] | None,
+    counts: Mapping[Any, int],
+    unit: str,
+    convert: Callable[..., np.ndarray],
+) -> dict[Any, np.ndarray]:
+    """Converts a column that is passed by type, and checks that it has a row for each edge or node of its types."""
+    arrays = {type_key: convert(rows, name=f"{column} of {type_key!r}") for type_key, rows in (values or {}).items()}
+    for type_key, rows in arrays.items():
         if type_key not in counts:
             raise GraphFormatError(
                 f"{column} names {type_key!r}, which is not one of the graph's types, {list(counts)}."
@@ -177,6 +178,7 @@ def _check_lengths(column: str, values: Mapping[Any, np.ndarray], counts: Mappin
                 f"{column} of {type_key!r} has the shape {list(rows.shape)}, but there are {counts[type_key]} {unit}; "
                 "one each is needed."
             )
+    return arrays
 
 
 def _edge_lists(
@@ -212,11 +214,7 @@ def _edge_lists(
 
 
 def _clock(raw_times: Iterable[Any], times: Iterable[np.ndarray | None], timed: np.ndarray | None = None) -> Clock:
-    """Makes the clock of all times, as the user passed them and as they were converted.
-
-    Raises:
-        GraphFormatError: a mixture of whole numbers, fractions and dates.
-    """
+    """Makes the clock of all times, as the user passed them and as they were converted."""
     arrays = [array for array in times if array is not None]
     dated = {are_dates(values) for values in raw_times if values is not None and len(values)}
     if len({array.dtype for array in arrays if array.size}) > 1 or len(dated) > 1:

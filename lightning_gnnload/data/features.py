@@ -36,6 +36,7 @@ def summed_reads(gathers: Iterable[Reads]) -> Reads:
         (TierReads(tier='cache', rows=5, num_bytes=20), TierReads(tier='disk', rows=4, num_bytes=16))
     """
     sums: dict[str, TierReads] = {}
+    # The gather that read from most tiers has them all, nearest first; others leave some out.
     for reads in sorted(gathers, key=len, reverse=True):
         for tier, rows, num_bytes in reads:
             _, rows_before, bytes_before = sums.get(tier, (tier, 0, 0))

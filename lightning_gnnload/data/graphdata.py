@@ -127,8 +127,9 @@ class GraphData:
         self.y: torch.Tensor | None = None if y is None else _labels(y, graph)
         _check_num_rows(graph, {"features x": self.x, "labels y": self.y})
         self.tables: dict[str, FeatureStore | NodeTable] = named_tables(tables, graph)
-        self.edge_x: FeatureStore | None = None if edge_x is None else as_store(edge_x, name="edge features edge_x")
-        if self.edge_x is not None:
+        self.edge_x: FeatureStore | None = None
+        if edge_x is not None:
+            self.edge_x = as_store(edge_x, name="edge features edge_x")
             check_edge_rows(self.edge_x, graph, "edge features edge_x")
         self.edge_tables: dict[str, FeatureStore | EdgeTable] = check_edge_tables(edge_tables, graph)
         self.user_ids: dict[str, UserIds] = named_ids(user_ids, graph.num_nodes, graph.types)
@@ -137,13 +138,17 @@ class GraphData:
         splits = dict(zip(SPLITS, (train, val, test), strict=True))
         self.seed_tables = {name: seeds for name, seeds in splits.items() if isinstance(seeds, SeedTable)}
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
-        if graph.types is not None and self.y is not None:
-            for name in SPLITS:
-                if name not in self.seed_tables:  # rows may have labels of their own
-                    check_labels(self.y, name, self.split(name), graph.types)
+        self._check_split_labels()
         self._num_classes, self.class_names = _classes(num_classes, class_names)
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
+
+    def _check_split_labels(self) -> None:
+        if self.graph.types is None or self.y is None:
+            return
+        for name in SPLITS:
+            if name not in self.seed_tables:  # rows may have labels of their own
+                check_labels(self.y, name, self.split(name), self.graph.types)
 
     @property
     def num_nodes(self) -> int:
@@ -152,6 +157,7 @@ class GraphData:
     @property
     def summary(self) -> str:
         """Sizes, and the fingerprint of the folder if there is one, by which ranks compare their data at no cost."""
+        # Content of data in memory is not compared: hashing it would take as long as reading all of it.
         folder = "" if self.folder_fingerprint is None else f", folder {self.folder_fingerprint[:16]}"
         return f"{self.num_nodes} nodes, {self.graph.num_edges} edges{folder}"
 

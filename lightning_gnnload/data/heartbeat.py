@@ -10,13 +10,11 @@ _LOOK_S = 0.5
 
 
 class Heartbeat:
-    """Counts the finished pieces of a process's long work: rows copied, mini-batches sampled ahead.
+    """Counts the finished pieces of a process's long work, as rows copied; any thread may call each method."""
 
-    A process is watched by its beats, not by whether its threads live: one that hangs lives, too. Any thread may call
-    each method. ``beats`` is their number; two at once may count as one, as all that matters is whether it moves.
-    """
-
+    # A process is watched by its beats, as threads that hang live, too.
     def __init__(self) -> None:
+        # Two beats at once may count as one: all that matters is whether the number moves.
         self.beats = 0
         self._num_waiting = 0
         self._listeners: list[Callable[[], None]] = []
@@ -57,15 +55,9 @@ HEARTBEAT = Heartbeat()
 
 
 class Patience:
-    """A time limit for another process that counts only the time in which that process did nothing.
+    """A time limit for another process: it may do nothing for ``idle_s``, and take ``most_s`` in all.
 
-    Importing torch takes ten times as long on a machine with ten times the work, and is progress all the same. A
-    process that is stopped, hangs, or is gone does nothing. Used by one thread.
-
-    Args:
-        idle_s: how long it may do nothing.
-        most_s: how long it may take in all.
-        is_busy: whether it does something now; called twice a second, or four times in ``idle_s``.
+    ``is_busy`` says whether it does something now, and is called twice a second, or four times in ``idle_s``.
 
     Example:
         >>> patience = Patience(0.02, 60.0, is_busy=lambda: False)
@@ -75,6 +67,8 @@ class Patience:
         it did nothing for 0.02 s
     """
 
+    # Not by the clock alone: importing torch takes ten times as long on a machine with ten times the work, and is
+    # progress all the same. A process that is stopped, hangs, or is gone does nothing.
     def __init__(self, idle_s: float, most_s: float, is_busy: Callable[[], bool]) -> None:
         self.idle_s = idle_s
         self.most_s = max(most_s, idle_s)

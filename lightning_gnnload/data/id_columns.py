@@ -14,9 +14,7 @@ RESERVED = (NODE_TYPE, "row", "time", "prediction", "class")
 class NodeIdColumns:
     """Gives nodes the user's own ids, or their numbers within their type where the data have no ids of it.
 
-    ``nodes`` are all that will be looked up, int64 ``[S]``. Nodes of one type have one column, named as the user's;
-    nodes of several types have ``"node_type"`` beside it. :attr:`column` is ``"node"`` where the user has no ids, where
-    the types' names differ, or where the name is one of ``RESERVED``.
+    ``nodes`` are all that will be looked up, int64 ``[S]``. Those of several types get a column ``"node_type"``, too.
 
     Example:
         >>> from lightning_gnnload import Graph, UserIds
@@ -34,6 +32,7 @@ class NodeIdColumns:
         )
         self._ids = {number: data.user_ids.get(name) for number, name in self._node_types.items()}
         columns = {NODE if ids is None else ids.column for ids in self._ids.values()}
+        # The user's name of the column, unless types differ in it, or it is a name of ours.
         self.column = columns.pop() if len(columns) == 1 and not columns & {*RESERVED} else NODE
 
     def columns(self, nodes: np.ndarray) -> dict[str, np.ndarray]:

@@ -68,7 +68,9 @@ class LeasedPages:
         with contextlib.suppress(OSError):
             self._fd = os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC)
             status = os.fstat(self._fd)
+            # The path may belong to another file by now, whose lease would protect nothing.
             if status.st_ino == self.file.inode and _file_system(status.st_dev) in _LOCAL:
+                # To the thread that blocks the signal, as it would end the process in any other.
                 fcntl.fcntl(self._fd, _F_SETSIG, number)
                 fcntl.fcntl(self._fd, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
                 fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
@@ -84,15 +86,14 @@ class LeasedPages:
             os.close(fd)
 
     def copy(self) -> bool:
-        """Exchanges the pages for copies in private memory; returns whether there is room for these.
-
-        Other threads may read them meanwhile: the system exchanges them at once, and both have the same bytes.
-        """
+        """Exchanges the pages for copies in private memory; returns whether there is room for these."""
+        # Other threads may read them meanwhile: mremap exchanges them at once, and both have the same bytes.
         array = self._array  # keeps them mapped until the exchange, even if the owner is collected
         if array is None:
             return True
         begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
         size = -(-(array.ctypes.data + array.nbytes - begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+        # Half of it, as a system without memory left may kill any process.
         if size > free_bytes() // 2:
             return False
         libc = _libc()
@@ -140,6 +141,7 @@ class LeaseKeeper:
                         f"{in_units(pages.num_bytes)}. Do not write to it, or copy it to a local disk of yours."
                     )
             self._leased = [pages for pages in (*self._leased, *leased) if pages.has_lease]
+        # Not at exit, when threads may still read the pages.
         weakref.finalize(owner, self._forget, leased).atexit = False
 
     def after_fork(self) -> None:
@@ -200,10 +202,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def protect_mapped(owner: Any, arrays: Iterable[np.ndarray | None]) -> None:
-    """Keeps arrays that lie in mapped files as they are now until ``owner`` is collected. Linux only.
-
-    Arrays in this process's memory, in shared memory, and in files mapped for writing are left to their owners.
-    """
+    """Keeps arrays that lie in mapped files as they are now until ``owner`` is collected. Linux only."""
     if sys.platform != "linux":
         return
     mapped = [(array, file) for array in arrays if array is not None and (file := _file_of(array)) is not None]
@@ -240,6 +239,7 @@ def _file_system(device: int) -> str:
 
 def _end_process(reason: str) -> None:
     _log.critical("%s. The process ends before its mini-batches are wrong.", reason)
+    # Not by an exception, which would not stop the kernels that read the pages in other threads.
     os.abort()
 
 

@@ -30,11 +30,7 @@ class MemoryFile:
 
     @classmethod
     def create(cls, name: str, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
-        """Allocates zeroed memory, at once, so that no later write can fail; ``name`` shows in ``/proc``.
-
-        Raises:
-            CacheShareError: the machine gives no such memory.
-        """
+        """Allocates zeroed memory, at once, so that no later write can fail; ``name`` shows in ``/proc``."""
         # Asked for more than there is, Linux may kill a process rather than refuse.
         if num_bytes > (free := free_bytes()):
             raise CacheShareError(
@@ -59,8 +55,7 @@ class MemoryFile:
     def adopt(cls, fd: int, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
         """Maps the memory of another process, and owns the descriptor from now on; an error closes it.
 
-        Raises:
-            CacheShareError: it is of another size, or could still shrink.
+        Raises CacheShareError: it is of another size, or could still shrink.
         """
         file = cls(fd)
         try:

@@ -9,10 +9,8 @@ from pathlib import Path
 
 
 def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns the bytes that processes may still take: of the machine, or what the container's limits leave.
-
-    Pages of files that were read lately count as free: the system gives them up.
-    """
+    """Returns the bytes that processes may still take: of the machine, or what the container's limits leave."""
+    # Pages of files that were read lately count as free: the system gives them up.
     try:
         free = int((proc / "meminfo").read_text().partition("MemAvailable:")[2].split()[0]) << 10
     except OSError:  # Linux alone says what is available
@@ -32,6 +30,7 @@ def in_units(num_bytes: int) -> str:
         >>> in_units(1_500_000), in_units(-3 << 30)
         ('1.4 MiB', '-3.0 GiB')
     """
+    # By bits, as a logarithm of floats errs at the powers.
     power = min(max(abs(num_bytes).bit_length() - 1, 0) // 10, 4)
     return f"{num_bytes / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 

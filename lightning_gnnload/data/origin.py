@@ -11,11 +11,7 @@ from lightning_gnnload.errors import GraphFormatError, PartReachError
 
 @dataclass(frozen=True)
 class Origin:
-    """Maps the n nodes of a part to the whole graph, by whose ids they draw: a part's mini-batch is one of the whole.
-
-    Raises:
-        GraphFormatError: arrays of other dtypes, or of different lengths.
-    """
+    """Maps the n nodes of a part to the whole graph, by whose ids they draw, so that mini-batches are the same."""
 
     node_ids: np.ndarray
     """int64 ``[n]``, the nodes' distinct ids in the whole graph."""
@@ -35,10 +31,7 @@ class Origin:
 
 
 class LocalIds:
-    """Maps ids of the whole graph to the local ids of a part whose nodes have the distinct ``node_ids``, int64 ``[n]``.
-
-    It takes 16 bytes a node.
-    """
+    """Maps ids of the whole graph to local ids of a part, whose nodes have the distinct ``node_ids``, int64 ``[n]``."""
 
     def __init__(self, node_ids: np.ndarray) -> None:
         self._order = np.argsort(node_ids, kind="stable")  # quick where they ascend in runs, as a part's do

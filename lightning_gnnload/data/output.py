@@ -93,9 +93,6 @@ class OutputFile:
         """Appends copies of columns: arrays, tensors or lists of numbers ``[n, ...]``, or of texts or dates ``[n]``.
 
         Each call needs the same names, widths and dtypes. Floats that a format lacks become float32, without a loss.
-
-        Raises:
-            OutputError: columns that differ in length, or from those before; no columns; the disk is full.
         """
         arrays = {name: self._column(name, rows) for name, rows in columns.items()}
         lengths = {name: len(rows) for name, rows in arrays.items()}
@@ -150,18 +147,14 @@ class OutputFile:
         array = _as_array(rows)
         if array.dtype == np.float16 and self.path.suffix == ".parquet":  # few readers of Parquet know it
             array = array.astype(np.float32)
-        texts = array.dtype.kind == "U" or (
-            array.dtype == object and all(isinstance(entry, str) for entry in array.flat)
-        )
-        is_column = ((texts or array.dtype.kind == "M") and array.ndim == 1) or (
-            array.dtype.kind in "iufb" and array.ndim > 0
-        )
+        form = "U" if _are_texts(array) else array.dtype.kind
+        is_column = array.ndim == 1 if form in "UM" else form in "iufb" and array.ndim > 0
         if not is_column or 0 in array.shape[1:]:
             raise OutputError(
                 f"{self.path}: {name!r} is {array.dtype} {list(array.shape)}, which is no column: numbers [n, ...], "
                 f"dates or texts [n] are needed, at least one a row."
             )
-        return array.astype(object) if texts else array
+        return array.astype(object) if form == "U" else array
 
 
 @contextmanager
@@ -206,6 +199,7 @@ class _ParquetWriter:
         column = self._arrow.array(rows.reshape(-1))
         if rows.dtype.kind == "M" and self._zone is not None:
             column = column.cast(self._arrow.timestamp(np.datetime_data(rows.dtype)[0], self._zone))
+        # From the last dimension on, each a list of fixed size over the one behind it.
         for size in rows.shape[:0:-1]:
             column = self._arrow.FixedSizeListArray.from_arrays(column, size)
         return column
@@ -256,6 +250,7 @@ class _ColumnFile:
         self._dtype: np.dtype[Any] | None = None
 
     def append(self, rows: np.ndarray) -> None:
+        # One array behind the other: np.load reads each with its own dtype, which of texts is that of the longest.
         np.save(self.file, rows, allow_pickle=False)
         self._num_rows, self._num_groups = self._num_rows + len(rows), self._num_groups + 1
         # Texts have the dtype of the longest one so far.
@@ -284,6 +279,11 @@ def _as_array(rows: Any) -> np.ndarray:
         rows = rows.detach().cpu()
         rows = rows.float() if rows.dtype is torch.bfloat16 else rows  # NumPy has none
     return np.asarray(rows)
+
+
+def _are_texts(array: np.ndarray) -> bool:
+    is_object = array.dtype == object
+    return array.dtype.kind == "U" or (is_object and all(isinstance(entry, str) for entry in array.flat))
 
 
 def _row_bytes(rows: np.ndarray) -> int:

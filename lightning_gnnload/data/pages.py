@@ -36,9 +36,6 @@ def buffer_memory(num_bytes: int, fd: int = -1) -> mmap.mmap:
     """Allocates at least ``num_bytes`` zeroed bytes in whole pages; pages that are never touched cost nothing.
 
     ``fd`` is a memfd to map, which grows when it is smaller; -1 for private memory.
-
-    Raises:
-        SlotMemoryError: the machine gives no such memory.
     """
     page = mmap.PAGESIZE if num_bytes < HUGE_PAGE_BYTES else HUGE_PAGE_BYTES
     size = max(-(-num_bytes // page), 1) * page
@@ -71,11 +68,7 @@ def private_bytes(num_bytes: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def scratch_rows(num_rows: int, width: int, dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """Lends uninitialised rows ``[num_rows, width]`` for as long as the ``with`` block lasts; blocks may be nested.
-
-    Raises:
-        SlotMemoryError: the machine gives no such memory.
-    """
+    """Lends uninitialised rows ``[num_rows, width]`` for as long as the ``with`` block lasts; blocks may be nested."""
     num_bytes = num_rows * width * dtype.itemsize
     # The thread keeps the memory: pages that are touched for the first time cost more than the rows they are for
     # (1.5 us for 4 KB). It is taken out meanwhile, so that a nested block finds none and makes its own.
@@ -106,6 +99,7 @@ def mapped_bytes(file: Path, fd: int | None = None) -> np.ndarray:
         # which may be more (8 MB a row were seen).
         memory.madvise(mmap.MADV_RANDOM)
     mapped = np.frombuffer(memory, np.uint8)
+    # The handler of SIGBUS prints the file's name. It stays at exit, as threads may read to the end.
     weakref.finalize(memory, ops.unwatch_map, ops.watch_map(mapped, encodable(file))).atexit = False
     return mapped
 
@@ -137,10 +131,7 @@ def encodable(path: str | os.PathLike[str]) -> str:
 
 
 def release_pages(array: np.ndarray) -> None:
-    """Unmaps the pages of a mapped file, which stay in the page cache; later reads map them again.
-
-    Arrays in other memory stay as they are.
-    """
+    """Unmaps the pages of a mapped file, which stay in the page cache; later reads map them again."""
     base: Any = array
     while isinstance(base, np.ndarray | memoryview):
         base = base.base if isinstance(base, np.ndarray) else base.obj

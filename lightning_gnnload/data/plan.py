@@ -25,11 +25,9 @@ class BatchRequest:
 class StepPlan:
     """Cuts an epoch's seeds into global steps, and each step into near-equal slices, one a rank.
 
-    Every rank gets the same number of steps and at least one seed in each, so no collective waits for a rank that
-    has run out; every seed comes exactly once.
-
-    Steps depend on the number of seeds and the global batch size alone, not on the number of ranks. To that end, a rest
-    of less than a 32nd of a global batch joins the step before it; a larger one has a seed for every rank if
+    Every seed comes once, and every rank has a seed in every step, so that no collective waits for a rank that has run
+    out. Steps depend on the number of seeds and the global batch size alone, not on the number of ranks. To that end, a
+    rest of less than a 32nd of a global batch joins the step before it; a larger one has a seed for every rank if
     ``batch_size`` is 32 or more. Otherwise a rest of fewer seeds than ranks joins the step before as well: in that step
     the number of ranks shows. ``keep_rest`` makes any rest with a seed for every rank a step, as other loaders do.
 
@@ -68,6 +66,7 @@ class StepPlan:
         full, rest = divmod(self.num_seeds, self.global_batch_size)
         if self.drop_last:
             return full
+        # Seeds are not dropped: a rest that is no step of its own goes to the last one, or is the only one.
         is_large = self.keep_rest or rest * SMALLEST_LAST_STEP >= self.global_batch_size
         stands_alone = is_large and rest >= self.num_ranks
         return max(full + stands_alone, 1)

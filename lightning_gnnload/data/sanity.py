@@ -109,6 +109,7 @@ def _overlaps(data: GraphData) -> list[SanityIssue]:
     issues = []
     # A node may well be in rows of several splits, with other times.
     for first, second in combinations([name for name in SPLITS if data.table(name) is None], 2):
+        # GraphData refuses a split that has a node twice.
         common = np.intersect1d(data.split(first), data.split(second), assume_unique=True)
         if len(common):
             text = f"the splits {first} and {second} share nodes, {len(common)} in all, such as {common[0]}"

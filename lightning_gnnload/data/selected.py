@@ -69,11 +69,7 @@ class SelectedFeatureStore(FeatureStore):
 
 
 def select_rows(store: FeatureStore, rows: Any) -> FeatureStore:
-    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``.
-
-    Raises:
-        GraphDataError: rows that the store does not have.
-    """
+    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``."""
     # Bytes of a quantised store, so that a cache in front of it still caches bytes.
     if isinstance(store, QuantizedFeatureStore):
         return store.over(SelectedFeatureStore(store.codes, rows))

@@ -38,15 +38,12 @@ _HEAD_BYTES = 32  # of an answer: netlink's and unix_diag's own
 
 
 def is_bound_by_user(address: bytes) -> bool:
-    """Returns whether a datagram socket of this user is bound to an address of the unix namespace.
-
-    True also where the system does not tell, as a kernel without unix_diag.
-    """
+    """Returns whether a datagram socket of this user is bound to an address of the unix namespace."""
     query = struct.pack("=BBHIII8s", socket.AF_UNIX, 0, 0, _STATES, 0, _SHOW_NAME | _SHOW_UID, b"\xff" * 8)
     try:
         netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG)
     except OSError:
-        return True
+        return True  # a kernel without unix_diag does not tell, and most sockets are of this user
     with netlink:
         netlink.send(_HEAD.pack(_HEAD.size + len(query), _BY_FAMILY, _DUMP, 0, 0) + query)
         while True:
@@ -101,8 +98,7 @@ def guarded_group(num_ranks: int, backend: str = "gloo") -> Iterator[None]:
     Then it shuts the group's listening socket. Connections to other machines are not checked, nor are other backends,
     groups that connect at first use (``TORCH_GLOO_LAZY_INIT``), and systems without ``/proc/net/tcp``.
 
-    Raises:
-        StrangerError: one leads to another user's process, or to none.
+    Raises StrangerError: one leads to another user's process, or to none.
     """
     is_lazy = os.environ.get("TORCH_GLOO_LAZY_INIT", "0").lower() in ("1", "true", "on", "yes", "y")
     if "gloo" not in backend or is_lazy or not _TABLES[0].exists():
@@ -137,8 +133,7 @@ def _group_pairs(rows: list[_SocketRow], fds: dict[str, int], num_ranks: int) ->
 def _await_peers(endpoints: list[tuple[str, str]]) -> None:
     """Waits until processes of this user have accepted these (local, remote) connections.
 
-    Raises:
-        StrangerError: another user's process has one, or nobody has it in time.
+    Raises StrangerError: another user's process has one, or nobody has it in time.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:

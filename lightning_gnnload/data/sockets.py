@@ -65,6 +65,7 @@ class MessageChannel:
             # Waits in the system's queue, which is fair: by trying often, some process might never get its turn.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_CONNECT_S))
             connection.connect(address(name))
+            # No limit from now on: a message must be sent whole, however long its reader takes.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))
             return cls(connection)
         except (ConnectionRefusedError, FileNotFoundError, BlockingIOError, cls.error):
@@ -140,6 +141,7 @@ class MessageChannel:
         try:
             message = json.loads(data)
             fields = cls.kinds[message["kind"]]
+            # By type(), as True is an int to isinstance. JSON that is nested too deeply is a RecursionError.
             sound = not truncated and {name: type(value) for name, value in message.items()} == {"kind": str, **fields}
         except (ValueError, KeyError, TypeError, RecursionError):
             sound = False

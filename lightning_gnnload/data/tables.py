@@ -92,9 +92,6 @@ def as_store(rows: Any, *, name: str, dims: tuple[int, int | None] = (2, 2)) -> 
     """Wraps an array or tensor as a store, without a copy where it is contiguous; a store is returned as it is.
 
     ``dims`` are the least and the most dimensions that it may have, None for no limit.
-
-    Raises:
-        GraphDataError: no table of numbers, or one of other dimensions.
     """
     if isinstance(rows, FeatureStore):
         return rows
@@ -109,9 +106,6 @@ def named_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureSt
     """Checks tables of nodes, which need a row for every node; a NodeTable, one for each of its range.
 
     A table named ``"<column>.<node type>"`` needs one for each node of that type.
-
-    Raises:
-        GraphDataError: a table with too few or too many rows, a range beyond the graph, or a name that is taken.
     """
     checked: dict[str, FeatureStore | NodeTable] = {}
     num_nodes = graph.num_nodes

@@ -125,6 +125,7 @@ class GraphTypes:
             >>> types.nodes_of_runs(np.array([0, 3, 4])).tolist()
             [2, 3, 4]
         """
+        # A type without slots has no runs, so that "right" skips it.
         widths = np.array([len(slots) for slots in self.slots], np.int64)
         end = np.searchsorted(self.first_run, runs, side="right") - 1
         return self.first_node[end] + (runs - self.first_run[end]) // widths[end]
@@ -138,11 +139,7 @@ class GraphTypes:
         return self.node_types.index(name)
 
     def edge_type_number(self, name: Any) -> int:
-        """Finds an edge type by its number, its triple, ``"src__relation__dst"`` or, if that is unique, its relation.
-
-        Raises:
-            SamplerConfigError: there is no such type, or several.
-        """
+        """Finds an edge type by its number, triple, ``"src__relation__dst"`` or, if that is unique, its relation."""
         if type(name) is int and 0 <= name < len(self.edge_types):
             return name
         matches: list[int] = []

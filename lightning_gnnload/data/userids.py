@@ -65,6 +65,7 @@ class UserIds:
                 raise GraphDataError(
                     f"user ids: whole numbers must fit in 64 bits ({error}). Give them as texts."
                 ) from None
+        # Texts of files and databases may have bytes that are no UTF-8, which come back as they were.
         coded = [value.encode("utf-8", "surrogateescape") for value in ids]
         offsets = np.concatenate([[0], np.cumsum(list(map(len, coded)), dtype=np.int64)]).astype(np.int64)
         return cls(np.frombuffer(b"".join(coded), np.uint8), offsets=offsets, column=column)
@@ -159,17 +160,16 @@ def _id_list(ids: Any) -> Sequence[Any]:
 
 
 def named_ids(user_ids: Any, num_nodes: int, types: GraphTypes | None) -> dict[str, UserIds]:
-    """Returns the user's ids by node type; those of a graph without types under ``""``.
-
-    Raises:
-        GraphDataError: not one id a node, or a type that the graph does not have.
-    """
+    """Returns the user's ids by node type; those of a graph without types under ``""``."""
     if user_ids is None:
         return {}
-    sizes = {"": num_nodes} if types is None else dict(zip(types.node_types, types.num_nodes, strict=True))
-    if types is not None and not isinstance(user_ids, Mapping):
+    if types is None:
+        sizes, user_ids = {"": num_nodes}, {"": user_ids}
+    elif isinstance(user_ids, Mapping):
+        sizes = dict(zip(types.node_types, types.num_nodes, strict=True))
+    else:
         raise GraphDataError(f"user_ids must be a dict by node type, as the graph has the types {types.node_types}.")
-    checked = {name: UserIds.of(ids) for name, ids in ({"": user_ids} if types is None else user_ids).items()}
+    checked = {name: UserIds.of(ids) for name, ids in user_ids.items()}
     for name, ids in checked.items():
         if name not in sizes:
             raise GraphDataError(f"user_ids name the node type {name!r}, but the graph has {', '.join(sizes)}.")

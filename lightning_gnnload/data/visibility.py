@@ -95,6 +95,7 @@ def _timed_runs(lists: TypedLists, nodes: np.ndarray) -> Iterator[tuple[np.ndarr
 
 def _first_from(codes: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray) -> np.ndarray:
     """Returns where the codes of ``bound`` or more begin in each ascending run ``[low, high)``: a binary search."""
+    # For all runs at once: np.searchsorted searches a single array.
     low, high = low.copy(), high.copy()
     while len(open_ := np.flatnonzero(low < high)):
         middle = (low[open_] + high[open_]) // 2

@@ -19,14 +19,7 @@ def breadth_first_ring(graph: Graph, seeds: np.ndarray, seed: int) -> np.ndarray
     """Orders distinct seeds, int64 ``[S]``, so that those near in the graph are near on the ring.
 
     Breadth-first searches start from random seeds until every seed is reached; larger components come first. Edges
-    count in both directions. Unless every node has as many edges in as out, the search needs a reversed copy: 4 or 8
-    bytes an edge, and as much again for a moment.
-
-    Returns:
-        int32 ``[S]``, positions in ``seeds``; the order of nodes is the same however the seeds are ordered.
-
-    Raises:
-        SeedError: a seed that is no node, or comes twice.
+    count in both directions. Returns positions in ``seeds``, int32 ``[S]``: the same nodes however these are ordered.
 
     Source: BGL (NSDI'23), section 3.2.2.
     """
@@ -37,7 +30,8 @@ def breadth_first_ring(graph: Graph, seeds: np.ndarray, seed: int) -> np.ndarray
     position = np.full(graph.num_nodes, -1, np.int32)
     position[seeds] = np.arange(len(seeds), dtype=np.int32)
     # Where each node has as many edges in as out, components are strongly connected, so that in-edges alone lead to
-    # all of one. Undirected graphs, with each edge both ways, are so.
+    # all of one. Undirected graphs, with each edge both ways, are so. Others are copied in reverse for the search: 4 or
+    # 8 bytes an edge, and as much again for a moment.
     reverse = () if _is_balanced(graph) else _reversed(graph)
     roots = Shuffled().order(seeds, seed=seed, epoch=EARLY_EPOCH)
     order, tree = ops.breadth_first(graph.indptr, graph.indices, position, roots, len(seeds), *reverse)
@@ -49,9 +43,6 @@ def breadth_first_ring(graph: Graph, seeds: np.ndarray, seed: int) -> np.ndarray
 def epoch_order(ring: np.ndarray, sequences: int, seed: int, epoch: int) -> np.ndarray:
     """Cuts a ring, int32 ``[S]``, into K near-equal sequences, from a random start, and takes turns between them.
 
-    BGL merges K searches of all seeds, and drops repeats. Stretches of one search have no gaps, so that fewer rows are
-    missed at equally mixed labels, and one search takes a Kth of the time.
-
     Source: BGL (NSDI'23), section 3.2.2; Weyl, "Über die Gleichverteilung von Zahlen mod. Eins" (Math. Ann. 77, 1916),
     for the order of turns.
 
@@ -59,6 +50,8 @@ def epoch_order(ring: np.ndarray, sequences: int, seed: int, epoch: int) -> np.n
         >>> epoch_order(np.arange(12, dtype=np.int32), 3, seed=0, epoch=0).tolist()
         [8, 4, 0, 9, 5, 1, 10, 6, 2, 11, 7, 3]
     """
+    # BGL merges K searches of all seeds, and drops repeats. Stretches of one search have no gaps, so that fewer rows
+    # are missed at equally mixed labels, and one search takes a Kth of the time.
     sequences = min(sequences, len(ring))
     # In Python's integers, as the product has more than 64 bits. Its upper part is uniform without a division.
     [key] = ops.random_keys(seed, epoch, np.zeros(1, np.int64)).tolist()

@@ -50,7 +50,8 @@ class BackgroundCheck:
         self._thread.join()
 
     def _run(self, path: Path, fingerprint: str, notes: Path) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # Linux alone has priorities of threads
+        # Linux alone has priorities of threads.
+        with contextlib.suppress(OSError, AttributeError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         # Errors of a folder that is gone by now do not matter: what is mapped of it stays.
         with contextlib.suppress(StoreFormatError, _StoppedError, OSError), OpenFolder(path) as folder:

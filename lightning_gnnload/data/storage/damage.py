@@ -53,9 +53,6 @@ def find_damage(
 
     ``advance`` gets the number of bytes after each read, and may raise to end it. Old folders have one checksum an
     array, and so one stretch.
-
-    Raises:
-        StoreFormatError: the file is gone or cannot be read.
     """
     damaged, start, before = [], 0, 0
     memory = memoryview(bytearray(min(_READ_BYTES, array.size_bytes)))
@@ -72,7 +69,8 @@ def find_damage(
                     advance(count)
                 if checksum != expected or at < stop:
                     damaged.append(ByteRange(start, stop))
-                start, before = stop, expected  # each stretch by itself, whatever the one before is
+                # Goes on from what was written, not from what was read, so that damage does not spread to what follows.
+                start, before = stop, expected
         finally:
             os.close(fd)
     except OSError as error:
@@ -83,11 +81,7 @@ def find_damage(
 def check_folder(
     folder: OpenFolder, advance: Advance = _no_progress, reader: Reader = _plain_reader
 ) -> Iterator[FileCheck]:
-    """Reads all of a folder, which stays open, and of a partition its parts; yields the result of each array.
-
-    Raises:
-        StoreFormatError: the manifest of ``folder`` itself is missing or broken.
-    """
+    """Reads all of a folder, which stays open, and of a partition its parts; yields the result of each array."""
     for name in folder.manifest["arrays"]:
         size_bytes, file, error = 0, folder.path / MANIFEST, None
         try:

@@ -165,6 +165,7 @@ def _open(array: StoredArray, direct: bool) -> tuple[int, int]:
         raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
     if not direct:
         return fd, 1
+    # EINVAL says that a file system has no direct reads; other errors are those of a disk.
     direct_fd = -1
     try:
         direct_fd = array.open(getattr(os, "O_DIRECT", 0))

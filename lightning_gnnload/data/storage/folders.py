@@ -119,6 +119,7 @@ def write_manifest(
     }
     with open(folder / MANIFEST, "w") as file:
         json.dump(with_checksum(manifest), file, indent=1)
+        # On the disk before the folder moves, or a crash of the machine could leave an empty manifest in place.
         file.flush()
         os.fsync(file.fileno())
 
@@ -158,13 +159,11 @@ def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) 
     With ``size_bytes``, a disk without room for all is an error before the first chunk. Returns the CRC-32 of all bytes
     up to the end of each stretch of ``STRETCH_BYTES``: each goes on from the one before, so that a stretch can be
     checked by itself, and the last one is that of the file.
-
-    Raises:
-        OSError: no room, or the disk fails.
     """
     with _ChunkWriter(file) as out:
         if size_bytes:
-            os.posix_fallocate(out.file.fileno(), 0, size_bytes)  # ftruncate would leave holes, and reserve nothing
+            # ftruncate would leave holes, and reserve nothing.
+            os.posix_fallocate(out.file.fileno(), 0, size_bytes)
         for chunk in chunks:
             out.write(chunk)
         return out.finish()

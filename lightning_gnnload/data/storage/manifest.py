@@ -50,26 +50,9 @@ def _checksum(values: dict[str, Any]) -> int:
 def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
     """Parses the content of ``manifest.json`` at ``path`` and checks its form, but not the entries of its arrays.
 
-    Raises:
-        StoreFormatError: it is foreign, of a newer version, or broken.
+    Raises StoreFormatError: it is foreign, of a newer version, or broken.
     """
-    folder = path.parent
-    try:
-        manifest = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise StoreFormatError(f"{path} cannot be read: {error}. Prepare the data set again.") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise StoreFormatError(f"{path} does not say format {FORMAT!r}: this is another program's folder.")
-    if manifest.get("version") != VERSION:
-        raise StoreFormatError(
-            f"{folder} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
-            f"Prepare it again with this release, or install the release that wrote it."
-        )
-    if unknown := sorted(manifest.keys() - KEYS):
-        raise StoreFormatError(
-            f"{path}: there is no key {', '.join(map(repr, unknown))}; the folder is broken, or of a newer release. "
-            "Prepare it again."
-        )
+    manifest = _parse_current(path, content)
     broken = [key for key, (default, has_form) in _FORMS.items() if not has_form(manifest.get(key, default))]
     if not broken and manifest.get("task") not in (None, *manifest.get("tasks", {})):
         broken = ["task"]
@@ -85,13 +68,31 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
     return {key: value for key, value in manifest.items() if key != CHECKSUM}
 
 
+def _parse_current(path: Path, content: bytes) -> dict[str, Any]:
+    """Parses a manifest of this version, without a key that this release does not know."""
+    try:
+        manifest = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise StoreFormatError(f"{path} cannot be read: {error}. Prepare the data set again.") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        raise StoreFormatError(f"{path} does not say format {FORMAT!r}: this is another program's folder.")
+    if manifest.get("version") != VERSION:
+        raise StoreFormatError(
+            f"{path.parent} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
+            f"Prepare it again with this release, or install the release that wrote it."
+        )
+    if unknown := sorted(manifest.keys() - KEYS):
+        raise StoreFormatError(
+            f"{path}: there is no key {', '.join(map(repr, unknown))}; the folder is broken, or of a newer release. "
+            "Prepare it again."
+        )
+    return manifest
+
+
 def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype, list[int], tuple[int, ...]]:
     """Checks the entry of one array in the manifest at ``path``; returns its file, dtype, shape and checksums.
 
     The checksums are those of :func:`.write_chunks`, or the last of them alone.
-
-    Raises:
-        StoreFormatError: it is malformed.
     """
     try:
         file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
@@ -163,7 +164,7 @@ def _are_floats(quantized: Any) -> bool:
 
 
 def _is_count(value: Any) -> bool:
-    # Not isinstance: JSON's true and false are integers to it.
+    # Not isinstance, to which JSON's true and false are integers.
     return type(value) is int and 0 <= value < _MAX_ROWS
 
 

@@ -29,8 +29,7 @@ class OpenFolder:
     Files of a replaced version are removed: those that are mapped or open stay readable, and opening others is an
     error. ``folder`` is a path, or a name ``within`` another open folder.
 
-    Raises:
-        StoreFormatError: there is no such folder.
+    Raises StoreFormatError: there is no such folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str], within: OpenFolder | None = None) -> None:
@@ -113,11 +112,7 @@ class OpenFolder:
 
     @cached_property
     def arrays(self) -> dict[str, StoredArray]:
-        """The arrays by name.
-
-        Raises:
-            StoreFormatError: an entry is malformed; a file is missing, of another size, or outside the folder.
-        """
+        """The arrays by name."""
         return {name: self.array(name) for name in self.manifest["arrays"]}
 
     def array(self, name: str) -> StoredArray:
@@ -155,7 +150,7 @@ class OpenFolder:
             OSError: it cannot be opened.
         """
         name, _ = self._find(name)
-        # O_NOFOLLOW, as _find has resolved a link within this version of the folder.
+        # O_NOFOLLOW, as _find has resolved a link; O_NONBLOCK, as opening a pipe that has come since would wait.
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=self._fd)
 
     def _find(self, name: str) -> tuple[str, int]:
@@ -201,11 +196,7 @@ class StoredArray:
 
 
 def read_folder(folder: str | os.PathLike[str], read: Callable[[OpenFolder], Read]) -> Read:
-    """Returns what ``read`` makes of a folder; where that fails because the folder was replaced, reads the new one.
-
-    Raises:
-        StoreFormatError, FeatureFileError: those of ``read``; the folder is missing, or is replaced all the time.
-    """
+    """Returns what ``read`` makes of a folder; where that fails because the folder was replaced, reads the new one."""
     for _ in range(_MOST_TRIES):
         with OpenFolder(folder) as opened:
             try:

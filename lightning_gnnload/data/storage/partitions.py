@@ -73,9 +73,10 @@ def load_partition(
 
     Example:
         >>> from lightning_gnnload import Graph, GraphData, partition_graph
-        >>> _ = partition_graph(GraphData(Graph.from_coo([0, 1], [1, 0])), "halves", num_parts=2, progress=False)
-        >>> load_partition("halves").num_parts
-        2
+        >>> data = GraphData(Graph.from_coo([1, 3], [0, 2]), train=[0, 2])
+        >>> _ = partition_graph(data, "halves", 2, hops=1, progress=False)
+        >>> load_partition("halves")
+        Partition(self-reliant, num_parts=2, num_nodes=4, hops=1)
     """
     path = Path(folder).absolute()  # by which other processes map it, whatever their working folder
     if not (path / MANIFEST).exists():

@@ -32,8 +32,7 @@ def check_target(
     its manifest lists. ``repair`` also replaces a folder with a broken manifest if all its files are named as arrays:
     for folders that this package has named.
 
-    Raises:
-        StoreFormatError: something is there that stays, or nothing can be written there.
+    Raises StoreFormatError: something is there that stays, or nothing can be written there.
     """
     target = Path(folder)
     if target.name in ("", "..") or "\0" in str(target):
