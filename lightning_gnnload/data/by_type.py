@@ -25,6 +25,7 @@ def table_of_type(column: str, type_key: Any) -> str:
 
 def columns_of_type(tables: Mapping[str, Any], type_key: Any) -> dict[str, Any]:
     """Returns the tables of one type by the names of their columns."""
+    # The name of a table without a column is the suffix, with its dot.
     end = table_of_type("", type_key)
     split = ((name.partition("."), table) for name, table in tables.items())
     return {column: table for (column, dot, rest), table in split if dot + rest == end}

@@ -269,6 +269,7 @@ class GraphData:
         Raises:
             GraphDataError: there is no such table, or it has several numbers a node.
         """
+        # Typed tables are named "<column>.<type>"; a name alone takes those of all types.
         column = np.zeros(self.num_nodes)
         tables = [table for key, table in self.tables.items() if name in (key, key.partition(".")[0])]
         for table in tables:

@@ -42,6 +42,7 @@ class NodeIdColumns:
             return {self.column: self._ids_of(number, nodes)}
         assert self._types is not None
         numbers = self._types.number_of(nodes)
+        # One column holds one dtype: where a type has texts, numbers of the others become texts, too.
         has_texts = any(ids is not None and ids.kind == "text" for ids in self._ids.values())
         column = np.empty(len(nodes), object if has_texts else np.int64)
         for number in self._node_types:

@@ -81,7 +81,8 @@ class MemoryFile:
             self.fd = -1
 
     def __del__(self) -> None:
-        self.close()  # where an error was faster
+        # For objects that an error has left without an owner.
+        self.close()
 
     def _map(self, num_bytes: int, *, writable: bool) -> None:
         access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ

@@ -82,6 +82,7 @@ class StepPlan:
     def slice(self, step: int, rank: int) -> tuple[int, int]:
         """Returns the positions ``[begin, end)`` of one rank's seeds of one global step."""
         begin, end = self.step(step)
+        # In integers, and without a rest: neighbours share their bounds, and sizes differ by one at most.
         count = end - begin
         return begin + count * rank // self.num_ranks, begin + count * (rank + 1) // self.num_ranks
 

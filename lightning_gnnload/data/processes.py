@@ -8,6 +8,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+# As the masks of /proc/PID/status have them: bit n - 1 is signal n.
 _TO_END = 1 << signal.SIGINT - 1 | 1 << signal.SIGTERM - 1
 
 

@@ -38,7 +38,8 @@ def progress(title: str, total: int | None, *, show: bool = True) -> Iterator[Ca
     if not show:
         yield lambda amount: HEARTBEAT.beat()
         return
-    from rich.console import Console  # here, as most processes that read data show no bar
+    # Imported here, as most processes that read data show no bar.
+    from rich.console import Console
     from rich.progress import Progress
 
     with shown_display(Progress(console=Console(stderr=True), transient=True)) as bar:

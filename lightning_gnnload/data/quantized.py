@@ -79,6 +79,7 @@ class QuantizedFeatureStore(FeatureStore):
         Half a step, for rounding to a code, and what rounding the floats adds. The root of the mean square is about
         ``scale / 12**0.5``, where a column's values are spread over many steps.
         """
+        # Of the product and the sum in float32, and of the result in the dtype; subnormal results have fewer digits.
         roundings = 2 * torch.finfo(torch.float32).eps + torch.finfo(self.dtype).eps / 2
         smallest = torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps
         return self.scale.double() / 2 + self._reach * roundings + smallest

@@ -113,6 +113,7 @@ def named_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureSt
         if graph.types is not None and "." in name:
             checked[name] = _table_of_type(name, rows, graph.types.range_of(name.partition(".")[2]))
             continue
+        # A range of nodes need not be a type: its ids are those of the graph.
         if isinstance(rows, NodeTable):
             if rows.nodes.stop > num_nodes:
                 raise GraphDataError(f"table {name!r} is for {rows}, but the graph has {num_nodes} nodes, from 0 on.")

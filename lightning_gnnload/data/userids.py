@@ -115,6 +115,7 @@ class UserIds:
             GraphDataError: ids that no node has.
         """
         keys = list(ids)
+        # Keys are Python's numbers and texts, to which NumPy's scalars are converted.
         rows = [
             self._row_of.get(key, -1) for key in (key.item() if isinstance(key, np.generic) else key for key in keys)
         ]

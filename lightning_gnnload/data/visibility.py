@@ -18,6 +18,7 @@ _OTHER_UNIT = 500  # spans of the graph's time: seeds that are later by more are
 
 def spaced_rows(rows: np.ndarray) -> np.ndarray:
     """Returns all rows, or of many some at equal distances: MOST_ROWS at most."""
+    # At equal distances, not the first ones: rows are often sorted by time, and early ones see little.
     return rows[:: max(-(-len(rows) // MOST_ROWS), 1)]
 
 

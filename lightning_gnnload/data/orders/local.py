@@ -121,12 +121,14 @@ class LocalOrder(SeedOrder):
         """Arranges the ordered seeds of all parts by the slices of a plan: int64 ``[S]``."""
         whole, rests = self._layout(plan)
         result = np.empty(plan.num_seeds, np.int64)
+        # The steps before the last are full: one rank's slice behind the other's, all of one size.
         slices = result[: whole.size * plan.batch_size].reshape(*whole.shape, plan.batch_size)
         leftovers = []
         for part, part_order in enumerate(ordered):
             mine = whole == part
             count = np.count_nonzero(mine) * plan.batch_size
             slices[mine] = part_order[:count].reshape(-1, plan.batch_size)
+            # Ranks take their pieces of it one after the other, below.
             leftovers.append(iter(np.split(part_order[count:], np.cumsum(rests[part]))))
         for rank in range(plan.num_ranks):
             begin, end = plan.slice(len(whole), rank)

@@ -43,6 +43,7 @@ def cache_reads(
 
     The first ``warm_up`` mini-batches fill the cache, and do not count.
     """
+    # With rows of 0 bytes, as it matters only which ones are cached.
     cache = ops.DynamicCache(num_nodes, max(int(ratio * num_nodes), 1), row_bytes=0, eviction=eviction)
     sizes, hits = [], []
     for nodes in batches:

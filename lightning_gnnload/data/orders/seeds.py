@@ -113,6 +113,7 @@ class _BoundTimeOrder(SeedOrder):
         by_time = seeds[np.lexsort((seeds, keys, self.times[seeds]))]
         _, begins, counts = np.unique(self.times[by_time], return_index=True, return_counts=True)
         position = np.arange(len(seeds)) - np.repeat(begins, counts)
+        # The rows of a time beyond its full steps are its rest, and stay sorted by time.
         in_full_step = position < np.repeat(counts // self.size * self.size, counts)
         rows = np.concatenate([by_time[in_full_step], by_time[~in_full_step]])
         num_steps = len(rows) // self.size

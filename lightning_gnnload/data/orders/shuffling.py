@@ -102,6 +102,7 @@ def mean_distance(
     """
     ordered = (order.order(seeds, seed=seed, epoch=epoch) for epoch in _JUDGED_EPOCHS)
     size = max(global_batch_size, min(LEAST_JUDGED, len(seeds) // 32))
+    # Over more seeds than a small step has, where successive steps may have nearly the same labels.
     distances = [label_distance(labels[tensor_view(ids)].numpy(), size) for ids in ordered]
     return sum(distances) / len(distances)
 

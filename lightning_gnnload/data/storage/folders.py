@@ -60,6 +60,7 @@ def new_folder(
     rules: dict[str, Any] = {"folder_type": folder_type, "overwrite": overwrite, "repair": repair}
     check_target(folder, **rules)
     try:
+        # A trial makes no folders: it goes beside the nearest one that exists, which is on the same disk.
         while not keep and not target.absolute().parent.is_dir():
             target = target.absolute().parent.parent / target.name
         target.parent.mkdir(parents=True, exist_ok=True)

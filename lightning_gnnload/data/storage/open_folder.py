@@ -91,7 +91,7 @@ class OpenFolder:
         except FileNotFoundError:
             raise _no_manifest(self.path) from None
         except StoreFormatError:
-            raise
+            raise  # it is a ValueError, too, and says more
         except (OSError, ValueError) as error:
             raise StoreFormatError(f"{path} cannot be read: {error}. Prepare the data set again.") from error
 

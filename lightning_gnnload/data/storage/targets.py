@@ -82,7 +82,8 @@ def folder_lock(folder: Path, operation: int) -> Iterator[bool]:
         yield is_ours
     finally:
         with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a fork of this process may have the descriptor, too
+            # Not by closing alone: a fork of this process may have the descriptor, too.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
