@@ -66,8 +66,9 @@ LAYERS = [
     Room("data", "graphs, features, seeds, files", 4, 0, 6),
     Room("ops", "checked entry points to the kernels", 5, 0, 6),
     Room("kernels", "C++ and CUDA, which know no torch", 6, 0, 3),
-    Room("errors", "every error that a user can meet", 6, 3, 2),
-    Room("lazy", "imports on first use", 6, 5, 1),
+    Room("settings", "checks of what users set", 6, 3, 3),
+    Room("errors", "every error that a user can meet", 7, 0, 4),
+    Room("lazy", "imports on first use", 7, 4, 2),
 ]
 
 Edges = set[tuple[str, str]]

@@ -23,8 +23,8 @@ from examples.models import GraphSAGE
 from lightning_gnnload import Debian, GraphData, GraphDataModule, NeighborSampler, ProximityOrder, Synthetic
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.data.datasets.stored import StoredDataset
-from lightning_gnnload.data.drawing import COLORS, name_lines, new_figure, save, tidy
-from lightning_gnnload.data.orders.reads import reads
+from lightning_gnnload.data.drawing import COLORS, name_lines, new_figure, save_figure, tidy
+from lightning_gnnload.data.orders.reads import cache_reads
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.shuffling import mean_distance
 from lightning_gnnload.sample.base import Sampler
@@ -78,7 +78,7 @@ def measure(order: SeedOrder, data: GraphData, sampler: Sampler = SAMPLER) -> Re
     distance = mean_distance(order, data.train, data.y, seed=0, global_batch_size=BATCH_SIZE)
     workload = Workload(data.graph, sampler, data.train, batch_size=BATCH_SIZE, order=order)
     requests = [*workload.requests(0), *workload.requests(1)]
-    read = reads((nodes for _, nodes in node_lists(workload, requests)), len(requests) // 2, data.num_nodes)
+    read = cache_reads((nodes for _, nodes in node_lists(workload, requests)), len(requests) // 2, data.num_nodes)
     return Result(distance, read.rows / read.batches, read.missed / read.batches)
 
 
@@ -141,7 +141,7 @@ def draw(results: dict[str, Result], title: str, path: Path, graph: str = "debia
     )
     tidy(axes)
     name_lines(axes, ends)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from compare_orders import SAMPLER, Result, draw, measure, train
 from lightning_gnnload import Debian, GraphData, Partition, Synthetic, load_partition, partition_graph
 from lightning_gnnload.cache.policy import PartPolicy, hottest
 from lightning_gnnload.cache.rules import policy_named
-from lightning_gnnload.data.drawing import COLORS, name_lines, new_figure, save, tidy
+from lightning_gnnload.data.drawing import COLORS, name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.sample.parts import PartSampler
@@ -142,7 +142,7 @@ def draw_hits(found: dict[str, list[dict[str, float]]], path: Path) -> None:
         tidy(axes, name)
         name_lines(axes, ends)
     panels[0].set_ylabel("rows served by the cache, %")
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def main() -> None:

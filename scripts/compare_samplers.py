@@ -31,7 +31,7 @@ from lightning_gnnload import (
     ShadowSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save, tidy
+from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey
 
 BATCH_SIZE = 1024
@@ -183,7 +183,7 @@ def draw(results: dict[str, Result], path: Path) -> None:
         axes.set_ylim(len(values) - 0.5, -0.5)
         tidy(axes, what, grid="x")
         axes.tick_params(axis="y", length=0)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def main() -> None:

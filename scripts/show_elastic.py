@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from examples.models import GraphSAGE
 from lightning_gnnload import Debian, FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler
-from lightning_gnnload.data.drawing import BLUE, GREY, ORANGE, PALE, PINK, name_lines, new_figure, save, tidy
+from lightning_gnnload.data.drawing import BLUE, GREY, ORANGE, PALE, PINK, name_lines, new_figure, save_figure, tidy
 
 GLOBAL_BATCH = 1024
 
@@ -114,7 +114,7 @@ def draw(curves: dict[Run, np.ndarray], path: Path) -> None:
         tidy(axes)
         axes.set_xlim(0, max(map(len, curves.values())) - 1)
         name_lines(axes, names)
-    save(figure, path)
+    save_figure(figure, path)
 
 
 def main() -> None:

@@ -201,7 +201,7 @@ def drawable_weights(name: str, weights: Any) -> Any:
     """Returns edge weights ``[E]`` that samplers can draw by, as floats; None, with a warning, where these are none."""
     if weights is None:
         return None
-    weights = as_rows(weights, what=name)
+    weights = as_rows(weights, name=name)
     flat = weights.view(-1) if weights.shape == (len(weights), 1) else weights
     if flat.ndim != 1 or not bool((flat.isfinite() & (flat >= 0)).all()):
         warn(

@@ -153,11 +153,11 @@ def _weights(edges: dict[Any, dict[str, Any]], name: str | None) -> dict[Any, An
 def _topology(graph: Any, edge_weight: Any, edge_type: Any) -> Graph:
     """Returns a graph without types or times over DGL's own arrays, where these are int64."""
     csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
-    indptr, indices, edge_ids = (as_array(part, what=f"the DGL graph's {name}") for name, part in csc)
+    indptr, indices, edge_ids = (as_array(part, name=f"the DGL graph's {name}") for name, part in csc)
     # DGL leaves edge ids out where they count up in this very order.
     edge_order = edge_ids.astype(np.int64, copy=False) if len(edge_ids) else None
     columns: dict[str, Any] = {
-        name: as_array(column if edge_order is None else column[edge_order], what=name)
+        name: as_array(column if edge_order is None else column[edge_order], name=name)
         for name, column in (("edge_weight", edge_weight), ("edge_type", edge_type))
         if column is not None
     }

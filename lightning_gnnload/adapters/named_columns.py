@@ -69,4 +69,4 @@ def as_features(column: np.ndarray | None, source: str) -> np.ndarray | None:
 
 def as_floats(column: np.ndarray | None, source: str) -> np.ndarray | None:
     """Returns floats in torch's usual precision, as models compute in it; Python's have none of their own to keep."""
-    return None if column is None else as_single(column, what=source)
+    return None if column is None else as_single(column, name=source)

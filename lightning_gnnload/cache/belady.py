@@ -11,7 +11,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.locks import ReadWriteLock
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead, ReadAhead, StagedRows
 from lightning_gnnload.cache.store import StoreWrapper, check_slots
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, bytes_of, summed_reads
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, byte_rows, summed_reads
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError
@@ -113,7 +113,7 @@ class BeladyCache(StoreWrapper):
                 reads = self._read(ids, positions, out, staged)
                 with self._deciding:
                     out_positions = None if positions is None else positions.numpy()
-                    self._keep(request, ids.numpy(), out_positions, bytes_of(out))
+                    self._keep(request, ids.numpy(), out_positions, byte_rows(out))
                     # A nearer cache would ask for some of the next mini-batch alone; and what the next one lacks is
                     # not known while another changes what is kept.
                     if positions is None and self._num_gathering == 1:
@@ -126,7 +126,7 @@ class BeladyCache(StoreWrapper):
     def _read(
         self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor, staged: StagedRows | None
     ) -> Reads:
-        nodes, rows = ids.numpy(), bytes_of(out)
+        nodes, rows = ids.numpy(), byte_rows(out)
         out_positions = None if positions is None else positions.numpy()
         missed = self._missed(len(ids))
         with self._reading.reading():
@@ -144,7 +144,7 @@ class BeladyCache(StoreWrapper):
     def _gather_missed(self, missed: np.ndarray, staged: StagedRows | None, out: torch.Tensor) -> Reads:
         before: Reads = ()
         if staged is not None and missed.shape[1]:
-            is_missing, before = staged.move(missed[0], missed[1], bytes_of(out))
+            is_missing, before = staged.move(missed[0], missed[1], byte_rows(out))
             missed = np.ascontiguousarray(missed[:, is_missing])
         return summed_reads([before, self._ask_behind(missed, out)])
 

@@ -27,7 +27,7 @@ from lightning_gnnload.cache.static import (
     fill_shared_memory,
 )
 from lightning_gnnload.cache.store import CacheLevels
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.data.pages import mapped_file
@@ -287,7 +287,7 @@ def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
     """Computes a checksum of a few rows."""
     rows = torch.zeros(len(ids), store.shape[1], dtype=store.dtype)
     store.gather(torch.from_numpy(ids.copy()), rows)
-    return zlib.crc32(bytes_of(rows).tobytes())
+    return zlib.crc32(byte_rows(rows).tobytes())
 
 
 def _lock_of(peers: PeerGroup) -> SharedLock:

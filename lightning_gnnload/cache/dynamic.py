@@ -11,7 +11,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.store import StoreWrapper, check_slots
-from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of
+from lightning_gnnload.data.features import FeatureStore, Reads, byte_rows
 
 
 class SharedSlots(NamedTuple):
@@ -81,7 +81,7 @@ class DynamicCache(StoreWrapper):
         return self._cache.num_bytes
 
     def _gather(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        rows, missed = bytes_of(out), self._missed(len(ids))
+        rows, missed = byte_rows(out), self._missed(len(ids))
         out_positions = None if positions is None else positions.numpy()
         # The native cache has its own lock between threads; this one is between processes.
         with nullcontext() if self._lock is None else self._lock.reading():

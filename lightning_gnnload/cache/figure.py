@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import HitRateCurve
-from lightning_gnnload.data.drawing import INK, name_lines, new_figure, save, tidy
+from lightning_gnnload.data.drawing import INK, name_lines, new_figure, save_figure, tidy
 
 _TYPICAL = 0.1  # the share of rows that the title speaks of, or the nearest
 
@@ -44,7 +44,7 @@ def draw_curves(
         axes.set_xlim(x[0], x[-1])
         name_lines(axes, line_labels)
     panels[0].set_ylabel("rows served by the cache, %")
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _headline(curves: Sequence[HitRateCurve], ratios: Sequence[float]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, byte_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.errors import CacheConfigError
@@ -206,4 +206,4 @@ class ReadAhead:
     def _read(self, ids: np.ndarray) -> tuple[np.ndarray, Reads]:
         rows = torch.empty(len(ids), self.store.shape[1], dtype=self.store.dtype)
         reads = self.store.gather(torch.from_numpy(ids), rows)
-        return bytes_of(rows), reads or (TierReads("store", len(ids), rows.nbytes),)
+        return byte_rows(rows), reads or (TierReads("store", len(ids), rows.nbytes),)

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data import sockets
+from lightning_gnnload.data.heartbeat import HEARTBEAT
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
 
 _RETRY_S = 0.02
@@ -52,9 +52,9 @@ class Membership:
         Raises CacheShareError where a peer is late, fails, is gone or hangs, or where two groups have one name."""
         peers = _RootPeer(self) if self.index == 0 else _LeafPeer(self)
         try:
-            with PULSE.waiting():
+            with HEARTBEAT.waiting():
                 peers.rendezvous()
-            with PULSE.heard_by(peers.say_busy):
+            with HEARTBEAT.heard_by(peers.say_busy):
                 yield peers
         except BaseException as error:  # interrupts, too, so that the others learn why this rank left
             peers.abort(error)
@@ -70,7 +70,7 @@ class PeerValue(NamedTuple):
     fd: int
 
 
-class PeerChannel(sockets.Channel):
+class PeerChannel(sockets.MessageChannel):
     """The connection between peer 0 and another peer."""
 
     kinds: ClassVar = {
@@ -163,7 +163,7 @@ class PeerGroup:
         """Waits for the next value of some peers, and returns whose it is. Raises CacheShareError where one is silent
         too long."""
         silent_s = dict.fromkeys(awaited, 0.0)
-        with PULSE.waiting():
+        with HEARTBEAT.waiting():
             while True:
                 began = time.monotonic()
                 ready = sockets.readable([self.channels[index] for index in awaited], _LOOK_S)
@@ -216,7 +216,7 @@ class _RootPeer(PeerGroup):
         name, count = self.membership.name, self.membership.count
         deadline = time.monotonic() + self.membership.timeout_s
         try:
-            listener = sockets.listen(self._socket_name)
+            listener = sockets.open_listener(self._socket_name)
         except OSError as error:
             raise CacheShareError(
                 f"sharer 0 cannot listen as {name!r}: {error}. Another cache of this name is being opened."

@@ -7,7 +7,7 @@ import torch
 
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.features import MemoryFeatureStore, bytes_of
+from lightning_gnnload.data.features import MemoryFeatureStore, byte_rows
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheShareError
@@ -28,7 +28,7 @@ def share_rows(store: MemoryFeatureStore, membership: Membership) -> MemoryFeatu
         if all(value.fields["is_mapped"] for value in peers.all_gather({"is_mapped": is_mapped_file(rows)})):
             return store
         file = None
-        local_rows = bytes_of(rows).reshape(-1)
+        local_rows = byte_rows(rows).reshape(-1)
         if membership.index == 0:
             file = MemoryFile.create("rows", rows.nbytes)
             file.array[:] = local_rows

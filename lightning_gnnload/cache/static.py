@@ -15,7 +15,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, bytes_of
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, byte_rows
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.data.progress import progress as progress_bar
@@ -51,7 +51,7 @@ class StaticCache(StoreWrapper):
         self.shards = list(shards)
         self._reading = reading
         # Rows in memory are read in the same pass. Not those of a subclass, whose gather may do anything.
-        self._backing = bytes_of(store.rows) if type(store) is MemoryFeatureStore else None
+        self._backing = byte_rows(store.rows) if type(store) is MemoryFeatureStore else None
 
     @property
     def num_rows(self) -> int:
@@ -67,7 +67,7 @@ class StaticCache(StoreWrapper):
                 self.shards,
                 self._backing,
                 ids.numpy(),
-                bytes_of(out),
+                byte_rows(out),
                 missed_ids,
                 missed_positions,
                 positions=None if positions is None else positions.numpy(),
@@ -140,7 +140,7 @@ def gather_in_pieces(
     ``room(begin, end)`` is the memory of that piece, uint8 ``[end - begin, row_bytes]``; it may be the same for all.
     """
     step, num_bytes = rows_in_piece(store), len(ids) * store.row_bytes
-    with progress_bar("Filling the cache", num_bytes, shown=progress) as advance:
+    with progress_bar("Filling the cache", num_bytes, show=progress) as advance:
         for begin in range(0, len(ids), step):
             piece = np.ascontiguousarray(ids[begin : begin + step])
             rows = room(begin, begin + len(piece))

@@ -57,7 +57,7 @@ def visit_counts(
     counts = np.zeros(workload.graph.num_nodes, np.int32)
     one = np.int32(1)  # of the counts' dtype: add.at would cast another one, at 40 ns a node
     total = len(epochs) * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
-    with progress_bar("Sampling ahead", total, shown=progress) as advance:
+    with progress_bar("Sampling ahead", total, show=progress) as advance:
         for _, nodes in node_lists(
             workload, chain.from_iterable(map(workload.requests, epochs)), num_threads=num_threads
         ):

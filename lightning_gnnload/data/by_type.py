@@ -1,8 +1,4 @@
-"""What is given by node or edge type, in the flat form that everything else speaks of: tables by dotted names, labels
-and splits by the ids of the graph.
-
-Shapes: N graph nodes, N_t nodes of a type.
-"""
+"""Converts dicts by node or edge type: tables to dotted names, labels and splits to ids in the graph."""
 
 from __future__ import annotations
 
@@ -17,95 +13,88 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 
 
-def table_of_type(column: str, of_type: Any) -> str:
-    """Returns the name of the table that holds a column of one node or edge type; that of features is ``"x"``.
+def table_of_type(column: str, type_key: Any) -> str:
+    """Returns the name of the table of a column and a node type, or an edge type's triple.
 
     Example:
         >>> table_of_type("x", "paper"), table_of_type("year", ("author", "writes", "paper"))
         ('x.paper', 'year.author__writes__paper')
     """
-    return f"{column}.{of_type if isinstance(of_type, str) else '__'.join(of_type)}"
+    return f"{column}.{type_key if isinstance(type_key, str) else '__'.join(type_key)}"
 
 
-def columns_of_type(tables: Mapping[str, Any], of_type: Any) -> dict[str, Any]:
-    """Returns the tables of one type by the names of their columns; the reverse of :func:`table_of_type`."""
-    end = table_of_type("", of_type)
+def columns_of_type(tables: Mapping[str, Any], type_key: Any) -> dict[str, Any]:
+    """Returns the tables of one type by the names of their columns."""
+    # The name of a table without a column is the suffix, with its dot.
+    end = table_of_type("", type_key)
     split = ((name.partition("."), table) for name, table in tables.items())
     return {column: table for (column, dot, rest), table in split if dot + rest == end}
 
 
-def flat_tables(x: Any, tables: Any, types: GraphTypes | None, *, of_edges: bool) -> tuple[Any, Any]:
-    """Returns x and tables with those that are given by type under names of their own among the tables.
+def flat_tables(x: Any, tables: Any, types: GraphTypes | None, *, for_edges: bool) -> tuple[Any, Any]:
+    """Returns x and tables where both may be dicts by type: these become tables with dotted names.
 
-    Args:
-        x: rows, or a dict of rows by type.
-        tables: rows by name, or dicts of them by type.
-        types: of the graph.
-        of_edges: types are edge types.
+    ``x`` is rows, or rows by type; ``tables`` are rows by name, or, by type, rows by name.
     """
-    what = "edge_x" if of_edges else "x"
+    argument = "edge_x" if for_edges else "x"
     by_type: dict[Any, Mapping[str, Any]] = {}
     if isinstance(x, Mapping):
-        by_type = {kind: {"x": rows} for kind, rows in x.items() if rows is not None}
+        by_type = {type_key: {"x": rows} for type_key, rows in x.items() if rows is not None}
         x = None
     named = {} if tables is None else tables
-    found: dict[str, Any] = {}
-    for kind, columns in by_type.items():
-        found |= _of_type(kind, columns, types, what)
+    flat: dict[str, Any] = {}
+    for type_key, columns in by_type.items():
+        flat |= _typed_tables(type_key, columns, types, argument)
     if not isinstance(named, Mapping):
-        return x, named  # which is refused where tables are checked
+        return x, named  # an error where tables are checked
     for name, rows in named.items():
         if isinstance(rows, Mapping):
-            found |= _of_type(name, rows, types, "edge_tables" if of_edges else "tables")
+            flat |= _typed_tables(name, rows, types, "edge_tables" if for_edges else "tables")
         else:
-            found[name] = rows
-    return x, found
+            flat[name] = rows
+    return x, flat
 
 
-def _of_type(kind: Any, columns: Mapping[str, Any], types: GraphTypes | None, what: str) -> dict[str, Any]:
-    name = type_name(kind, types, what)
+def _typed_tables(type_key: Any, columns: Mapping[str, Any], types: GraphTypes | None, argument: str) -> dict[str, Any]:
+    name = type_name(type_key, types, argument)
     return {table_of_type(column, name): rows for column, rows in columns.items()}
 
 
-def type_name(kind: Any, types: GraphTypes | None, what: str) -> Any:
-    """Returns the node type, or the edge type as a triple where ``what`` is of edges.
+def type_name(type_key: Any, types: GraphTypes | None, argument: str) -> Any:
+    """Returns the node type, or, of an argument that begins with "edge", the edge type as a triple.
 
-    Raises:
-        GraphDataError: there is no such type, or the graph has none.
+    Raises GraphDataError: there is no such type, or the graph has none.
     """
     if types is None:
         raise GraphDataError(
-            f"{what} is a dict by type, but the graph has no types. Build it with Graph.from_hetero, or give {what} of "
-            f"all at once."
+            f"{argument} is a dict by type, but the graph has no types. Build it with Graph.from_hetero, or give "
+            f"{argument} of all at once."
         )
     try:
-        if what.startswith("edge"):
-            return types.edge_types[types.edge_type_number(kind)]
-        return types.node_types[types.node_type_number(kind)]
+        if argument.startswith("edge"):
+            return types.edge_types[types.edge_type_number(type_key)]
+        return types.node_types[types.node_type_number(type_key)]
     except SamplerConfigError as error:
-        raise GraphDataError(f"{what}: {error}") from error
+        raise GraphDataError(f"{argument}: {error}") from error
 
 
 def flat_labels(y: Mapping[str, Any], types: GraphTypes | None) -> torch.Tensor:
-    """Returns the labels of all nodes, ``[N]`` or ``[N, C]``: those of types left out are NaN, or -1 of whole numbers.
-
-    Raises:
-        GraphDataError: labels of several dtypes or widths, or not one a node of their type.
-    """
-    given = {type_name(name, types, "y"): as_rows(rows, what=f"labels y of {name!r}") for name, rows in y.items()}
-    if types is None or not given:
+    """Returns the labels of all nodes, ``[N]`` or ``[N, C]``: of types left out, NaN, or -1 in whole numbers."""
+    labels = {type_name(name, types, "y"): as_rows(rows, name=f"labels y of {name!r}") for name, rows in y.items()}
+    if types is None or not labels:
         raise GraphDataError("labels y: a dict of labels by node type is empty. Give y=None for data without labels.")
-    kinds = {(rows.dtype, rows.shape[1:]) for rows in given.values()}
+    kinds = {(rows.dtype, rows.shape[1:]) for rows in labels.values()}
     if len(kinds) > 1:
         raise GraphDataError(
-            f"labels y of {', '.join(map(repr, given))} differ in dtype or width: "
+            f"labels y of {', '.join(map(repr, labels))} differ in dtype or width: "
             f"{', '.join(f'{dtype} {list(shape)}' for dtype, shape in kinds)}. Give all of one."
         )
     ((dtype, shape),) = kinds
-    has_nan = dtype.is_floating_point
-    fills = dtype if has_nan or dtype in (torch.int16, torch.int32) else torch.int64  # which can all say -1
-    flat = torch.full((int(types.first_node[-1]), *shape), float("nan") if has_nan else -1, dtype=fills)
-    for name, rows in given.items():
+    fill: float = float("nan")
+    if not dtype.is_floating_point:
+        fill, dtype = -1, dtype if dtype in (torch.int16, torch.int32) else torch.int64  # unsigned ones have no -1
+    flat = torch.full((int(types.first_node[-1]), *shape), fill, dtype=dtype)
+    for name, rows in labels.items():
         nodes = types.range_of(name)
         if rows.shape[:1] != (len(nodes),):
             raise GraphDataError(
@@ -117,24 +106,20 @@ def flat_labels(y: Mapping[str, Any], types: GraphTypes | None) -> torch.Tensor:
 
 
 def flat_split(name: str, ids: Mapping[str, Any], types: GraphTypes | None) -> np.ndarray:
-    """Returns ids in the graph, int64, of ids by node type, which count within their type.
-
-    Raises:
-        GraphDataError: an id that its type has not.
-    """
-    found = [np.empty(0, np.int64)]
-    for given, local in ids.items():
-        node_type = type_name(given, types, name)
+    """Returns int64 ids in the graph for ids within each node type. Raises GraphDataError: a type has no such id."""
+    per_type = [np.empty(0, np.int64)]  # np.concatenate needs one
+    for type_key, local in ids.items():
+        node_type = type_name(type_key, types, name)
         assert types is not None
         nodes = types.range_of(node_type)
-        found.append(nodes.start + as_ids(local, what=f"{name} ids of {node_type!r}", num_nodes=len(nodes)))
-    return np.concatenate(found)
+        per_type.append(nodes.start + as_ids(local, name=f"{name} ids of {node_type!r}", num_nodes=len(nodes)))
+    return np.concatenate(per_type)
 
 
 def check_labels(y: torch.Tensor, split: str, ids: np.ndarray, types: GraphTypes) -> None:
-    """Raises GraphDataError: a node of a split has no label: NaN, or a negative whole number."""
+    """Raises GraphDataError where a node of a split has no label: NaN, or a negative whole number."""
     if not len(ids) or not y.dtype.is_signed:
-        return  # a dtype without signs has no number for none
+        return  # unsigned numbers cannot say that there is none
     rows = y[tensor_view(ids)].view(len(ids), -1)
     missing = rows.isnan().all(1) if y.is_floating_point() else (rows < 0).all(1)
     if bool(missing.any()):

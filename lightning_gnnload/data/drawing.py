@@ -1,6 +1,6 @@
-"""How figures look, all of them: readable at 800 pixels, in colours that colour-blind people tell apart.
+"""The common look of figures: readable at 800 pixels, in colours that colour-blind people tell apart.
 
-A figure says one thing, in its title: a sentence. Lines have their names beside their ends, where they are few.
+A figure's title is a sentence that says what it shows. Few lines have their names beside them instead of a legend.
 """
 
 from __future__ import annotations
@@ -16,20 +16,16 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 INK, GREY, PALE = "#222222", "#767676", "#c8ccd1"
 COLORS = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY)
-"""For things of one kind. Source: Okabe and Ito, Color Universal Design (2008)."""
-SMALL = 9.0  # points: the least that is read at 800 pixels
+"""Of lines in one panel. Source: Okabe and Ito, Color Universal Design (2008)."""
+SMALL = 9.0  # points: smaller letters cannot be read at 800 pixels
 _WIDTH_IN, _DPI = 8.0, 130
 _TITLE_CHARACTERS, _NOTE_CHARACTERS = 76, 108  # of a line of the figure's width
 
 
 def new_figure(title: str, height_in: float, note: str = "") -> Figure:
-    """Returns an empty figure with a canvas of its own, so that a user's pyplot state and backend stay as they are.
-
-    Args:
-        title: what the figure says, in a sentence.
-        height_in: inches; 6.9 at most are seen at once on a screen.
-        note: below it, what was measured, and how to read it.
-    """
+    """Returns an empty figure whose title is a sentence; the note below says what was measured."""
+    # More than 6.9 inches of height are not seen at once on a screen.
+    # A canvas of its own leaves a user's pyplot state and backend as they are.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -42,13 +38,7 @@ def new_figure(title: str, height_in: float, note: str = "") -> Figure:
 
 
 def tidy(axes: Any, title: str = "", grid: str = "y") -> None:
-    """Leaves out what says nothing, and sets all letters.
-
-    Args:
-        axes: of :func:`new_figure`.
-        title: of one of several panels.
-        grid: ``"x"``, ``"y"`` or ``"both"``.
-    """
+    """Removes spines, and sets fonts and a grid of ``"x"``, ``"y"`` or ``"both"``; ``title`` is that of a panel."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis=grid, color=PALE, alpha=0.5, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -60,28 +50,25 @@ def tidy(axes: Any, title: str = "", grid: str = "y") -> None:
 
 
 def name_lines(axes: Any, names: Sequence[tuple[float, str, str]]) -> None:
-    """Writes names beside the right ends of lines, moved apart where these are close.
-
-    Args:
-        axes: whose limits are final.
-        names: (y of a line's end, name, color).
-    """
-    axes.figure.draw_without_rendering()  # only now the axes have their height
+    """Writes the (y of a line's right end, name, color) of lines beside them, moved apart where they would overlap."""
+    # Lays the figure out: before, the axes have no height. Their limits must be final by now.
+    axes.figure.draw_without_rendering()
     room = 1.35 * SMALL * axes.figure.dpi / 72
-    ends = sorted((axes.transData.transform((axes.get_xlim()[1], y))[1], y, name, color) for y, name, color in names)
-    heaps: list[list[float]] = []  # of ends whose names touch: each heap is centred at their mean
-    for end, *_ in ends:
-        heaps.append([end])
+    labels = sorted((axes.transData.transform((axes.get_xlim()[1], y))[1], y, name, color) for y, name, color in names)
+    # Names that touch join a heap, which is centred at the mean of its lines, and may then touch the heap below.
+    heaps: list[list[float]] = []
+    for y_end, *_ in labels:
+        heaps.append([y_end])
         while len(heaps) > 1 and _edge(heaps[-1], -1, room) < _edge(heaps[-2], 1, room):
             heaps[-2:] = [heaps[-2] + heaps[-1]]
-    places = [_edge(heap, -1, room) + room * (number + 0.5) for heap in heaps for number in range(len(heap))]
+    heights = [_edge(heap, -1, room) + room * (number + 0.5) for heap in heaps for number in range(len(heap))]
     to_fraction = axes.transAxes.inverted()
-    for place, (_, y, name, color) in zip(places, ends, strict=True):
+    for height, (_, y, name, color) in zip(heights, labels, strict=True):
         axes.annotate(
             name,
             (1.0, y),
             xycoords=("axes fraction", "data"),
-            xytext=(1.04, to_fraction.transform((0, place))[1]),
+            xytext=(1.04, to_fraction.transform((0, height))[1]),
             textcoords="axes fraction",
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.7, "relpos": (0, 0.5), "shrinkB": 0},
             color=color,
@@ -90,11 +77,11 @@ def name_lines(axes: Any, names: Sequence[tuple[float, str, str]]) -> None:
         )
 
 
-def save(figure: Figure, file: Path) -> None:
-    """Writes the figure; the ending of the name says in which format."""
+def save_figure(figure: Figure, file: Path) -> None:
+    """Writes the figure in the format that the suffix names."""
     figure.savefig(file)
 
 
 def _edge(heap: Sequence[float], side: int, room: float) -> float:
-    """Returns where a heap of names ends, below (-1) or above (1)."""
+    """Returns the lower (-1) or upper (1) edge of a heap of names."""
     return sum(heap) / len(heap) + side * room * len(heap) / 2

@@ -1,8 +1,8 @@
-"""The arrays of a graph, built from edge lists: of one type or of several, with times or without."""
+"""Builds the arrays of a graph from edge lists: of one type or of several, with times or without."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,24 +15,20 @@ from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError
 
 ALWAYS = np.iinfo(np.int64).min
-"""The time of nodes whose type has no times, where times are whole numbers: they are there from the beginning."""
-Ends = tuple[np.ndarray, np.ndarray]
+"""The time of nodes whose type has no times, where times are whole numbers: always eligible."""
+Endpoints = tuple[np.ndarray, np.ndarray]
 
 
-def edge_ends(src: Any, dst: Any, *, what: str, names: tuple[str, str] = ("src", "dst")) -> Ends:
-    """Converts the ends of edges to int32 or int64 ``[E]``, both alike; those that are so are not copied.
-
-    Raises:
-        GraphFormatError: no integers ``[E]``, or not as many of each.
-    """
-    ends = [_integers(ids, f"{what}: {name}") for ids, name in zip((src, dst), names, strict=True)]
-    if len(ends[0]) != len(ends[1]):
+def edge_endpoints(src: Any, dst: Any, *, list_name: str, names: tuple[str, str] = ("src", "dst")) -> Endpoints:
+    """Converts sources and targets to int32 or int64 ``[E]``, both alike, without a copy where they are so."""
+    endpoints = [_integers(ids, f"{list_name}: {name}") for ids, name in zip((src, dst), names, strict=True)]
+    if len(endpoints[0]) != len(endpoints[1]):
         raise GraphFormatError(
-            f"{what}: {names[0]} has {len(ends[0])} entries but {names[1]} has {len(ends[1])}; give one of each an "
-            "edge."
+            f"{list_name}: {names[0]} has {len(endpoints[0])} entries but {names[1]} has {len(endpoints[1])}; give one "
+            "of each an edge."
         )
-    dtype = np.int32 if all(ids.dtype == np.int32 for ids in ends) else np.int64
-    return ends[0].astype(dtype, copy=False), ends[1].astype(dtype, copy=False)
+    dtype = np.int32 if all(ids.dtype == np.int32 for ids in endpoints) else np.int64
+    return endpoints[0].astype(dtype, copy=False), endpoints[1].astype(dtype, copy=False)
 
 
 def flat_arrays(
@@ -46,26 +42,26 @@ def flat_arrays(
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
-    """Returns the arguments of :class:`.Graph`, by name, of a graph of one type: each list is one run."""
-    what = "Graph.from_coo"
-    time = None if edge_time is None else as_times(edge_time, what=f"{what}: edge_time")
-    of_nodes = None if node_time is None else as_times(node_time, what=f"{what}: node_time")
-    for name, values, wanted in (("edge_time", time, len(src)), ("node_time", of_nodes, num_nodes)):
-        if values is not None and len(values) != wanted:
-            things = "edges" if name == "edge_time" else "nodes"
-            raise GraphFormatError(f"{what}: {name} has {len(values)} entries for {wanted} {things}; one each.")
-    has_times = time is not None or of_nodes is not None
-    clock = _clock([edge_time, node_time], [time, of_nodes]) if has_times else None
-    columns = {"edge_weight": edge_weight, "edge_type": edge_type}
-    given = {name: values for name, values in columns.items() if values is not None}
+    """Returns the arguments of :class:`.Graph`, by name, for a graph of one type."""
+    caller = "Graph.from_coo"
+    time = None if edge_time is None else as_times(edge_time, name=f"{caller}: edge_time")
+    node_times = None if node_time is None else as_times(node_time, name=f"{caller}: node_time")
+    for name, values, count in (("edge_time", time, len(src)), ("node_time", node_times, num_nodes)):
+        if values is not None and len(values) != count:
+            unit = "edges" if name == "edge_time" else "nodes"
+            raise GraphFormatError(f"{caller}: {name} has {len(values)} entries for {count} {unit}; one each.")
+    has_times = time is not None or node_times is not None
+    clock = _clock([edge_time, node_time], [time, node_times]) if has_times else None
+    optional = {"edge_weight": edge_weight, "edge_type": edge_type}
+    columns = {name: values for name, values in optional.items() if values is not None}
     edges = ops.EdgeList(
-        what,
+        caller,
         src,
         dst,
         num_nodes,
         num_nodes,
-        code=_codes(clock, time, of_nodes, src),
-        columns=tuple(given.values()),
+        code=_codes(clock, time, node_times, src),
+        columns=tuple(columns.values()),
     )
     order_dtype = _index_dtype(len(src)) if keep_order else None
     runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), order_dtype=order_dtype)
@@ -74,9 +70,9 @@ def flat_arrays(
         "indices": runs.indices,
         "edge_order": runs.order,
         "edge_time": runs.edge_time,
-        "node_time": of_nodes,
+        "node_time": node_times,
         "clock": clock,
-        **dict(zip(given, runs.columns, strict=True)),
+        **dict(zip(columns, runs.columns, strict=True)),
     }
 
 
@@ -90,39 +86,30 @@ def hetero_arrays(
     keep_order: bool,
 ) -> dict[str, Any]:
     """Returns the arguments of :class:`.Graph`, by name; see :meth:`.Graph.from_hetero`."""
-    by_type = {"edges": edges, "edge_weight": edge_weight, "edge_time": edge_time, "node_time": node_time}
-    for name, given in {"num_nodes": num_nodes, **by_type}.items():
-        if not isinstance(given, Mapping) and (given is not None or name == "edges"):
-            raise GraphFormatError(
-                f"Graph.from_hetero: {name} must be a dict by type, but it is a {type(given).__name__}."
-            )
-    ends = {kind: _pair(kind, pair) for kind, pair in edges.items()}
-    types = _types(num_nodes, ends)
-    weights = {kind: as_array(rows, what=f"edge_weight of {kind}") for kind, rows in (edge_weight or {}).items()}
-    times = {kind: as_times(values, what=f"edge_time of {kind}") for kind, values in (edge_time or {}).items()}
-    for what, values in (("edge_weight", weights), ("edge_time", times)):
-        _check_lengths(what, values, {kind: len(src) for kind, (src, _) in ends.items()}, "edges")
-    of_nodes = {name: as_times(values, what=f"node_time of {name!r}") for name, values in (node_time or {}).items()}
-    _check_lengths("node_time", of_nodes, dict(zip(types.node_types, types.num_nodes, strict=True)), "nodes")
-
+    _check_mappings(edges, num_nodes=num_nodes, edge_weight=edge_weight, edge_time=edge_time, node_time=node_time)
+    endpoints = {edge_type: _pair(edge_type, pair) for edge_type, pair in edges.items()}
+    types = _types(num_nodes, endpoints)
+    num_edges = [len(src) for src, _ in endpoints.values()]
+    edge_counts = dict(zip(endpoints, num_edges, strict=True))
+    node_counts = dict(zip(types.node_types, types.num_nodes, strict=True))
+    weights = _columns("edge_weight", edge_weight, edge_counts, "edges", as_array)
+    times = _columns("edge_time", edge_time, edge_counts, "edges", as_times)
+    node_times = _columns("node_time", node_time, node_counts, "nodes", as_times)
     clock = None
-    if times or of_nodes:
-        timed = np.array([kind in times or kind[0] in of_nodes for kind in ends], np.bool_)
-        clock = _clock(
-            [*(edge_time or {}).values(), *(node_time or {}).values()], [*times.values(), *of_nodes.values()], timed
-        )
-    lists = _edge_lists(types, ends, weights, clock, times, of_nodes)
-    num_all, num_runs = int(types.first_node[-1]), int(types.first_run[-1])
-    num_edges = [len(src) for src, _ in ends.values()]
+    if times or node_times:
+        # An edge is there from its own time on, and not before its source.
+        timed = np.array([name in times or name[0] in node_times for name in endpoints], np.bool_)
+        raw_times = [*(edge_time or {}).values(), *(node_time or {}).values()]
+        clock = _clock(raw_times, [*times.values(), *node_times.values()], timed)
     runs = ops.build_runs(
-        lists,
-        num_runs,
-        _index_dtype(num_all),
+        _edge_lists(types, endpoints, weights, clock, times, node_times),
+        int(types.first_run[-1]),
+        _index_dtype(int(types.first_node[-1])),
         ptr_dtype=np.uint32 if sum(num_edges) < 2**32 else np.int64,
         order_dtype=_index_dtype(max(num_edges, default=0)) if keep_order else None,
     )
     time = runs.edge_time
-    if clock is not None and time is None:  # of nodes alone from which no edges lead
+    if clock is not None and time is None:  # the only nodes with times have no out-edges
         time = np.zeros(len(runs.indices), np.uint32)
     return {
         "indptr": _list_begins(types, runs.run_ptr),
@@ -130,69 +117,88 @@ def hetero_arrays(
         "edge_weight": runs.columns[0] if weights else None,
         "edge_order": runs.order,
         "edge_time": time,
-        "node_time": _node_times(types, of_nodes) if of_nodes else None,
+        "node_time": _node_times(types, node_times) if node_times else None,
         "run_ptr": runs.run_ptr,
         "types": types,
         "clock": clock,
     }
 
 
-def _integers(values: Any, what: str) -> np.ndarray:
-    ids = as_array(values, what=what)
+def _check_mappings(edges: Any, **arguments: Any) -> None:
+    for name, value in {"edges": edges, **arguments}.items():
+        if not isinstance(value, Mapping) and (value is not None or name == "edges"):
+            raise GraphFormatError(
+                f"Graph.from_hetero: {name} must be a dict by type, but it is a {type(value).__name__}."
+            )
+
+
+def _integers(values: Any, name: str) -> np.ndarray:
+    ids = as_array(values, name=name)
     if ids.ndim != 1 or (ids.dtype.kind not in "iu" and ids.size):
-        raise GraphFormatError(f"{what} must be integers [E], but it is {ids.dtype} {list(ids.shape)}.")
+        raise GraphFormatError(f"{name} must be integers [E], but it is {ids.dtype} {list(ids.shape)}.")
     return ids if ids.dtype in (np.int32, np.int64) else ids.astype(np.int64)
 
 
-def _pair(kind: EdgeType, pair: Any) -> Ends:
+def _pair(edge_type: EdgeType, pair: Any) -> Endpoints:
     try:
         src, dst = pair
     except (TypeError, ValueError, NotImplementedError) as error:
-        raise GraphFormatError(f"the edges of {kind} must be (src, dst) or [2, E]: {error}.") from error
-    return edge_ends(src, dst, what=f"the edges of {kind}", names=("sources", "targets"))
+        raise GraphFormatError(f"the edges of {edge_type} must be (src, dst) or [2, E]: {error}.") from error
+    return edge_endpoints(src, dst, list_name=f"the edges of {edge_type}", names=("sources", "targets"))
 
 
-def _types(num_nodes: Mapping[str, int] | None, ends: Mapping[EdgeType, Ends]) -> GraphTypes:
-    """Returns the types; counts that are not given are those that the edges show."""
-    GraphTypes.check_names((), ends)
+def _types(num_nodes: Mapping[str, int] | None, endpoints: Mapping[EdgeType, Endpoints]) -> GraphTypes:
+    """Returns the types; without ``num_nodes``, a type has as many nodes as the largest id of an edge needs."""
+    GraphTypes.check_names((), endpoints)
     counts = dict(num_nodes or {})
     if num_nodes is None:
-        for (src_type, _, dst_type), pair in ends.items():
+        for (src_type, _, dst_type), pair in endpoints.items():
             for name, ids in zip((src_type, dst_type), pair, strict=True):
                 counts[name] = max(counts.get(name, 0), int(ids.max()) + 1 if len(ids) else 0)
     sizes = (ops.as_integer(f"num_nodes of {name!r}", count, GraphFormatError) for name, count in counts.items())
-    return GraphTypes(tuple(counts), tuple(sizes), tuple(ends))
+    return GraphTypes(tuple(counts), tuple(sizes), tuple(endpoints))
 
 
-def _check_lengths(what: str, values: Mapping[Any, np.ndarray], counts: Mapping[Any, int], things: str) -> None:
-    for kind, rows in values.items():
-        if kind not in counts:
-            raise GraphFormatError(f"{what} names {kind!r}, which is not one of the graph's types, {list(counts)}.")
-        if rows.shape != (counts[kind],):
+def _columns(
+    column: str,
+    values: Mapping[Any, Any] | None,
+    counts: Mapping[Any, int],
+    unit: str,
+    convert: Callable[..., np.ndarray],
+) -> dict[Any, np.ndarray]:
+    """Converts a column that is passed by type, and checks that it has a row for each edge or node of its types."""
+    arrays = {type_key: convert(rows, name=f"{column} of {type_key!r}") for type_key, rows in (values or {}).items()}
+    for type_key, rows in arrays.items():
+        if type_key not in counts:
             raise GraphFormatError(
-                f"{what} of {kind!r} has the shape {list(rows.shape)}, but there are {counts[kind]} {things}; one each "
-                "is needed."
+                f"{column} names {type_key!r}, which is not one of the graph's types, {list(counts)}."
             )
+        if rows.shape != (counts[type_key],):
+            raise GraphFormatError(
+                f"{column} of {type_key!r} has the shape {list(rows.shape)}, but there are {counts[type_key]} {unit}; "
+                "one each is needed."
+            )
+    return arrays
 
 
 def _edge_lists(
     types: GraphTypes,
-    ends: Mapping[EdgeType, Ends],
+    endpoints: Mapping[EdgeType, Endpoints],
     weights: Mapping[EdgeType, np.ndarray],
     clock: Clock | None,
     times: Mapping[EdgeType, np.ndarray],
-    of_nodes: Mapping[str, np.ndarray],
+    node_times: Mapping[str, np.ndarray],
 ) -> list[ops.EdgeList]:
-    """Returns the lists to group into runs."""
+    """Returns one list an edge type, each with the runs that its edges go to."""
     weight_dtype = np.result_type(*weights.values(), np.float32) if weights else np.dtype(np.float32)
     lists = []
-    for number, (kind, (src, dst)) in enumerate(ends.items()):
-        source, target = types.node_type_number(kind[0]), types.node_type_number(kind[2])
+    for number, (edge_type, (src, dst)) in enumerate(endpoints.items()):
+        source, target = types.node_type_number(edge_type[0]), types.node_type_number(edge_type[2])
         slots = types.slots[target]
-        weight = [_weight(weights, kind, len(src), weight_dtype)] if weights else []
+        weight = [_weight(weights, edge_type, len(src), weight_dtype)] if weights else []
         lists.append(
             ops.EdgeList(
-                f"the edges of {kind}",
+                f"the edges of {edge_type}",
                 src,
                 dst,
                 types.num_nodes[source],
@@ -200,52 +206,42 @@ def _edge_lists(
                 first_src=int(types.first_node[source]),
                 first_run=int(types.first_run[target]) + slots.index(number),
                 step=len(slots),
-                code=_codes(clock, times.get(kind), of_nodes.get(kind[0]), src),
+                code=_codes(clock, times.get(edge_type), node_times.get(edge_type[0]), src),
                 columns=weight,
             )
         )
     return lists
 
 
-def _clock(given: Iterable[Any], times: Iterable[np.ndarray | None], timed: np.ndarray | None = None) -> Clock:
-    """Makes the clock of times as they were given, and as they were converted; where there are any.
-
-    Raises:
-        GraphFormatError: several kinds of times.
-    """
-    held = [each for each in times if each is not None]
-    dated = {are_dates(values) for values in given if values is not None and len(values)}
-    if len({each.dtype for each in held if each.size}) > 1 or len(dated) > 1:
+def _clock(raw_times: Iterable[Any], times: Iterable[np.ndarray | None], timed: np.ndarray | None = None) -> Clock:
+    """Makes the clock of all times, as the user passed them and as they were converted."""
+    arrays = [array for array in times if array is not None]
+    dated = {are_dates(values) for values in raw_times if values is not None and len(values)}
+    if len({array.dtype for array in arrays if array.size}) > 1 or len(dated) > 1:
         raise GraphFormatError(
             "times of edges and nodes are of several kinds, out of whole numbers, fractions and dates. Give all of one."
         )
-    # Where there are no times, none of them is a number whose unit is not known.
-    return Clock.of(held, timed, of_dates=dated <= {True})
+    # Without any time, a window in time units is allowed: no time is a number whose unit is unknown.
+    return Clock.of(arrays, timed, has_dates=dated <= {True})
 
 
 @dataclass(frozen=True)
 class EdgeCodes:
-    """Makes codes of edges: that of an edge's own time or its source's, whichever is later.
-
-    Attributes:
-        clock: whose codes they are.
-        time: of the edges, int64 or float64 ``[E_k]``, or None.
-        of_nodes: codes of the sources' type, uint32 ``[N_t]``, or None.
-        src: the sources, ``[E_k]``.
-    """
+    """Makes the codes of an edge type: that of an edge's own time or its source's, whichever is later."""
 
     clock: Clock
-    time: np.ndarray | None
-    of_nodes: np.ndarray | None
-    src: np.ndarray
+    time: np.ndarray | None  # of the edges, int64 or float64 ``[E_k]``
+    node_codes: np.ndarray | None  # of the sources' type, uint32 ``[N_t]``
+    src: np.ndarray  # ``[E_k]``
 
     def codes_of(self, piece: slice) -> np.ndarray:
-        """Returns uint32 ``[n]``, of a slice of the edges, whose sources are nodes."""
-        if self.of_nodes is None:
+        """Returns the uint32 codes ``[n]`` of a slice of the edges, whose sources were checked."""
+        # By slices, so that codes of all edges at once take no memory.
+        if self.node_codes is None:
             assert self.time is not None
             return self.clock.codes(self.time[piece])
-        of_source = self.of_nodes[self.src[piece]]
-        return of_source if self.time is None else np.maximum(self.clock.codes(self.time[piece]), of_source)
+        source_codes = self.node_codes[self.src[piece]]
+        return source_codes if self.time is None else np.maximum(self.clock.codes(self.time[piece]), source_codes)
 
 
 def _codes(
@@ -256,9 +252,9 @@ def _codes(
     return EdgeCodes(clock, time, None if node_time is None else clock.codes(node_time), src)
 
 
-def _weight(weights: Mapping[EdgeType, np.ndarray], kind: EdgeType, num_edges: int, dtype: np.dtype) -> np.ndarray:
-    """Returns the weights of a type's edges. What is no float is refused."""
-    weight = weights.get(kind)
+def _weight(weights: Mapping[EdgeType, np.ndarray], edge_type: EdgeType, num_edges: int, dtype: np.dtype) -> np.ndarray:
+    """Returns the weights of an edge type, ones where it has none. Raises GraphFormatError: they are no floats."""
+    weight = weights.get(edge_type)
     if weight is None:
         return np.ones(num_edges, dtype)
     if weight.dtype.kind != "f":

@@ -1,4 +1,4 @@
-"""FeatureStore: where all feature rows live."""
+"""FeatureStore: a table of feature rows, in memory, on disk, or behind a cache."""
 
 from __future__ import annotations
 
@@ -11,27 +11,21 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
+from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.scratch import scratch_rows
 from lightning_gnnload.errors import GraphDataError
 
 
 class TierReads(NamedTuple):
-    """Counts the rows and bytes that one gather took from one tier.
+    """Counts the rows and bytes that one gather read from one tier."""
 
-    Attributes:
-        tier: ``"memory"``, ``"disk"``, ``"cache"`` and so on; a name comes once in a gather.
-        rows: rows that it gave.
-        num_bytes: bytes read there, which for a disk are those of whole sectors.
-    """
-
-    tier: str
+    tier: str  # "memory", "disk", "cache" and so on; a name comes once in a gather
     rows: int
-    num_bytes: int
+    num_bytes: int  # of a disk, those of whole sectors
 
 
 Reads = tuple[TierReads, ...]
-"""Of all tiers, nearest first; the rows sum to the number of ids."""
+"""Reads by tier, nearest first; the rows sum to the number of ids."""
 
 
 def summed_reads(gathers: Iterable[Reads]) -> Reads:
@@ -42,6 +36,7 @@ def summed_reads(gathers: Iterable[Reads]) -> Reads:
         (TierReads(tier='cache', rows=5, num_bytes=20), TierReads(tier='disk', rows=4, num_bytes=16))
     """
     sums: dict[str, TierReads] = {}
+    # The gather that read from most tiers has them all, nearest first; others leave some out.
     for reads in sorted(gathers, key=len, reverse=True):
         for tier, rows, num_bytes in reads:
             _, rows_before, bytes_before = sums.get(tier, (tier, 0, 0))
@@ -50,12 +45,22 @@ def summed_reads(gathers: Iterable[Reads]) -> Reads:
 
 
 class FeatureStore(ABC):
-    """Holds a table of feature rows, one a node, from which mini-batches gather theirs. Many threads gather at once.
+    """A table of feature rows ``[N, F]``, one a node, from which mini-batches gather theirs.
 
-    Every tier is one: a table in memory or on disk, and a cache, which stands in front of another store and gives
-    the same rows. A store of one's own needs :attr:`shape`, :attr:`dtype` and :meth:`gather`.
+    Tables in memory and on disk are stores, and so is a cache in front of another store. Write one of your own with
+    :attr:`shape`, :attr:`dtype` and :meth:`gather`, which several threads call at once.
 
     Shapes: N graph nodes, F feature width, B requested ids.
+
+    Example:
+        >>> class Ones(FeatureStore):
+        ...     shape, dtype = (100, 2), torch.float32
+        ...     def gather(self, ids, out):
+        ...         out.fill_(1)
+        >>> store, out = Ones(), torch.empty(3, 2)
+        >>> store.gather(torch.tensor([5, 7, 9]), out)
+        >>> out.sum().item(), store.row_bytes
+        (6.0, 8)
     """
 
     @property
@@ -90,7 +95,7 @@ class FeatureStore(ABC):
         """
 
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor, out: torch.Tensor) -> Reads | None:
-        """Writes row ``ids[m]`` to ``out[positions[m]]`` and leaves the other rows alone: what a cache in front asks.
+        """Writes row ``ids[m]`` to ``out[positions[m]]`` and leaves the other rows alone, for misses of a cache.
 
         Args:
             ids: int64 ``[M]`` on the CPU.
@@ -107,13 +112,13 @@ class FeatureStore(ABC):
         return reads
 
     def open(self) -> None:  # noqa: B027  most stores are ready as they are
-        """Makes it ready to gather, which may take long. The first gather does so otherwise."""
+        """Prepares to gather, which may take long; otherwise the first gather does."""
 
     def announce(self, request: BatchRequest) -> None:  # noqa: B027  most stores have nothing to do here
-        """Tells that this thread will next gather for that mini-batch. Stores that look ahead override it."""
+        """Says for which mini-batch this thread gathers next. Stores that read ahead override it."""
 
     def close(self) -> None:  # noqa: B027  memory goes by itself
-        """Gives back what the store holds besides memory: files, threads, sockets. It gathers no more."""
+        """Closes files, threads and sockets of the store, which gathers no more."""
 
     @property
     def row_bytes(self) -> int:
@@ -143,11 +148,11 @@ class MemoryFeatureStore(FeatureStore):
     """
 
     def __init__(self, rows: Any) -> None:
-        given = as_rows(rows, what="features")
-        if given.ndim == 0:
+        table = as_rows(rows, name="features")
+        if table.ndim == 0:
             raise GraphDataError("features must be [N, F], but a single number was given.")
-        self.rows = given.view(len(given), math.prod(given.shape[1:]))
-        self._row_shape = tuple(given.shape[1:])
+        self.rows = table.view(len(table), math.prod(table.shape[1:]))
+        self._row_shape = tuple(table.shape[1:])
         self._row_bytes = self.rows.shape[1] * self.rows.element_size()
 
     @property
@@ -174,13 +179,13 @@ class MemoryFeatureStore(FeatureStore):
 
 
 def gather(table: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, positions: torch.Tensor | None = None) -> None:
-    """Sets ``out[b] = table[ids[b]]`` for a contiguous table of any dtype, with one row or one number a node; or, with
-    ``positions``, ``out[positions[b]] = table[ids[b]]``."""
-    ops.gather_rows(bytes_of(table), ids.numpy(), bytes_of(out), None if positions is None else positions.numpy())
+    """Sets ``out[b] = table[ids[b]]``, or ``out[positions[b]]``, for a contiguous table of any dtype and width."""
+    ops.gather_rows(byte_rows(table), ids.numpy(), byte_rows(out), None if positions is None else positions.numpy())
 
 
-def bytes_of(rows: torch.Tensor) -> Any:
-    """Views rows as bytes, uint8 ``[B, row_bytes]``: NumPy has no bfloat16, and a copy of rows needs no arithmetic."""
+def byte_rows(rows: torch.Tensor) -> Any:
+    """Views rows as a NumPy array of bytes, uint8 ``[B, row_bytes]``, without a copy."""
+    # Bytes, because NumPy has no bfloat16, and copying rows needs no arithmetic.
     row_bytes = math.prod(rows.shape[1:]) * rows.element_size()
     if rows.numel() == 0:  # view() to another dtype refuses a width of zero
         return torch.empty(rows.shape[0], row_bytes, dtype=torch.uint8).numpy()

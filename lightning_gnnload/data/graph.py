@@ -12,9 +12,9 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.derived import DerivedArrays
-from lightning_gnnload.data.edge_lists import edge_ends, flat_arrays, hetero_arrays
+from lightning_gnnload.data.edge_lists import edge_endpoints, flat_arrays, hetero_arrays
 from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
-from lightning_gnnload.data.leases import hold_mapped
+from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
@@ -99,7 +99,7 @@ class Graph(DerivedArrays):
         # Before they are checked: what is seen then is what kernels read later.
         of_origin = () if origin is None else (origin.node_ids, origin.reach, origin.edge_starts)
         of_clock = () if clock is None else (clock.ranked,)
-        hold_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *of_origin, *of_clock])
+        protect_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *of_origin, *of_clock])
         check_graph_arrays(self)
 
     @classmethod
@@ -126,10 +126,10 @@ class Graph(DerivedArrays):
                     f"csc = A.tocsc(); Graph.from_csc(csc.indptr.astype('int64'), csc.indices)."
                 )
         return cls(
-            as_array(indptr, what="Graph.from_csc: indptr"),
-            as_array(indices, what="Graph.from_csc: indices"),
-            None if edge_weight is None else as_array(edge_weight, what="Graph.from_csc: edge_weight"),
-            None if edge_type is None else as_array(edge_type, what="Graph.from_csc: edge_type"),
+            as_array(indptr, name="Graph.from_csc: indptr"),
+            as_array(indices, name="Graph.from_csc: indices"),
+            None if edge_weight is None else as_array(edge_weight, name="Graph.from_csc: edge_weight"),
+            None if edge_type is None else as_array(edge_type, name="Graph.from_csc: edge_type"),
         )
 
     @classmethod
@@ -193,7 +193,7 @@ class Graph(DerivedArrays):
                 "Graph.from_coo: dst is missing. Give the edges' sources and destinations, src and dst; of an "
                 "edge_index [2, E], these are Graph.from_coo(*edge_index)."
             )
-        src, dst = edge_ends(src, dst, what="Graph.from_coo")
+        src, dst = edge_endpoints(src, dst, list_name="Graph.from_coo")
         if num_nodes is None:
             num_nodes = 1 + max(int(src.max()), int(dst.max())) if len(src) else 0
         num_nodes = ops.as_integer("Graph.from_coo: num_nodes", num_nodes, GraphFormatError)
@@ -202,7 +202,7 @@ class Graph(DerivedArrays):
                 f"Graph.from_coo: num_nodes is {num_nodes}, but must lie in [0, {ops.MAX_NODES}). Is an id too large?"
             )
         per_edge = [
-            None if values is None else as_array(values, what=f"Graph.from_coo: {name}")
+            None if values is None else as_array(values, name=f"Graph.from_coo: {name}")
             for name, values in (("edge_weight", edge_weight), ("edge_type", edge_type))
         ]
         for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):

@@ -121,42 +121,35 @@ class GraphData:
                 f"Graph.from_coo(*edge_index)."
             )
         self.graph = graph
-        x, tables = flat_tables(x, tables, graph.types, of_edges=False)
+        x, tables = flat_tables(x, tables, graph.types, for_edges=False)
         self.names_edge_tables = edge_tables is not None
-        edge_x, edge_tables = flat_tables(edge_x, edge_tables, graph.types, of_edges=True)
-        self.x: FeatureStore | None = None if x is None else as_store(x, what="features x", dims=(2, None))
+        edge_x, edge_tables = flat_tables(edge_x, edge_tables, graph.types, for_edges=True)
+        self.x: FeatureStore | None = None if x is None else as_store(x, name="features x", dims=(2, None))
         self.y: torch.Tensor | None = None if y is None else _labels(y, graph)
-        for name, rows in (("features x", self.x), ("labels y", self.y)):
-            if rows is not None and rows.shape[0] != graph.num_nodes:
-                raise GraphDataError(
-                    f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; "
-                    f"one row a node is needed."
-                )
+        _check_num_rows(graph, {"features x": self.x, "labels y": self.y})
         self.tables: dict[str, FeatureStore | NodeTable] = named_tables(tables, graph)
-        self.edge_x: FeatureStore | None = None if edge_x is None else as_store(edge_x, what="edge features edge_x")
-        if self.edge_x is not None:
+        self.edge_x: FeatureStore | None = None
+        if edge_x is not None:
+            self.edge_x = as_store(edge_x, name="edge features edge_x")
             check_edge_rows(self.edge_x, graph, "edge features edge_x")
         self.edge_tables: dict[str, FeatureStore | EdgeTable] = check_edge_tables(edge_tables, graph)
         self.user_ids: dict[str, UserIds] = named_ids(user_ids, graph.num_nodes, graph.types)
         self.tasks: dict[str, Task] = dict(tasks or {})
         self.task: str | None = None
-        given = dict(zip(SPLITS, map(as_table, (train, val, test)), strict=True))
-        self.seed_tables = {name: seeds for name, seeds in given.items() if isinstance(seeds, SeedTable)}
-        self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in given.items())
-        if graph.types is not None and self.y is not None:
-            for name in SPLITS:
-                if name not in self.seed_tables:  # rows may have labels of their own
-                    check_labels(self.y, name, self.split(name), graph.types)
-        self._num_classes = None if num_classes is None else _count("num_classes", num_classes)
-        self.class_names: tuple[str, ...] | None = None if class_names is None else tuple(class_names)
-        if self.class_names is not None:
-            self._num_classes = self._num_classes or len(self.class_names)
-            if len(self.class_names) != self._num_classes:
-                raise GraphDataError(
-                    f"class_names has {len(self.class_names)} names for {self._num_classes} classes; each needs one."
-                )
+        splits = dict(zip(SPLITS, map(as_table, (train, val, test)), strict=True))
+        self.seed_tables = {name: seeds for name, seeds in splits.items() if isinstance(seeds, SeedTable)}
+        self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
+        self._check_split_labels()
+        self._num_classes, self.class_names = _classes(num_classes, class_names)
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
+
+    def _check_split_labels(self) -> None:
+        if self.graph.types is None or self.y is None:
+            return
+        for name in SPLITS:
+            if name not in self.seed_tables:  # rows may have labels of their own
+                check_labels(self.y, name, self.split(name), self.graph.types)
 
     @property
     def num_nodes(self) -> int:
@@ -164,18 +157,19 @@ class GraphData:
 
     @property
     def summary(self) -> str:
-        """Sizes, and the fingerprint of the folder where there is one: what tells these data from others at no cost."""
+        """Sizes, and the fingerprint of the folder if there is one, by which ranks compare their data at no cost."""
+        # Content of data in memory is not compared: hashing it would take as long as reading all of it.
         folder = "" if self.folder_fingerprint is None else f", folder {self.folder_fingerprint[:16]}"
         return f"{self.num_nodes} nodes, {self.graph.num_edges} edges{folder}"
 
     @property
     def num_features(self) -> int:
-        """Numbers in the last dimension of x."""
+        """Width of x in its last dimension; 0 without x."""
         return 0 if self.x is None else self.x.row_shape[-1]
 
     @property
     def stores(self) -> dict[str, FeatureStore]:
-        """What mini-batches gather from, by name: ``"x"``, the tables, :attr:`edge_stores`."""
+        """The stores that mini-batches gather from, by name: ``"x"``, the tables, :attr:`edge_stores`."""
         tables = {name: _store(table) for name, table in self.tables.items()}
         return {**({} if self.x is None else {"x": self.x}), **tables, **self.edge_stores}
 
@@ -189,7 +183,7 @@ class GraphData:
         """Returns these data with the graph's edge weights and types as edge tables, unless edge tables were named."""
         if self.names_edge_tables or (self.graph.edge_weight is None and self.graph.edge_type is None):
             return self
-        data = copy(self)  # the caller's own data stay as they are; graph and stores are shared
+        data = copy(self)  # the caller's object stays as it is; graph and stores are shared
         data.edge_tables, data.names_edge_tables = {**self.edge_tables, **graph_columns(self.graph)}, True
         return data
 
@@ -198,10 +192,15 @@ class GraphData:
 
         Raises:
             GraphDataError: there is no such task, or its rows are no nodes of this graph.
+
+        Example:
+            >>> tasks = {"churn": Task({"train": SeedTable([1], y=[0])}, num_classes=2)}
+            >>> GraphData(Graph.from_coo([0], [1]), tasks=tasks).with_task("churn").train.tolist()
+            [1]
         """
         if name not in self.tasks:
-            known = f"the tasks are {', '.join(self.tasks)}" if self.tasks else "these data have no tasks"
-            raise GraphDataError(f"there is no task {name!r}; {known}.")
+            available = f"the tasks are {', '.join(self.tasks)}" if self.tasks else "these data have no tasks"
+            raise GraphDataError(f"there is no task {name!r}; {available}.")
         task, data = self.tasks[name], copy(self)  # graph and stores are shared
         data.task, data.seed_tables = name, dict(task.splits)
         for split in SPLITS:
@@ -218,8 +217,10 @@ class GraphData:
             self.tables[name] = store
         elif name.startswith(EDGE_PREFIX):
             key = name.removeprefix(EDGE_PREFIX)
-            of_edges = self.edge_tables[key]
-            self.edge_tables[key] = EdgeTable(store, of_edges.edge_type) if isinstance(of_edges, EdgeTable) else store
+            edge_table = self.edge_tables[key]
+            self.edge_tables[key] = (
+                EdgeTable(store, edge_table.edge_type) if isinstance(edge_table, EdgeTable) else store
+            )
         else:
             setattr(self, name, store)
 
@@ -227,20 +228,13 @@ class GraphData:
     def num_classes(self) -> int:
         """The number of classes: as given, or one more than the largest integer label of the splits."""
         if self._num_classes is None:
+            # Nodes outside the splits may carry any label, so theirs count only where no split has labels.
             used = [labels for name in SPLITS if len(self.split(name)) and (labels := self._labels(name)) is not None]
-            kinds = used or ([] if self.y is None else [self.y])
-            if not kinds or any(labels.is_floating_point() or labels.ndim != 1 for labels in kinds):
-                raise GraphDataError(
-                    "num_classes cannot be counted from these labels; give GraphData(..., num_classes=...)."
-                )
-            labels = torch.cat(kinds)
-            self._num_classes = int(labels.max()) + 1 if labels.numel() else 0
-            if self._num_classes < 0:
-                raise GraphDataError(f"all labels are negative, up to {self._num_classes - 1}: classes count from 0.")
+            self._num_classes = _count_classes(used or ([] if self.y is None else [self.y]))
         return self._num_classes
 
     def _labels(self, name: str) -> torch.Tensor | None:
-        """Returns the labels of a split, of its rows or its nodes: those of other nodes may be anything."""
+        """Returns the labels of a split's rows or nodes."""
         table = self.table(name)
         if table is not None and not table.takes_labels_of_nodes:
             return table.y
@@ -248,7 +242,7 @@ class GraphData:
 
     def table(self, name: str) -> SeedTable | None:
         """Returns the rows of ``"train"``, ``"val"`` or ``"test"``; None for a split that was given as node ids."""
-        self.split(name)  # which knows the names
+        self.split(name)  # raises for a name that is no split
         return self.seed_tables.get(name)
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray:
@@ -267,25 +261,26 @@ class GraphData:
         return columns_of_type(self.tables, type_name(node_type, self.graph.types, "tables"))
 
     def edge_tables_of(self, edge_type: Any) -> dict[str, EdgeTable]:
-        """Returns the tables of an edge type likewise, which :meth:`.GraphTypes.edge_type_number` finds."""
+        """Returns the tables of an edge type: its triple, its relation if that is unique, or its number."""
         return columns_of_type(self.edge_tables, type_name(edge_type, self.graph.types, "edge_tables"))
 
     def node_column(self, name: str) -> np.ndarray:
-        """Returns the table of one number a node with this name, float64 ``[N]``; 0 for nodes of types without it.
+        """Returns a table of one number a node as float64 ``[N]``; 0 for nodes of types without it.
 
         Raises:
-            GraphDataError: there is none, or one of several numbers a node.
+            GraphDataError: there is no such table, or it has several numbers a node.
         """
+        # Typed tables are named "<column>.<type>"; a name alone takes those of all types.
         column = np.zeros(self.num_nodes)
-        found = [table for key, table in self.tables.items() if name in (key, key.partition(".")[0])]
-        for table in found:
+        tables = [table for key, table in self.tables.items() if name in (key, key.partition(".")[0])]
+        for table in tables:
             store, nodes = _store(table), table.nodes if isinstance(table, NodeTable) else range(self.num_nodes)
             if store.shape[1] != 1:
                 raise GraphDataError(f"table {name!r} has {store.shape[1]} numbers a node, but one is needed.")
             rows = torch.empty((len(nodes), 1), dtype=store.dtype)
             store.gather(torch.arange(len(nodes)), rows)
             column[nodes.start : nodes.stop] = rows[:, 0].double().numpy()
-        if not found:
+        if not tables:
             raise GraphDataError(f"there is no table {name!r} of the nodes; these are {sorted(self.tables)}.")
         return column
 
@@ -294,8 +289,8 @@ class GraphData:
         nodes = self._nodes_of(node_type, "y")
         return None if self.y is None else self.y[nodes.start : nodes.stop]
 
-    def _nodes_of(self, node_type: str, what: str) -> range:
-        name, types = type_name(node_type, self.graph.types, what), self.graph.types
+    def _nodes_of(self, node_type: str, argument: str) -> range:
+        name, types = type_name(node_type, self.graph.types, argument), self.graph.types
         assert types is not None
         return types.range_of(name)
 
@@ -309,12 +304,41 @@ class GraphData:
         return f"GraphData({self.graph!r}, num_features={self.num_features}, {sizes}{tables})"
 
 
-def _count(name: str, value: Any) -> int:
-    """Returns a plain number of classes: what is none would be refused when it is read from a folder."""
-    count = -1 if isinstance(value, bool | np.bool_) else as_integer(name, value, GraphDataError)
+def _classes(num_classes: Any, class_names: Sequence[str] | None) -> tuple[int | None, tuple[str, ...] | None]:
+    """Returns the number of classes and their names, either None where it is unknown."""
+    count = None
+    if num_classes is not None:
+        # A plain int from 0 on: anything else could be saved to a folder, but not loaded again.
+        count = (
+            -1 if isinstance(num_classes, bool | np.bool_) else as_integer("num_classes", num_classes, GraphDataError)
+        )
+        if count < 0:
+            raise GraphDataError(f"num_classes is {num_classes!r}, but must be an integer of 0 or more, or None.")
+    if class_names is None:
+        return count, None
+    names = tuple(class_names)
+    count = count or len(names)
+    if len(names) != count:
+        raise GraphDataError(f"class_names has {len(names)} names for {count} classes; each needs one.")
+    return count, names
+
+
+def _count_classes(labels: list[torch.Tensor]) -> int:
+    if not labels or any(values.is_floating_point() or values.ndim != 1 for values in labels):
+        raise GraphDataError("num_classes cannot be counted from these labels; give GraphData(..., num_classes=...).")
+    values = torch.cat(labels)
+    count = int(values.max()) + 1 if values.numel() else 0
     if count < 0:
-        raise GraphDataError(f"{name} is {value!r}, but must be an integer of 0 or more, or None.")
+        raise GraphDataError(f"all labels are negative, up to {count - 1}: classes count from 0.")
     return count
+
+
+def _check_num_rows(graph: Graph, tables: Mapping[str, FeatureStore | torch.Tensor | None]) -> None:
+    for name, rows in tables.items():
+        if rows is not None and rows.shape[0] != graph.num_nodes:
+            raise GraphDataError(
+                f"{name} has {rows.shape[0]} rows, but the graph has {graph.num_nodes} nodes; one row a node is needed."
+            )
 
 
 def _store(table: Any) -> FeatureStore:
@@ -322,7 +346,7 @@ def _store(table: Any) -> FeatureStore:
 
 
 def _labels(y: Any, graph: Graph) -> torch.Tensor:
-    labels = flat_labels(y, graph.types) if isinstance(y, Mapping) else as_rows(y, what="labels y")
+    labels = flat_labels(y, graph.types) if isinstance(y, Mapping) else as_rows(y, name="labels y")
     if labels.ndim not in (1, 2):
         raise GraphDataError(f"labels y must be [N] or [N, C], but the shape is {list(labels.shape)}.")
     return labels
@@ -336,7 +360,7 @@ def _split(name: str, ids: Any, graph: Graph) -> np.ndarray:
     refuse_tables(name, ids)
     if isinstance(ids, Mapping):
         ids = flat_split(name, ids, graph.types)
-    checked = as_ids(ids, what=f"{name} ids", num_nodes=graph.num_nodes)
+    checked = as_ids(ids, name=f"{name} ids", num_nodes=graph.num_nodes)
     ordered = np.sort(checked)
     twice = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(twice):

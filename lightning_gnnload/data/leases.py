@@ -1,9 +1,8 @@
-"""Leases: what was mapped from a file stays as it was, though somebody writes to the file.
+"""Leases keep mapped arrays as they were checked, even if somebody writes to their files.
 
-Kernels trust the arrays of a graph, which are checked once. A mapped array would change with its file under their
-hands, and an id beyond the last node is then a write to anywhere. So this process holds a read lease of the file
-(``fcntl(2)``): whoever opens the file to write to it, or cuts it off, is made to wait by the system, while a thread
-copies the mapped pages to private memory, at the same addresses. Until then a lease costs neither time nor memory.
+Kernels trust the arrays of a graph, which are checked once: an id that changes afterwards can be a write to anywhere.
+So this process takes a read lease of each file (``fcntl(2)``). The system makes whoever opens the file to write to it
+wait, while a thread copies the mapped pages to private memory at the same addresses. Until then a lease costs nothing.
 
 Where the system gives no lease, the pages are copied at once: the file is another user's, is open for writing already,
 or lies in a file system that others change without this machine's knowledge (NFS, FUSE).
@@ -39,18 +38,13 @@ _LOCAL = {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs
 """File systems whose files change only with the knowledge of this machine's kernel."""
 
 
-class HeldPages:
-    """The pages of one array, and the lease of the file that they are mapped from.
-
-    Args:
-        file: that they are mapped from.
-        array: keeps them mapped.
-    """
+class LeasedPages:
+    """The pages of one mapped array, and the lease of their file."""
 
     def __init__(self, file: MappedFile, array: np.ndarray) -> None:
         self.file = file
         self.signature: tuple[int, ...] = ()
-        """The file's size and times, when the lease was taken."""
+        """The file's size and times when the lease was taken."""
         self._array: np.ndarray | None = array
         self._fd = -1
 
@@ -59,8 +53,8 @@ class HeldPages:
         return self._fd >= 0
 
     @property
-    def is_asked_back(self) -> bool:
-        """Whether somebody waits to write to the file."""
+    def is_breaking(self) -> bool:
+        """Whether somebody waits to write to the file, which the system calls breaking the lease."""
         with contextlib.suppress(OSError):
             return self.has_lease and fcntl.fcntl(self._fd, fcntl.F_GETLEASE) != fcntl.F_RDLCK
         return False
@@ -70,35 +64,36 @@ class HeldPages:
         return 0 if self._array is None else self._array.nbytes
 
     def take_lease(self, thread_id: int, number: int) -> bool:
-        """Takes a lease, of whose end the thread is told by that signal; returns whether the system gives one."""
+        """Takes a lease, whose break the system signals to a thread by ``number``; returns whether it got one."""
         with contextlib.suppress(OSError):
             self._fd = os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC)
-            found = os.fstat(self._fd)
-            if found.st_ino == self.file.inode and _file_system(found.st_dev) in _LOCAL:
+            status = os.fstat(self._fd)
+            # The path may belong to another file by now, whose lease would protect nothing.
+            if status.st_ino == self.file.inode and _file_system(status.st_dev) in _LOCAL:
+                # To the thread that blocks the signal, as it would end the process in any other.
                 fcntl.fcntl(self._fd, _F_SETSIG, number)
                 fcntl.fcntl(self._fd, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
                 fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                self.signature = found.st_size, found.st_mtime_ns, found.st_ctime_ns
+                self.signature = status.st_size, status.st_mtime_ns, status.st_ctime_ns
                 return True
-        self.give_back()
+        self.release()
         return False
 
-    def give_back(self) -> None:
-        """Ends the lease, if there is one: whoever waits to write goes on."""
+    def release(self) -> None:
+        """Ends the lease, if there is one, and so lets a waiting writer go on."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def copy(self) -> bool:
-        """Exchanges the pages for copies of them in private memory; returns whether there is room for these.
-
-        Other threads may read them meanwhile: the system exchanges them at once, and both have the same bytes.
-        """
-        array = self._array  # which stays until they are exchanged, whatever becomes of the owner
+        """Exchanges the pages for copies in private memory; returns whether there is room for these."""
+        # Other threads may read them meanwhile: mremap exchanges them at once, and both have the same bytes.
+        array = self._array  # keeps them mapped until the exchange, even if the owner is collected
         if array is None:
             return True
         begin = array.ctypes.data // mmap.PAGESIZE * mmap.PAGESIZE
         size = -(-(array.ctypes.data + array.nbytes - begin) // mmap.PAGESIZE) * mmap.PAGESIZE
+        # Half of it, as a system without memory left may kill any process.
         if size > free_bytes() // 2:
             return False
         libc = _libc()
@@ -107,61 +102,63 @@ class HeldPages:
         reserved = libc.mmap(None, size + HUGE_PAGE_BYTES, writable, private, -1, 0)
         if reserved == _NOWHERE:
             return False
-        # As far from the begin of a huge page as where it goes, so that the copy can lie on huge pages there.
-        place = reserved + (begin - reserved) % HUGE_PAGE_BYTES
-        libc.madvise(place, size, advice)
-        libc.memcpy(place, begin, size)
-        libc.mprotect(place, size, mmap.PROT_READ)
-        moved = libc.mremap(place, size, size, _MOVE_TO, begin) == begin
-        libc.munmap(reserved, place - reserved)
-        libc.munmap(place + size, reserved + HUGE_PAGE_BYTES - place)
+        # At the same offset within a huge page as where it goes, so that the copy can lie on huge pages there.
+        address = reserved + (begin - reserved) % HUGE_PAGE_BYTES
+        libc.madvise(address, size, advice)
+        libc.memcpy(address, begin, size)
+        libc.mprotect(address, size, mmap.PROT_READ)
+        moved = libc.mremap(address, size, size, _MOVE_TO, begin) == begin
+        libc.munmap(reserved, address - reserved)
+        libc.munmap(address + size, reserved + HUGE_PAGE_BYTES - address)
         return moved
 
     def forget(self) -> None:
-        """Ends the lease, and lets the pages go."""
-        self.give_back()
+        """Ends the lease, and no longer keeps the array."""
+        self.release()
         self._array = None
 
 
 class LeaseKeeper:
-    """Holds the leases of this process, each until its owner is gone, in a thread that lasts from the first on."""
+    """Keeps this process's leases, each until its owner is collected, and watches them in a thread."""
 
     def __init__(self) -> None:
         # Sent to that thread alone, which blocks it: any signal will do.
         self._signal = getattr(signal, "SIGRTMAX", 0) - 5
         # Reentrant: an owner can be collected in any thread, and so in one that is in here.
         self._lock = threading.RLock()
-        self._held: list[HeldPages] = []
+        self._leased: list[LeasedPages] = []
         self._thread_id = 0
 
-    def hold(self, owner: Any, held: list[HeldPages]) -> None:
+    def protect(self, owner: Any, leased: list[LeasedPages]) -> None:
+        """Takes leases that last until ``owner`` is collected; where it gets none, copies the pages, or warns."""
         with self._lock:
             self._start()
-            for each in held:
-                if not each.take_lease(self._thread_id, self._signal) and not each.copy():
+            for pages in leased:
+                if not pages.take_lease(self._thread_id, self._signal) and not pages.copy():
                     warn(
-                        f"{each.file.path} is mapped, and nothing keeps others from changing it in use, which may end "
+                        f"{pages.file.path} is mapped, and nothing keeps others from changing it in use, which may end "
                         f"this process: the system gives no lease of it, and there is no room for a copy of "
-                        f"{in_units(each.num_bytes)}. Do not write to it, or copy it to a local disk of yours."
+                        f"{in_units(pages.num_bytes)}. Do not write to it, or copy it to a local disk of yours."
                     )
-            self._held = [each for each in (*self._held, *held) if each.has_lease]
-        weakref.finalize(owner, self._forget, held).atexit = False
+            self._leased = [pages for pages in (*self._leased, *leased) if pages.has_lease]
+        # Not at exit, when threads may still read the pages.
+        weakref.finalize(owner, self._forget, leased).atexit = False
 
     def after_fork(self) -> None:
-        """Takes leases of the child's own: the system tells of the parent's to the parent alone."""
-        held = [each for each in self._held if each.has_lease]
+        """Takes leases for the child: the system signals breaks of the parent's to the parent alone."""
+        leased = [pages for pages in self._leased if pages.has_lease]
         self._lock, self._thread_id = threading.RLock(), 0  # the parent's thread may have had the lock
-        if held:
+        if leased:
             with contextlib.suppress(ThreadLimitError):  # without a thread there are no leases
                 self._start()
-        for each in held:
-            signature = each.signature
-            each.give_back()
-            if not self._thread_id or not each.take_lease(self._thread_id, self._signal):
-                self._copy_or_end(each)
-            elif each.signature != signature:
-                _end_process(f"{each.file.path} was changed in the moment of a fork, and is mapped here")
-        self._held = [each for each in held if each.has_lease]
+        for pages in leased:
+            signature = pages.signature
+            pages.release()
+            if not self._thread_id or not pages.take_lease(self._thread_id, self._signal):
+                self._copy_or_end(pages)
+            elif pages.signature != signature:
+                _end_process(f"{pages.file.path} was changed in the moment of a fork, and is mapped here")
+        self._leased = [pages for pages in leased if pages.has_lease]
 
     def _start(self) -> None:
         if self._thread_id:
@@ -177,14 +174,14 @@ class LeaseKeeper:
         while True:
             signal.sigwaitinfo({self._signal})
             with self._lock:
-                for each in [each for each in self._held if each.is_asked_back]:
-                    self._copy_or_end(each)
-                    each.give_back()
-                self._held = [each for each in self._held if each.has_lease]
+                for pages in [pages for pages in self._leased if pages.is_breaking]:
+                    self._copy_or_end(pages)
+                    pages.release()
+                self._leased = [pages for pages in self._leased if pages.has_lease]
 
-    def _copy_or_end(self, held: HeldPages) -> None:
-        path, size = held.file.path, in_units(held.num_bytes)
-        if not held.copy():
+    def _copy_or_end(self, pages: LeasedPages) -> None:
+        path, size = pages.file.path, in_units(pages.num_bytes)
+        if not pages.copy():
             _end_process(f"{path} is being written to, and this process, which maps {size} of it, has no room for them")
         _log.warning(
             "%s is being written to while it is mapped: %s of it were copied to memory as they were, and this process "
@@ -193,10 +190,10 @@ class LeaseKeeper:
             size,
         )
 
-    def _forget(self, held: list[HeldPages]) -> None:
+    def _forget(self, leased: list[LeasedPages]) -> None:
         with self._lock:
-            for each in held:
-                each.forget()
+            for pages in leased:
+                pages.forget()
 
 
 _keeper = LeaseKeeper()
@@ -204,17 +201,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_keeper.after_fork)
 
 
-def hold_mapped(owner: Any, arrays: Iterable[np.ndarray | None]) -> None:
-    """Keeps the contents of arrays, as far as they lie in mapped files, as they are now, until ``owner`` is gone.
-
-    Arrays in memory of this process, in memory that processes share, and in files that this process has mapped to write
-    to, are let be: they are their owners' to change. Linux alone has what this takes: elsewhere nothing is held.
-    """
+def protect_mapped(owner: Any, arrays: Iterable[np.ndarray | None]) -> None:
+    """Keeps arrays that lie in mapped files as they are now until ``owner`` is collected. Linux only."""
     if sys.platform != "linux":
         return
-    found = [(array, file) for array in arrays if array is not None and (file := _file_of(array)) is not None]
-    if found:
-        _keeper.hold(owner, [HeldPages(file, array) for array, file in found])
+    mapped = [(array, file) for array in arrays if array is not None and (file := _file_of(array)) is not None]
+    if mapped:
+        _keeper.protect(owner, [LeasedPages(file, array) for array, file in mapped])
 
 
 def _file_of(array: np.ndarray) -> MappedFile | None:
@@ -236,16 +229,17 @@ def _file_of(array: np.ndarray) -> MappedFile | None:
 
 
 def _file_system(device: int) -> str:
-    wanted = f"{os.major(device)}:{os.minor(device)}"
+    device_id = f"{os.major(device)}:{os.minor(device)}"
     with open("/proc/self/mountinfo", errors="surrogateescape") as file:
         for fields in map(str.split, file):
-            if fields[2] == wanted:
+            if fields[2] == device_id:
                 return fields[fields.index("-") + 1]
     return ""
 
 
 def _end_process(reason: str) -> None:
     _log.critical("%s. The process ends before its mini-batches are wrong.", reason)
+    # Not by an exception, which would not stop the kernels that read the pages in other threads.
     os.abort()
 
 
@@ -254,11 +248,11 @@ _NOWHERE = ctypes.c_void_p(-1).value
 
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None)
-    place, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
-    libc.mmap.restype = libc.mremap.restype = place
-    libc.mmap.argtypes = [place, size, number, number, number, ctypes.c_long]
-    libc.mremap.argtypes = [place, size, size, number, place]
-    libc.memcpy.argtypes = [place, place, size]
-    libc.mprotect.argtypes = libc.madvise.argtypes = [place, size, number]
-    libc.munmap.argtypes = [place, size]
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    libc.mmap.restype = libc.mremap.restype = pointer
+    libc.mmap.argtypes = [pointer, size, number, number, number, ctypes.c_long]
+    libc.mremap.argtypes = [pointer, size, size, number, pointer]
+    libc.memcpy.argtypes = [pointer, pointer, size]
+    libc.mprotect.argtypes = libc.madvise.argtypes = [pointer, size, number]
+    libc.munmap.argtypes = [pointer, size]
     return libc

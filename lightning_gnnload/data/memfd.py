@@ -17,15 +17,10 @@ _SEAL_FUTURE_WRITE = 0x0010  # linux/fcntl.h; Python 3.13 is the first to name i
 
 
 class MemoryFile:
-    """Maps a memfd into memory. It has no name in any folder: a killed process leaves nothing behind, and takes nothing
-    away from those that have mapped it. It is sealed: its size cannot change, so no reader loses a page.
+    """Maps a memfd, which has no name in any folder: a killed process leaves nothing behind.
 
-    Args:
-        fd: the descriptor, which is this object's from now on, and closed with it at the latest.
-
-    Attributes:
-        fd: the descriptor to hand to other processes.
-        array: what it holds, uint8 ``[num_bytes]``, writable for its maker, and for others if it is ``open_to_all``.
+    Its size is sealed, so no reader loses a page. ``fd`` is for other processes, and is closed with this object.
+    ``array`` is its content, uint8 ``[num_bytes]``: writable for its maker, and for others if ``open_to_all``.
     """
 
     array: np.ndarray
@@ -35,17 +30,8 @@ class MemoryFile:
 
     @classmethod
     def create(cls, name: str, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
-        """Makes new zeroed memory, which is taken from the machine at once, so that writing to it cannot fail.
-
-        Args:
-            name: for who looks at ``/proc``.
-            num_bytes: its size for good.
-            open_to_all: others may write, too.
-
-        Raises:
-            CacheShareError: the machine gives no such memory.
-        """
-        # Asked for what is not there, a system may rather kill a process than say no.
+        """Allocates zeroed memory, at once, so that no later write can fail; ``name`` shows in ``/proc``."""
+        # Asked for more than there is, Linux may kill a process rather than refuse.
         if num_bytes > (free := free_bytes()):
             raise CacheShareError(
                 f"{num_bytes / 2**20:.1f} MiB of memory are to be shared as {name!r}, but the machine has "
@@ -67,10 +53,9 @@ class MemoryFile:
 
     @classmethod
     def adopt(cls, fd: int, num_bytes: int, *, open_to_all: bool = False) -> MemoryFile:
-        """Maps what another process made. The new object owns the descriptor; on an error it is closed.
+        """Maps the memory of another process, and owns the descriptor from now on; an error closes it.
 
-        Raises:
-            CacheShareError: it is of another size, or could still shrink.
+        Raises CacheShareError: it is of another size, or could still shrink.
         """
         file = cls(fd)
         try:
@@ -90,14 +75,14 @@ class MemoryFile:
         return file
 
     def close(self) -> None:
-        """Closes the descriptor, so that nobody else gets it. The memory stays until the last array over it is
-        gone, and so does the descriptor that Python's map keeps of it."""
+        """Closes the descriptor; the memory stays until the last array over it is gone."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def __del__(self) -> None:
-        self.close()  # where an error was faster
+        # For objects that an error has left without an owner.
+        self.close()
 
     def _map(self, num_bytes: int, *, writable: bool) -> None:
         access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ

@@ -1,4 +1,4 @@
-"""How much memory there is to take: the machine's, or what control groups leave of it."""
+"""How much memory is free: the machine's, or what control groups leave of it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from pathlib import Path
 
 
 def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Returns what processes may take: the machine's available memory, or what the container's limits leave of it.
-
-    Pages of files that were read lately count as free: the system gives them up.
-    """
+    """Returns the bytes that processes may still take: of the machine, or what the container's limits leave."""
+    # Pages of files that were read lately count as free: the system gives them up.
     try:
         free = int((proc / "meminfo").read_text().partition("MemAvailable:")[2].split()[0]) << 10
     except OSError:  # Linux alone says what is available
@@ -21,23 +19,24 @@ def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup"
 
 
 def reserve_bytes(total: int) -> int:
-    """Returns the memory of a device to leave for fragments, libraries and other programs: 1 GiB, or 5 % if more."""
+    """Returns how much of a device's memory to leave for fragments, libraries and other programs: 1 GiB, or 5 %."""
     return max(1 << 30, total // 20)
 
 
 def in_units(num_bytes: int) -> str:
-    """Writes a number of bytes for people to read.
+    """Formats a number of bytes for people.
 
     Example:
         >>> in_units(1_500_000), in_units(-3 << 30)
         ('1.4 MiB', '-3.0 GiB')
     """
+    # By bits, as a logarithm of floats errs at the powers.
     power = min(max(abs(num_bytes).bit_length() - 1, 0) // 10, 4)
     return f"{num_bytes / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
 
 
 def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Yields what each control group of this process and each above it leaves, in version 1 and 2 of them."""
+    """Yields the free bytes of each control group of this process and of those above it, version 1 or 2."""
     with suppress(OSError):
         for line in (proc / "self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
@@ -50,12 +49,12 @@ def _rooms(proc: Path, cgroups: Path) -> Iterator[int]:
                 continue
             folder = root / path.lstrip("/")
             # In a container the path may be the host's; the container's own group is then the root.
-            for each in [folder, *folder.parents]:
+            for group in [folder, *folder.parents]:
                 with suppress(OSError, ValueError):  # no such file, or "max"
                     # A group's usage counts the page cache; the inactive part of it is reclaimed under pressure.
-                    used = int((each / usage).read_text()) - _stat(each / "memory.stat", idle)
-                    yield int((each / limit).read_text()) - used
-                if each == root:
+                    used = int((group / usage).read_text()) - _stat(group / "memory.stat", idle)
+                    yield int((group / limit).read_text()) - used
+                if group == root:
                     break
 
 

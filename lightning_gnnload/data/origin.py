@@ -1,4 +1,4 @@
-"""Origin: where the nodes and edges of a part come from in the whole graph."""
+"""Origin: the ids that the nodes and edges of a part have in the whole graph."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ from lightning_gnnload.errors import GraphFormatError, PartReachError
 
 @dataclass(frozen=True)
 class Origin:
-    """Records where a part lies in the whole graph. A node keeps its random draws wherever its list lies: their keys
-    name it by ``node_ids``, so that a mini-batch of a part is one of the whole.
-
-    Attributes:
-        node_ids: int64 ``[n]``, each node's id in the whole graph, all different.
-        reach: uint8 ``[n]``: how many hops of in-neighbours behind a node the part holds completely, as the whole
-            graph has them; 0 for a node whose own list is missing.
-        edge_starts: int64 ``[n]``: where in the whole graph's ``indices`` a node's list begins; any value where reach
-            is 0.
-
-    Raises:
-        GraphFormatError: arrays of other dtypes, or of different lengths.
-    """
+    """Maps the n nodes of a part to the whole graph, by whose ids they draw, so that mini-batches are the same."""
 
     node_ids: np.ndarray
+    """int64 ``[n]``, the nodes' distinct ids in the whole graph."""
     reach: np.ndarray
+    """uint8 ``[n]``: how many hops of in-neighbours of a node the part has completely; 0 where its list is missing."""
     edge_starts: np.ndarray
+    """int64 ``[n]``: where a node's list begins in the whole graph's ``indices``; any value where reach is 0."""
 
     def __post_init__(self) -> None:
         for name, dtype in (("node_ids", np.int64), ("reach", np.uint8), ("edge_starts", np.int64)):
@@ -40,31 +31,23 @@ class Origin:
 
 
 class LocalIds:
-    """Maps ids of the whole graph to the local ids of one part.
-
-    Args:
-        node_ids: int64 ``[n]``, all different; 16 bytes each are taken.
-    """
+    """Maps ids of the whole graph to local ids of a part, whose nodes have the distinct ``node_ids``, int64 ``[n]``."""
 
     def __init__(self, node_ids: np.ndarray) -> None:
-        self._places = np.argsort(node_ids, kind="stable")  # quick where they ascend in runs, as a part's do
-        self._ids = node_ids[self._places]
+        self._order = np.argsort(node_ids, kind="stable")  # quick where they ascend in runs, as a part's do
+        self._ids = node_ids[self._order]
 
     def of(self, ids: np.ndarray) -> np.ndarray:
-        """Returns the local ids, int64, in the shape of ``ids``.
-
-        Raises:
-            PartReachError: an id that is not there.
-        """
-        # A search, where a table of the whole graph's N entries would be quicker: a part's memory depends on n alone.
+        """Returns int64 local ids in the shape of ``ids``. Raises PartReachError: an id that the part does not have."""
+        # By search: a table of the whole graph's N nodes would be quicker, but a part's memory must not grow with N.
         at = np.searchsorted(self._ids, ids)
-        found = at < len(self._ids)  # ids beyond the largest have no entry to compare with
-        found[found] = self._ids[at[found]] == ids[found]
-        if not found.all():
-            missing = ids[~found]
+        is_local = at < len(self._ids)  # ids beyond the largest have no entry to compare with
+        is_local[is_local] = self._ids[at[is_local]] == ids[is_local]
+        if not is_local.all():
+            missing = ids[~is_local]
             raise PartReachError(
                 f"node {missing[0]} is not in this part of the graph, nor are {len(missing) - 1} more of the "
                 f"{ids.size} asked for: a part has {len(self._ids)} nodes. Ask the part that owns them: "
                 "Partition.part_of(ids)."
             )
-        return self._places[at]
+        return self._order[at]

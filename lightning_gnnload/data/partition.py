@@ -124,7 +124,7 @@ class Partition:
         Raises:
             GraphDataError: no integers in one dimension, or an id that is no node.
         """
-        return self.owner_of(self.new_ids[as_ids(ids, what="part_of", num_nodes=self.num_nodes)])
+        return self.owner_of(self.new_ids[as_ids(ids, name="part_of", num_nodes=self.num_nodes)])
 
     def __repr__(self) -> str:
         return f"Partition({self.method}, num_parts={self.num_parts}, num_nodes={self.num_nodes}, " + (

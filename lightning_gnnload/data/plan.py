@@ -1,4 +1,4 @@
-"""StepPlan: which seeds each rank takes at each step; BatchRequest: one of the mini-batches that come of it."""
+"""StepPlan: which seeds each rank takes at each step. BatchRequest: names one of the mini-batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from lightning_gnnload.errors import SeedError
 
 SMALLEST_LAST_STEP = 32
-"""An epoch's last step stands alone from this fraction of a full one on: a 32nd."""
+"""The inverse of the fraction of a full step from which an epoch's rest is a step of its own."""
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,11 @@ class BatchRequest:
 class StepPlan:
     """Cuts an epoch's seeds into global steps, and each step into near-equal slices, one a rank.
 
-    Every rank gets the same number of steps and at least one seed in each, so no collective waits for a rank that
-    has run out; every seed comes exactly once.
-
-    The number of steps and the seeds of each depend on the number of seeds and the global batch size alone, so that
-    another number of ranks sees the same steps. To that end, a last step of less than a 32nd of a global batch joins
-    the step before it, which grows by 3 % at most; a larger rest is a seed for every rank wherever ``batch_size`` is
-    32 or more. Where ``batch_size`` is smaller, a rest of fewer seeds than ranks joins the step before as well, whose
-    slices grow by one: at that one step, the number of ranks shows.
-
-    Args:
-        num_seeds: seeds in the epoch.
-        batch_size: seeds per rank and step.
-        num_ranks: trainer ranks.
-        drop_last: leave out the last step when it is not full.
-        keep_rest: let a last step stand alone wherever it has a seed for every rank, as loaders of other libraries do.
+    Every seed comes once, and every rank has a seed in every step, so that no collective waits for a rank that has run
+    out. Steps depend on the number of seeds and the global batch size alone, not on the number of ranks. To that end, a
+    rest of less than a 32nd of a global batch joins the step before it; a larger one has a seed for every rank if
+    ``batch_size`` is 32 or more. Otherwise a rest of fewer seeds than ranks joins the step before as well: in that step
+    the number of ranks shows. ``keep_rest`` makes any rest with a seed for every rank a step, as other loaders do.
 
     Raises:
         SeedError: some rank would have no seed at all.
@@ -63,15 +53,11 @@ class StepPlan:
 
     def __post_init__(self) -> None:
         if self.num_seeds < self.num_ranks or (self.drop_last and self.num_seeds < self.global_batch_size):
-            wanted = self.global_batch_size if self.drop_last else self.num_ranks
+            needed = self.global_batch_size if self.drop_last else self.num_ranks
+            full_step = f" for one full step of {self.num_ranks} x {self.batch_size} with drop_last."
             raise SeedError(
-                f"{self.num_seeds} seeds cannot be shared by {self.num_ranks} trainers: at least {wanted} are needed"
-                + (
-                    f" for one full step of {self.num_ranks} x {self.batch_size} with drop_last."
-                    if self.drop_last
-                    else ", one each."
-                )
-                + " Use fewer trainers or more seeds."
+                f"{self.num_seeds} seeds cannot be shared by {self.num_ranks} trainers: at least {needed} are needed"
+                f"{full_step if self.drop_last else ', one each.'} Use fewer trainers or more seeds."
             )
 
     @cached_property
@@ -83,6 +69,7 @@ class StepPlan:
         full, rest = divmod(self.num_seeds, self.global_batch_size)
         if self.drop_last:
             return full
+        # Seeds are not dropped: a rest that is no step of its own goes to the last one, or is the only one.
         is_large = self.keep_rest or rest * SMALLEST_LAST_STEP >= self.global_batch_size
         stands_alone = is_large and rest >= self.num_ranks
         return max(full + stands_alone, 1)
@@ -98,13 +85,15 @@ class StepPlan:
     def slice(self, step: int, rank: int) -> tuple[int, int]:
         """Returns the positions ``[begin, end)`` of one rank's seeds of one global step."""
         begin, end = self.step(step)
+        # In integers, and without a rest: neighbours share their bounds, and sizes differ by one at most.
         count = end - begin
         return begin + count * rank // self.num_ranks, begin + count * (rank + 1) // self.num_ranks
 
     def weight(self, step: int, rank: int) -> float:
-        """Returns the weight of a rank's mean over its seeds, by which the plain mean over ranks, which DDP takes of
-        gradients, is the mean over the step's seeds. It is 1 where slices are equal, which only an epoch's last step
-        may not have; there it differs from 1 by less than the inverse of the smallest slice."""
+        """Returns the weight of a rank's mean loss with which DDP's plain mean over ranks is the mean over all seeds.
+
+        It is 1 where slices are equal. Only an epoch's last step may have others.
+        """
         begin, end = self.step(step)
         first, last = self.slice(step, rank)
         return (last - first) * self.num_ranks / (end - begin)

@@ -1,4 +1,4 @@
-"""Other processes of this machine: whether one is stopped, and signals to it."""
+"""Other processes of this machine: whether they are stopped or busy, and signals to them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
+# As the masks of /proc/PID/status have them: bit n - 1 is signal n.
 _TO_END = 1 << signal.SIGINT - 1 | 1 << signal.SIGTERM - 1
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a process is stopped (SIGSTOP, SIGTSTP, a debugger): it does nothing until SIGCONT."""
+    """Returns whether a process is stopped (SIGSTOP, SIGTSTP, a debugger): it does nothing until SIGCONT."""
     return _stat(pid)[:1] in (["T"], ["t"])
 
 
 def is_busy(pid: int) -> bool:
-    """Whether a thread of a process runs, or waits for a core to run on or for a disk."""
+    """Returns whether a thread of a process runs, or waits for a core or for a disk."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -31,7 +32,8 @@ def wake(pid: int) -> bool:
 
 
 def wake_to_end(pid: int) -> bool:
-    """Lets a stopped process go on that was sent SIGINT or SIGTERM, as by Ctrl-C; returns whether it was one."""
+    """Lets a stopped process go on where SIGINT or SIGTERM waits for it; returns whether it did."""
+    # A stopped process gets a signal to end when it goes on, and not before.
     if not is_stopped(pid):
         return False
     with suppress(OSError):
@@ -52,23 +54,20 @@ def send_signal(pid: int, number: int) -> bool:
 
 
 def descendants(ancestor: int, variables: Collection[bytes] = ()) -> list[int]:
-    """Finds processes that ``ancestor`` or its children started, with one of ``variables``, as ``b"NAME=value"``, where
-    some are given."""
+    """Finds the children and grandchildren of a process, of ``variables`` those with one of them: ``b"NAME=value"``."""
     parents = {int(pid): int(stat[1]) for pid in os.listdir("/proc") if pid.isdigit() and (stat := _stat(int(pid)))}
-    found = []
+    pids = []
     for pid, parent in parents.items():
         if ancestor in (parent, parents.get(parent)):
             with suppress(OSError):  # it has ended meanwhile
-                if not variables or not set(variables).isdisjoint(
-                    Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                ):
-                    found.append(pid)
-    return found
+                environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if variables else ()
+                if not variables or not set(variables).isdisjoint(environment):
+                    pids.append(pid)
+    return pids
 
 
 def _stat(pid: int | str) -> list[str]:
-    """Returns the state of a process, or of a thread ``PID/task/TID``, its parent and what else the kernel tells;
-    nothing for one that is gone."""
+    """Returns the fields of a process's, or a thread's ``PID/task/TID``, stat from its state on; none if it is gone."""
     try:
         # After the command's name, which may hold blanks and brackets of its own.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""A bar on stderr for work that takes a while."""
+"""Progress bars on stderr for work that takes a while."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from lightning_gnnload.data.pulse import PULSE
-from lightning_gnnload.data.threads import starting
+from lightning_gnnload.data.heartbeat import HEARTBEAT
+from lightning_gnnload.data.threads import explain_thread_limit
 
 
 class _Display(Protocol):
@@ -19,14 +19,10 @@ Display = TypeVar("Display", bound=_Display)
 
 
 @contextmanager
-def drawn(display: Display) -> Iterator[Display]:
-    """Shows bars or a spinner of rich's, which a thread draws anew.
-
-    Raises:
-        ThreadLimitError: the system gives none. The terminal is as it was before.
-    """
+def shown_display(display: Display) -> Iterator[Display]:
+    """Shows rich's bars or spinner until the block ends. Raises ThreadLimitError: rich gets no thread to draw them."""
     try:
-        with starting("The bar that shows progress"):
+        with explain_thread_limit("The bar that shows progress"):
             display.start()
         yield display
     finally:
@@ -34,20 +30,23 @@ def drawn(display: Display) -> Iterator[Display]:
 
 
 @contextmanager
-def progress(title: str, total: int | None, *, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Shows a bar on stderr; call what it yields with the amount done since the last call, which is a beat of this
-    process's pulse, whether the bar is ``shown`` or not."""
-    if not shown:
-        yield lambda amount: PULSE.beat()
+def progress(title: str, total: int | None, *, show: bool = True) -> Iterator[Callable[[int], None]]:
+    """Shows a bar on stderr; call the function that it yields with the amount finished since the last call.
+
+    Each call is a beat of this process's heartbeat, whether or not there is a bar to ``show``.
+    """
+    if not show:
+        yield lambda amount: HEARTBEAT.beat()
         return
-    from rich.console import Console  # here, as most processes that read data show no bar
+    # Imported here, as most processes that read data show no bar.
+    from rich.console import Console
     from rich.progress import Progress
 
-    with drawn(Progress(console=Console(stderr=True), transient=True)) as bar:
+    with shown_display(Progress(console=Console(stderr=True), transient=True)) as bar:
         task = bar.add_task(title, total=total)
 
         def advance(amount: int) -> None:
             bar.advance(task, amount)
-            PULSE.beat()
+            HEARTBEAT.beat()
 
         yield advance

@@ -1,4 +1,4 @@
-"""quantize: features as one byte a number, and what that costs."""
+"""quantize: features as one byte a number, and the error that this makes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def quantize(
         >>> quantization_error([[0.0, 7.0], [51.0, 7.0], [20.1, 7.0]], store, progress=False).max[1].item()
         0.0
     """
-    store = as_store(rows, what="features to quantise")
+    store = as_store(rows, name="features to quantise")
     if store.dtype.is_complex:
         raise GraphDataError(f"features are {store.dtype}; only real numbers can be quantised.")
     num_rows, width = store.shape
@@ -51,7 +51,7 @@ def quantize(
         raise GraphDataError(f"out is {codes.dtype} {list(codes.shape)}, but int8 {[num_rows, width]} is needed.")
     low = torch.full((width,), torch.inf, dtype=torch.float64)
     high = -low
-    with progress_bar("Quantising", 2 * num_rows, shown=progress) as advance:
+    with progress_bar("Quantising", 2 * num_rows, show=progress) as advance:
         for first, values in _chunks(store):
             _check_finite(first, values)
             low, high = torch.minimum(low, values.amin(0)), torch.maximum(high, values.amax(0))
@@ -63,18 +63,18 @@ def quantize(
         scale = torch.where(high > low, step, 0).float()
         # Codes are signed: -128 stands for the lowest value. The scale is float32 by now, as decoding has it.
         offset = torch.where(high > low, low + 128 * scale.double(), low).float()
-        # Before the codes are there, which it shares: values beyond ``dtype`` are an error before the second pass.
-        made = QuantizedFeatureStore(tensor_view(codes), scale, offset, dtype)
+        # Made before its codes are filled in, so that values beyond ``dtype`` are an error before the second pass.
+        quantized = QuantizedFeatureStore(tensor_view(codes), scale, offset, dtype)
         divisor = torch.where(scale > 0, scale.double(), 1)
         for first, values in _chunks(store):
             nearest = ((values - offset.double()) / divisor).round().clamp(-128, 127)
             codes[first : first + len(values)] = nearest.to(torch.int8).numpy()
             advance(len(values))
-    return made
+    return quantized
 
 
 class QuantizationError(NamedTuple):
-    """Holds each column's error of quantization, float64 ``[F]``: the largest, and the root of the mean square."""
+    """Each column's error of quantization, float64 ``[F]``: the largest, and the root of the mean square."""
 
     max: torch.Tensor
     rms: torch.Tensor
@@ -90,15 +90,20 @@ def quantization_error(rows: Any, quantized: FeatureStore, *, progress: bool = T
 
     Raises:
         GraphDataError: shapes that differ.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [1.0], [255.0]])
+        >>> quantization_error(x, quantize(x, progress=False), progress=False).max.item()
+        0.0
     """
-    store = as_store(rows, what="features")
+    store = as_store(rows, name="features")
     if store.shape != quantized.shape:
         raise GraphDataError(f"features are {list(store.shape)}, but the quantised ones {list(quantized.shape)}.")
     largest = torch.zeros(store.shape[1], dtype=torch.float64)
     squares = torch.zeros_like(largest)
-    with progress_bar("Comparing", store.shape[0], shown=progress) as advance:
-        for (_, values), (_, others) in zip(_chunks(store), _chunks(quantized), strict=True):
-            difference = (values - others).abs()
+    with progress_bar("Comparing", store.shape[0], show=progress) as advance:
+        for (_, values), (_, decoded) in zip(_chunks(store), _chunks(quantized), strict=True):
+            difference = (values - decoded).abs()
             largest = torch.maximum(largest, difference.amax(0))
             squares += difference.square().sum(0)
             advance(len(values))

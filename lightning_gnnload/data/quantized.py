@@ -10,8 +10,8 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads
+from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.scratch import scratch_rows
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError
 
@@ -22,7 +22,7 @@ class QuantizedFeatureStore(FeatureStore):
     """Stores features as 8-bit codes, which a gather decodes as ``codes * scale + offset``: they take a quarter of
     float32's memory.
 
-    :func:`.quantize` makes one. Another quantiser's bytes serve as well, if they are linear in each column.
+    :func:`.quantize` makes one. Codes of another quantiser work as well, if they are linear in each column.
 
     Args:
         codes: int8 ``[N, F]``: array, tensor, or a store of such rows: on disk, or a cache in front of it, which then
@@ -46,7 +46,7 @@ class QuantizedFeatureStore(FeatureStore):
     """
 
     def __init__(self, codes: Any, scale: Any, offset: Any = None, dtype: torch.dtype = torch.float32) -> None:
-        self.codes = as_store(codes, what="codes")
+        self.codes = as_store(codes, name="codes")
         if self.codes.dtype is not torch.int8:
             raise GraphDataError(f"codes are {self.codes.dtype}, but must be torch.int8, as quantize(x) makes them.")
         if dtype not in DTYPES:
@@ -79,6 +79,7 @@ class QuantizedFeatureStore(FeatureStore):
         Half a step, for rounding to a code, and what rounding the floats adds. The root of the mean square is about
         ``scale / 12**0.5``, where a column's values are spread over many steps.
         """
+        # Of the product and the sum in float32, and of the result in the dtype; subnormal results have fewer digits.
         roundings = 2 * torch.finfo(torch.float32).eps + torch.finfo(self.dtype).eps / 2
         smallest = torch.finfo(self.dtype).smallest_normal * torch.finfo(self.dtype).eps
         return self.scale.double() / 2 + self._reach * roundings + smallest
@@ -101,7 +102,7 @@ class QuantizedFeatureStore(FeatureStore):
 
     @property
     def _reach(self) -> torch.Tensor:
-        """The largest value that each column can have, whatever its sign."""
+        """The largest absolute value that each column can have."""
         low, high = (self.offset.double() + code * self.scale.double() for code in (-128, 127))
         return torch.maximum(low.abs(), high.abs())
 
@@ -133,7 +134,7 @@ class QuantizedFeatureStore(FeatureStore):
 
 
 def _column(name: str, values: Any, width: int) -> torch.Tensor:
-    column = as_rows(values, what=name)
+    column = as_rows(values, name=name)
     if column.ndim != 1 or len(column) != width:
         raise GraphDataError(f"{name} has shape {list(column.shape)}, but one number a column is needed: [{width}].")
     column = column.float().clone()

@@ -100,10 +100,10 @@ class SeedTable:
         self.node_type = node_type
         self.edge_type = None if isinstance(edge_type, Mapping) else edge_type
         self.rows_by_type = self._rows_by_type(edge_type)
-        self.edge_ids = None if edge_ids is None else as_ids(edge_ids, what="SeedTable: edge_ids")
-        self.time = None if time is None else as_times(time, what="SeedTable: time", error=SeedError)
+        self.edge_ids = None if edge_ids is None else as_ids(edge_ids, name="SeedTable: edge_ids")
+        self.time = None if time is None else as_times(time, name="SeedTable: time", error=SeedError)
         self.time_form = TimeForm.of(time) if time_form is None else time_form
-        self.y = None if y is None else as_rows(y, what="SeedTable: y")
+        self.y = None if y is None else as_rows(y, name="SeedTable: y")
         for name in ("time", "y"):
             if (rows := getattr(self, name)) is not None:
                 self._check_length(name, rows)
@@ -286,13 +286,13 @@ class SeedTable:
             raise GraphDataError(f"SeedTable: columns must be a dict by name, but it is a {type(columns).__name__}.")
         carried = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
         if weight is not None:
-            carried["weight"] = as_rows(weight, what="SeedTable: weight")
+            carried["weight"] = as_rows(weight, name="SeedTable: weight")
         for name, rows in columns.items():
             if name in RESERVED or not isinstance(name, str) or not name.isidentifier():
                 raise GraphDataError(
                     f"SeedTable: no column can be named {name!r}. Give an identifier other than {', '.join(RESERVED)}."
                 )
-            carried[name] = as_rows(rows, what=f"SeedTable: column {name!r}")
+            carried[name] = as_rows(rows, name=f"SeedTable: column {name!r}")
         for name, rows in carried.items():
             self._check_length(name, rows)
         if weight is not None:
@@ -329,7 +329,7 @@ def _endpoints(
     if node_type is not None if nodes is None else any(setting is not None for setting in settings_of_links):
         raise GraphDataError("SeedTable: node_type= is for nodes; edge_type=, edge_ids= and dst_ptr= are for links.")
     by_name = {"src": src, "dst": dst} if nodes is None else {"nodes": nodes}
-    return {name: as_ids(ids, what=f"SeedTable: {name}") for name, ids in by_name.items()}
+    return {name: as_ids(ids, name=f"SeedTable: {name}") for name, ids in by_name.items()}
 
 
 def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[str, Any]:
@@ -372,7 +372,7 @@ def _one_column(name: str, parts: list[Any], otherwise: str = "") -> Any:
 
 def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:
     """Raises GraphDataError: these do not cut the targets into one piece a row, none of them empty."""
-    starts = as_ids(dst_ptr, what="SeedTable: dst_ptr")
+    starts = as_ids(dst_ptr, name="SeedTable: dst_ptr")
     fits = len(starts) == num_rows + 1 and starts[0] == 0 and starts[-1] == len(targets)
     empty = np.flatnonzero(starts[1:] <= starts[:-1])
     if not fits or len(empty):

@@ -8,22 +8,16 @@ import torch
 
 from lightning_gnnload.data.arrays import as_ids, tensor_view
 from lightning_gnnload.data.features import FeatureStore, Reads, gather
+from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.data.scratch import scratch_rows
 
 
 class SelectedFeatureStore(FeatureStore):
-    """Gives some rows of another store: row ``i`` is row ``rows[i]`` there. No row is copied before it is gathered.
-
-    Args:
-        store: ``[M, F]``.
-        rows: int64 ``[N]``, in ``[0, M)``.
-
-    Shapes: N rows of this store, M of the other, F feature width.
+    """A view of another store ``[M, F]``: row ``i`` is row ``rows[i]`` there, int64 ``[N]`` in ``[0, M)``.
 
     Raises:
-        GraphDataError: rows that the other store has not.
+        GraphDataError: rows that the other store does not have.
 
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
@@ -37,7 +31,7 @@ class SelectedFeatureStore(FeatureStore):
 
     def __init__(self, store: FeatureStore, rows: Any) -> None:
         self.store = store
-        self._rows = tensor_view(as_ids(rows, what="rows of a SelectedFeatureStore", num_nodes=store.shape[0]))
+        self._rows = tensor_view(as_ids(rows, name="rows of a SelectedFeatureStore", num_nodes=store.shape[0]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -75,12 +69,8 @@ class SelectedFeatureStore(FeatureStore):
 
 
 def select_rows(store: FeatureStore, rows: Any) -> FeatureStore:
-    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``. Of a quantised one, bytes are selected, so that
-    a cache in front of it still holds bytes.
-
-    Raises:
-        GraphDataError: rows that the store has not.
-    """
+    """Returns a store whose row ``i`` is row ``rows[i]`` of ``store``."""
+    # Bytes of a quantised store, so that a cache in front of it still caches bytes.
     if isinstance(store, QuantizedFeatureStore):
         return store.over(SelectedFeatureStore(store.codes, rows))
     return SelectedFeatureStore(store, rows)

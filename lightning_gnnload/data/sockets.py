@@ -1,9 +1,8 @@
 """Messages between processes of one user on one machine: JSON over sequenced-packet unix sockets, with descriptors.
 
 Sockets live in Linux's abstract namespace, so a killed process leaves no file. There, any user of the machine may take
-a name and connect to one, and sees those that are taken. So an address is a digest of a name, which begins with what
-nobody else knows: no address tells of another one. Both ends check that the other runs under the same user; every
-message is checked against its kind's fields before anything looks at it.
+a name and connect to one, and sees which names are taken. So an address is the digest of a name that contains a secret,
+both processes check that the other runs under the same user, and every message is checked before it is used.
 """
 
 from __future__ import annotations
@@ -23,22 +22,18 @@ from typing import Any, ClassVar, TypeVar
 from lightning_gnnload.errors import GnnLoadError
 
 MAX_MESSAGE_BYTES = 1 << 17  # below Linux's default send buffer (208 KiB), so that a message is sent whole
-_WAITING = 4096  # connections that may wait to be accepted; the system takes no more by default
-_ROOM_S = 0.2  # how long to wait in line where strangers fill that up
+_BACKLOG = 4096  # connections that may wait to be accepted; the system takes no more by default
+_CONNECT_S = 0.2  # how long to wait in line where strangers fill that up
 
 Message = dict[str, Any]
-AnyChannel = TypeVar("AnyChannel", bound="Channel")
+AnyChannel = TypeVar("AnyChannel", bound="MessageChannel")
 
 
-class Channel:
-    """Wraps one end of a socket connection between processes. A message is sent whole or not at all, so that any thread
-    may send.
+class MessageChannel:
+    """A connection to another process; each protocol derives a class from it. Any thread may send.
 
-    Each protocol derives a class of its own.
-
-    Attributes:
-        kinds: the messages there are, each with its fields' types.
-        error: what a malformed message, or a process that has no right to be there, raises.
+    ``kinds`` names the protocol's messages, each with its fields and their types. A malformed message, or a process of
+    another user, raises ``error``.
     """
 
     kinds: ClassVar[Mapping[str, Mapping[str, type]]]
@@ -47,11 +42,11 @@ class Channel:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self.peer_pid = self._check_peer(connection)
-        """The process at the other end; seen from who connected, the one that made the listening socket."""
+        """The other process; for the one that connected, it is the one that made the listening socket."""
 
     @classmethod
     def accept(cls: type[AnyChannel], listener: socket.socket) -> AnyChannel:
-        """Raises :attr:`error`: the process that connected runs under another user; it is cut off."""
+        """Accepts a connection; that of another user is cut off and raises :attr:`error`."""
         connection, _ = listener.accept()
         try:
             return cls(connection)
@@ -61,13 +56,16 @@ class Channel:
 
     @classmethod
     def connect(cls: type[AnyChannel], name: str) -> AnyChannel | None:
-        """Connects to who listens by that name; None where no process of this user does, not yet or not any more, or
-        where too many wait to be accepted. Whoever expects somebody there tries again."""
+        """Connects to the process of this user that listens under a name.
+
+        Returns None, for the caller to try again, where none does now, or too many wait to be accepted.
+        """
         connection = _new_socket()
         try:
-            # In line rather than by trying often: who waits gets the next place, however many others want it.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_ROOM_S))
+            # Waits in the system's queue, which is fair: by trying often, some process might never get its turn.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(_CONNECT_S))
             connection.connect(address(name))
+            # No limit from now on: a message must be sent whole, however long its reader takes.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(0))
             return cls(connection)
         except (ConnectionRefusedError, FileNotFoundError, BlockingIOError, cls.error):
@@ -81,22 +79,24 @@ class Channel:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, kind: str, fds: Sequence[int] = (), **fields: Any) -> None:
-        """Raises OSError: the peer is gone."""
-        data = json.dumps({"kind": kind, **fields}, separators=(",", ":")).encode()
+    def send(self, message_type: str, fds: Sequence[int] = (), **fields: Any) -> None:
+        """Sends a message whole or not at all. Raises OSError: the peer is gone."""
+        data = json.dumps({"kind": message_type, **fields}, separators=(",", ":")).encode()
         if len(data) > MAX_MESSAGE_BYTES:
-            raise self.error(f"a {kind!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}.")
+            raise self.error(
+                f"a {message_type!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}."
+            )
         if fds:
             socket.send_fds(self._socket, [data], list(fds))
         else:
             self._socket.send(data)
 
     def receive(self) -> tuple[Message, list[int]]:
-        """Waits for the next message; returns it with the file descriptors that came along, which the caller then owns.
+        """Waits for the next message; returns it and the descriptors that came with it, which the caller must close.
 
         Raises:
             EOFError: the peer has closed its end, or is gone.
-            error: what came is no message of ours.
+            error: it is no message of this protocol.
         """
         try:
             data, fds, flags = receive_fds(self._socket)
@@ -118,10 +118,8 @@ class Channel:
             self._socket.shutdown(socket.SHUT_WR)
 
     def drain(self, timeout_s: float) -> bool:
-        """Discards what still comes, until the peer closes too; returns whether it has.
-
-        Closing with unread data would make the kernel reset the connection, and the peer would lose our last words.
-        """
+        """Discards what still comes until the peer closes, too; returns whether it has."""
+        # Closing with unread data would make the kernel reset the connection, and the peer would lose our last words.
         deadline = time.monotonic() + timeout_s
         while readable([self], max(deadline - time.monotonic(), 0)):
             try:
@@ -139,10 +137,11 @@ class Channel:
 
     @classmethod
     def checked(cls, data: bytes, *, truncated: bool) -> Message:
-        """Parses and checks a message. Raises :attr:`error`: ``data`` is none."""
+        """Parses a message and checks it against :attr:`kinds`. Raises :attr:`error`: ``data`` is none."""
         try:
             message = json.loads(data)
             fields = cls.kinds[message["kind"]]
+            # By type(), as True is an int to isinstance. JSON that is nested too deeply is a RecursionError.
             sound = not truncated and {name: type(value) for name, value in message.items()} == {"kind": str, **fields}
         except (ValueError, KeyError, TypeError, RecursionError):
             sound = False
@@ -152,7 +151,7 @@ class Channel:
 
     @classmethod
     def _check_peer(cls, connection: socket.socket) -> int:
-        """Returns the peer's process id, as the kernel knows it. Raises :attr:`error`: it runs under another user."""
+        # The kernel noted them when the connection was made, so the peer cannot lie.
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", credentials)
         if uid != os.getuid():
@@ -161,10 +160,8 @@ class Channel:
 
 
 def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChannel]:
-    """Waits for channels with something to receive, and returns them; none when the time is over.
-
-    Sockets stay blocking: a time limit on the socket itself would reach the threads that send on it.
-    """
+    """Waits for channels with something to receive, and returns them; none when the time is over."""
+    # Not by a time limit on the socket itself, which would reach the threads that send on it.
     poll = select.poll()
     by_fd = {channel.fileno(): channel for channel in channels}
     for fd in by_fd:
@@ -172,43 +169,38 @@ def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChanne
     return [by_fd[fd] for fd, _ in poll.poll(timeout_s * 1e3)]
 
 
-def has_room(channel: Channel) -> bool:
-    """Tells whether a short message can be sent without waiting for the peer to read."""
+def has_room(channel: MessageChannel) -> bool:
+    """Returns whether a short message can be sent without waiting for the peer to read."""
     poll = select.poll()
     poll.register(channel.fileno(), select.POLLOUT)
     return any(event & select.POLLOUT for _, event in poll.poll(0))
 
 
-def listen(name: str) -> socket.socket:
-    """Opens the socket that :meth:`Channel.connect` reaches.
-
-    Raises:
-        OSError: another process listens under this name.
-    """
+def open_listener(name: str) -> socket.socket:
+    """Opens the socket that :meth:`MessageChannel.connect` reaches. Raises OSError: the name is taken."""
     listener = _new_socket()
     try:
         listener.bind(address(name))
     except OSError:
         listener.close()
         raise
-    listener.listen(_WAITING)
+    listener.listen(_BACKLOG)
     return listener
 
 
 def address(name: str) -> bytes:
-    """Returns where in the abstract namespace a name stands, which does not tell the name."""
+    """Returns the address of a name in the abstract namespace, which does not give the name away."""
     return b"\0gnnload-" + hashlib.blake2b(name.encode(), digest_size=16).hexdigest().encode()
 
 
 def receive_fds(connection: socket.socket) -> tuple[bytes, list[int], int]:
-    """Receives a message: its bytes, the descriptors that came along, and ``recvmsg``'s flags. The descriptors are the
-    caller's to close, and go to no program that this process starts."""
-    # As socket.recv_fds does, which drops the flag.
+    """Receives a message's bytes, its descriptors, which the caller must close, and ``recvmsg``'s flags."""
+    # socket.recv_fds drops MSG_CMSG_CLOEXEC, without which programs that this process starts would inherit them.
     room = socket.CMSG_LEN(array.array("i").itemsize)
     data, ancillary, flags, _ = connection.recvmsg(MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
-    for level, kind, content in ancillary:
-        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+    for level, control_type, content in ancillary:
+        if (level, control_type) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             fds.frombytes(content[: len(content) // fds.itemsize * fds.itemsize])
     return data, list(fds), flags
 

@@ -14,11 +14,11 @@ from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError
 
 RESERVED = ("x", "y", "edge_x", "nodes", "seeds", "blocks", "positions")
-"""What no table can be named: names of the graph's or the mini-batch's own."""
+"""Names of attributes of graphs and mini-batches, which tables cannot have."""
 GRAPH_COLUMNS = ("edge_weight", "edge_type")
-"""Arrays of a graph that mini-batches in other libraries' formats carry, too, unless edge tables were named."""
+"""Arrays of a graph that batches in other libraries' formats carry as well, unless the user named edge tables."""
 EDGE_PREFIX = "edge."
-"""Before the name of a table of edges where tables of nodes stand beside it, which may have the same name."""
+"""The prefix of edge tables among all stores, as a node table may have the same name."""
 
 
 class NodeTable:
@@ -43,7 +43,7 @@ class NodeTable:
     """
 
     def __init__(self, rows: Any, first: int, count: int | None = None) -> None:
-        self.store = as_store(rows, what="a NodeTable's rows", dims=(1, None))
+        self.store = as_store(rows, name="a NodeTable's rows", dims=(1, None))
         num_rows = self.store.shape[0]
         self.first = first
         self.count = num_rows if count is None else count
@@ -80,7 +80,7 @@ class EdgeTable:
     """
 
     def __init__(self, rows: Any, edge_type: EdgeType) -> None:
-        self.store = as_store(rows, what="an EdgeTable's rows", dims=(1, None))
+        self.store = as_store(rows, name="an EdgeTable's rows", dims=(1, None))
         self.edge_type = edge_type
 
     def __repr__(self) -> str:
@@ -88,48 +88,38 @@ class EdgeTable:
         return f"EdgeTable({'__'.join(self.edge_type)}, {num_edges} edges, num_features={width})"
 
 
-def as_store(rows: Any, *, what: str, dims: tuple[int, int | None] = (2, 2)) -> FeatureStore:
-    """Wraps ``rows`` ``[R, F]`` as a store; arrays and tensors are not copied when they are contiguous.
+def as_store(rows: Any, *, name: str, dims: tuple[int, int | None] = (2, 2)) -> FeatureStore:
+    """Wraps an array or tensor as a store, without a copy where it is contiguous; a store is returned as it is.
 
-    Args:
-        rows: array, tensor or store, which is returned as it is.
-        what: begins the message of an error.
-        dims: how many dimensions an array may have, at the least and at the most; None is no limit.
-
-    Raises:
-        GraphDataError: no table of numbers, or one of other dimensions.
+    ``dims`` are the least and the most dimensions that it may have, None for no limit.
     """
     if isinstance(rows, FeatureStore):
         return rows
-    table, (least, most) = as_rows(rows, what=what), dims
+    table, (least, most) = as_rows(rows, name=name), dims
     if table.ndim < least or (most is not None and table.ndim > most):
         advice = " A column becomes a table by [:, None]." if table.ndim == 1 else ""
-        raise GraphDataError(f"{what} must be [rows, F], but the shape is {list(table.shape)}.{advice}")
+        raise GraphDataError(f"{name} must be [rows, F], but the shape is {list(table.shape)}.{advice}")
     return MemoryFeatureStore(table)
 
 
 def named_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore | NodeTable]:
-    """Checks tables of nodes: a store must have a row for every node, a NodeTable one for each of its range, and what
-    is named ``"<column>.<node type>"`` one for each node of that type.
+    """Checks tables of nodes, which need a row for every node; a NodeTable, one for each of its range.
 
-    Raises:
-        GraphDataError: a table with too few or too many rows, a range beyond the graph, or a name that is taken.
+    A table named ``"<column>.<node type>"`` needs one for each node of that type.
     """
     checked: dict[str, FeatureStore | NodeTable] = {}
-    num_nodes, of_types = (
-        graph.num_nodes,
-        {} if graph.types is None else {name: name for name in graph.types.node_types},
-    )
-    for name, rows in _by_name(tables, "tables", of_types):
+    num_nodes = graph.num_nodes
+    for name, rows in _by_name(tables, "tables", () if graph.types is None else graph.types.node_types):
         if graph.types is not None and "." in name:
             checked[name] = _table_of_type(name, rows, graph.types.range_of(name.partition(".")[2]))
             continue
+        # A range of nodes need not be a type: its ids are those of the graph.
         if isinstance(rows, NodeTable):
             if rows.nodes.stop > num_nodes:
                 raise GraphDataError(f"table {name!r} is for {rows}, but the graph has {num_nodes} nodes, from 0 on.")
             checked[name] = rows
             continue
-        store = as_store(rows, what=f"table {name!r}", dims=(1, None))
+        store = as_store(rows, name=f"table {name!r}", dims=(1, None))
         if store.shape[0] != num_nodes:
             raise GraphDataError(
                 f"table {name!r} has {store.shape[0]} rows, but the graph has {num_nodes} nodes; one row a node is "
@@ -140,8 +130,7 @@ def named_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureSt
 
 
 def _table_of_type(name: str, rows: Any, nodes: range) -> NodeTable:
-    given = rows.store if isinstance(rows, NodeTable) else rows
-    store = as_store(given, what=f"table {name!r}", dims=(1, None))
+    store = as_store(rows.store if isinstance(rows, NodeTable) else rows, name=f"table {name!r}", dims=(1, None))
     if store.shape[0] != len(nodes) or (isinstance(rows, NodeTable) and rows.nodes != nodes):
         raise GraphDataError(
             f"table {name!r} has {store.shape[0]} rows, but there are {len(nodes)} nodes of this type; one row a node "
@@ -151,37 +140,38 @@ def _table_of_type(name: str, rows: Any, nodes: range) -> NodeTable:
 
 
 def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore | EdgeTable]:
-    """Checks tables of edges: each must have a row for every edge, in the order in which the edges were given; in a
-    graph with types, for every edge of the type that it names: ``"<column>.<edge type>"``.
+    """Checks tables of edges, which need a row for every edge, in the order in which the user passed the edges.
+
+    In a graph with types, a table is named ``"<column>.<edge type>"``, and needs one for every edge of that type.
 
     Raises:
         GraphDataError: a table with too few or too many rows, or a name that is taken; or the graph has lost the order.
     """
     checked: dict[str, FeatureStore | EdgeTable] = {}
     types = () if graph.types is None else graph.types.edge_types
-    of_types = {"__".join(each): each for each in types}
-    for name, rows in _by_name(tables, "edge_tables", of_types):
+    edge_types = {"__".join(triple): triple for triple in types}
+    for name, rows in _by_name(tables, "edge_tables", edge_types):
         store = as_store(
-            rows.store if isinstance(rows, EdgeTable) else rows, what=f"edge table {name!r}", dims=(1, None)
+            rows.store if isinstance(rows, EdgeTable) else rows, name=f"edge table {name!r}", dims=(1, None)
         )
         if graph.types is None:
             check_edge_rows(store, graph, f"edge table {name!r}")
             checked[name] = store
             continue
-        of_type = of_types.get(name.partition(".")[2])
-        if of_type is None:
+        edge_type = edge_types.get(name.partition(".")[2])
+        if edge_type is None:
             raise GraphDataError(
                 f"edge table {name!r} has rows of all edges, but the graph has several types of them. Give tables by "
                 f"type: edge_tables={{('user', 'buys', 'item'): {{{name!r}: rows}}}}."
             )
-        _check_rows_of_type(store, graph, name, of_type)
-        checked[name] = EdgeTable(store, of_type)
+        _check_rows_of_type(store, graph, name, edge_type)
+        checked[name] = EdgeTable(store, edge_type)
     return checked
 
 
-def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, of_type: EdgeType) -> None:
+def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, edge_type: EdgeType) -> None:
     assert graph.types is not None
-    num_edges = int(graph.num_edges_by_type[graph.types.edge_type_number(of_type)])
+    num_edges = int(graph.num_edges_by_type[graph.types.edge_type_number(edge_type)])
     if store.shape[0] != num_edges:
         raise GraphDataError(
             f"edge table {name!r} has {store.shape[0]} rows, but there are {num_edges} edges of this type; one row an "
@@ -195,38 +185,38 @@ def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, of_type: E
 
 
 def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
-    """Returns the graph's own edge weights and types, where it has them, as edge tables."""
+    """Returns the graph's edge weights and types, where it has them, as edge tables."""
     columns = {name: array for name in GRAPH_COLUMNS if (array := getattr(graph, name)) is not None}
     if (order := graph.flat_order) is not None:
         for name, array in columns.items():
             columns[name] = np.empty_like(array)
-            columns[name][order] = array  # rows of edge tables lie in the order in which the edges were given
+            columns[name][order] = array  # rows of edge tables are in the order of the user's edges
     return {name: MemoryFeatureStore(array) for name, array in columns.items()}
 
 
-def check_edge_rows(store: FeatureStore, graph: Graph, what: str) -> None:
-    """Raises GraphDataError: not a row for each edge, or nobody knows for which."""
+def check_edge_rows(store: FeatureStore, graph: Graph, name: str) -> None:
+    """Raises GraphDataError: there is not one row for each edge, or the graph has lost the order of its edges."""
     if graph.types is not None:
         raise GraphDataError(
-            f"{what}: rows of all edges were given, but the graph has several types of them. Give a dict by edge type."
+            f"{name}: rows of all edges were given, but the graph has several types of them. Give a dict by edge type."
         )
     if store.shape[0] != graph.num_edges:
         raise GraphDataError(
-            f"{what} has {store.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an edge is needed."
+            f"{name} has {store.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an edge is needed."
         )
     if graph.edge_order is None and graph.lost_order:
         raise GraphDataError(
-            f"{what}: its rows cannot be matched with edges, because the graph did not keep the order of its edge "
+            f"{name}: its rows cannot be matched with edges, because the graph did not keep the order of its edge "
             f"list. Build the graph with Graph.from_coo(src, dst, keep_order=True)."
         )
 
 
-def _by_name(tables: Mapping[str, Any], what: str, of_types: Container[str]) -> Iterable[tuple[str, Any]]:
+def _by_name(tables: Mapping[str, Any], argument: str, type_names: Container[str]) -> Iterable[tuple[str, Any]]:
     if not isinstance(tables, Mapping):
-        raise GraphDataError(f"{what} must be a dict of tables by name, but it is a {type(tables).__name__}.")
+        raise GraphDataError(f"{argument} must be a dict of tables by name, but it is a {type(tables).__name__}.")
     for name in tables:
-        column, dot, of_type = name.partition(".") if isinstance(name, str) else (name, "", "")
-        if dot and of_type in of_types:
+        column, dot, type_key = name.partition(".") if isinstance(name, str) else (name, "", "")
+        if dot and type_key in type_names:
             check_name(column, reserved=())
         else:
             check_name(name)
@@ -234,7 +224,8 @@ def _by_name(tables: Mapping[str, Any], what: str, of_types: Container[str]) -> 
 
 
 def check_name(name: Any, reserved: Container[str] = RESERVED) -> None:
-    """Raises GraphDataError: no name for a table, which is a key of dicts, an attribute and a part of file names."""
+    """Raises GraphDataError: it cannot name a table."""
+    # Names of tables become keys of dicts, attributes of batches and parts of file names.
     if not isinstance(name, str) or not (name.isascii() and name.isidentifier()):
         raise GraphDataError(
             f"{name!r} cannot name a table: ASCII letters, digits and underscores are needed, no digit first. Rename "

@@ -10,13 +10,17 @@ from lightning_gnnload.data.seedtable import SeedTable, as_table
 
 @dataclass(frozen=True)
 class Task:
-    """One of the questions that are asked about a graph: its seed tables by split, and what its labels mean.
+    """One of the predictions to make on a graph: its seed tables by split, and what its labels mean.
 
     Attributes:
         splits: tables by ``"train"``, ``"val"`` and ``"test"``; a split may be missing. Of links also a dict of tables
             by edge type, which are joined.
         num_classes: of integer labels; None where labels are numbers.
         class_names: the user's name of each class, or None.
+
+    Example:
+        >>> Task({"train": SeedTable([3, 5], y=[0, 1])}, num_classes=2).splits["train"].y.tolist()
+        [0, 1]
     """
 
     splits: Mapping[str, SeedTable] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class TypedParts:
             block.indices.cpu().numpy(),
             edge_types(block, self.graph),
             self.by_type,
-            *self.types.ends,
+            *self.types.endpoint_types,
             edge_ids=None if block.edge_ids is None else block.edge_ids.cpu().numpy(),
             positions=bool(block.tables) or block.edge_weight is not None or block.x is not None,
         )

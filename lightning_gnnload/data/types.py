@@ -1,4 +1,4 @@
-"""GraphTypes: the node and edge types of a graph whose node ids lie in one range, cut by type."""
+"""GraphTypes: the node and edge types of a graph; each node type is a range of the graph's node ids."""
 
 from __future__ import annotations
 
@@ -20,19 +20,15 @@ EdgeType = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class GraphTypes:
-    """Names the types of nodes and edges. The nodes of a type have consecutive ids in the graph.
+    """Names T node types, with their numbers of nodes, and K edge types as triples.
 
-    The in-neighbours of a node by edges of one type are a run. Every node has a run for each edge type that ends in its
-    node type, in the order of ``edge_types``; these are the node type's slots.
-
-    Attributes:
-        node_types: T names.
-        num_nodes: of each type, ``[T]``.
-        edge_types: K triples, each once.
+    The nodes of a type have consecutive ids in the graph. The in-neighbours of a node by edges of one type are a run.
+    Every node has a run for each edge type that leads to its node type, in the order of ``edge_types``: the node
+    type's slots.
 
     Raises:
-        GraphFormatError: a name twice or that is none, an edge type whose ends are no node types, a negative count, or
-            more than can be numbered.
+        GraphFormatError: a name twice or that is none, an edge type between unknown node types, a negative count, or
+            more nodes or types than can be numbered.
 
     Example:
         >>> types = GraphTypes(("user", "item"), (2, 3), (("user", "buys", "item"), ("item", "rev_buys", "user")))
@@ -60,29 +56,30 @@ class GraphTypes:
             raise GraphFormatError(
                 f"{sum(self.num_nodes)} nodes are too many: there may be less than {MAX_NODES}. Is an id too large?"
             )
-        for kind in self.edge_types:
-            for end in (kind[0], kind[2]):
+        for edge_type in self.edge_types:
+            for end in (edge_type[0], edge_type[2]):
                 if end not in self.node_types:
                     raise GraphFormatError(
-                        f"the edge type {kind} names the node type {end!r}, which is not among {self.node_types}. "
+                        f"the edge type {edge_type} names the node type {end!r}, which is not among {self.node_types}. "
                         f"Give its number of nodes: num_nodes={{{end!r}: ...}}."
                     )
 
     @staticmethod
     def check_names(node_types: Iterable[Any], edge_types: Iterable[Any]) -> None:
-        """Raises GraphFormatError: a node type that is no text, an edge type that is no triple of them, one twice."""
-        for what, names in (("node type", tuple(node_types)), ("edge type", tuple(edge_types))):
+        """Raises GraphFormatError for a node type that is no text, an edge type that is no triple, or one twice."""
+        for label, names in (("node type", tuple(node_types)), ("edge type", tuple(edge_types))):
             for name in names:
-                triple = (name,) * 3 if what == "node type" else name
-                if type(triple) is not tuple or len(triple) != 3 or any(not isinstance(each, str) for each in triple):
+                triple = (name,) * 3 if label == "node type" else name
+                if type(triple) is not tuple or len(triple) != 3 or not _are_texts(triple):
                     raise GraphFormatError(
-                        f"{name!r} is no {what}: a text names a node type, ('source type', 'relation', 'target type') "
+                        f"{name!r} is no {label}: a text names a node type, ('source type', 'relation', 'target type') "
                         "an edge type."
                     )
-            joined = ["__".join(name) if what == "edge type" else name for name in names]
-            if len(set(joined)) != len(names):  # tables are named so
+            # Joined, as tables are named: ("a", "b__c", "d") and ("a__b", "c", "d") would share theirs.
+            joined = list(map("__".join, names)) if label == "edge type" else names
+            if len(set(joined)) != len(names):
                 twice = next(name for name, text in zip(names, joined, strict=True) if joined.count(text) > 1)
-                raise GraphFormatError(f"the {what} {twice!r} is given twice; name each once.")
+                raise GraphFormatError(f"the {label} {twice!r} is given twice; name each once.")
 
     @cached_property
     def first_node(self) -> np.ndarray:
@@ -91,7 +88,7 @@ class GraphTypes:
 
     @cached_property
     def slots(self) -> tuple[tuple[int, ...], ...]:
-        """For each node type, the numbers of the edge types that end in it, ascending."""
+        """For each node type, the numbers of the edge types that lead to it, ascending."""
         slots: dict[str, list[int]] = {name: [] for name in self.node_types}
         for number, (_, _, dst) in enumerate(self.edge_types):
             slots[dst].append(number)
@@ -105,14 +102,14 @@ class GraphTypes:
         return np.concatenate([[0], np.cumsum(runs, dtype=np.int64)]).astype(np.int64)
 
     def slots_of(self, node_type: str) -> tuple[int, ...]:
-        """Returns the numbers of the edge types that end in this node type."""
+        """Returns the numbers of the edge types that lead to this node type."""
         return self.slots[self.node_type_number(node_type)]
 
     @cached_property
-    def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each edge type, the numbers of the node types that it comes from and ends in: int32 ``[K]`` each."""
+    def endpoint_types(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of the source and target node type of each edge type, int32 ``[K]`` each."""
         numbers = {name: number for number, name in enumerate(self.node_types)}
-        src, dst = ([numbers[kind[end]] for kind in self.edge_types] for end in (0, 2))
+        src, dst = ([numbers[edge_type[end]] for edge_type in self.edge_types] for end in (0, 2))
         return np.array(src, np.int32), np.array(dst, np.int32)
 
     def range_of(self, node_type: str) -> range:
@@ -121,13 +118,14 @@ class GraphTypes:
         return range(int(self.first_node[t]), int(self.first_node[t + 1]))
 
     def nodes_of_runs(self, runs: np.ndarray) -> np.ndarray:
-        """Returns the node of each run, int64 ``[B]``, of the numbers ``[B]`` of runs.
+        """Returns the node of each of these runs, int64 ``[B]``.
 
         Example:
             >>> types = GraphTypes(("user", "item"), (2, 3), (("user", "buys", "item"), ("user", "sells", "item")))
             >>> types.nodes_of_runs(np.array([0, 3, 4])).tolist()
             [2, 3, 4]
         """
+        # A type without slots has no runs, so that "right" skips it.
         widths = np.array([len(slots) for slots in self.slots], np.int64)
         end = np.searchsorted(self.first_run, runs, side="right") - 1
         return self.first_node[end] + (runs - self.first_run[end]) // widths[end]
@@ -141,51 +139,43 @@ class GraphTypes:
         return self.node_types.index(name)
 
     def edge_type_number(self, name: Any) -> int:
-        """Finds an edge type by its number, its triple, ``"src__relation__dst"`` or, where one alone has it, its
-        relation.
-
-        Raises:
-            SamplerConfigError: there is no such type, or several.
-        """
+        """Finds an edge type by its number, triple, ``"src__relation__dst"`` or, if that is unique, its relation."""
         if type(name) is int and 0 <= name < len(self.edge_types):
             return name
-        is_named = isinstance(name, Sequence) and all(isinstance(part, str) for part in name)
-        wanted = name if isinstance(name, str) or not is_named else tuple(name)
-        if is_named and wanted in self.edge_types:
-            return self.edge_types.index(wanted)
-        names = [(each, "__".join(each), each[1]) for each in self.edge_types]
-        found = [k for k, known in enumerate(names) if is_named and wanted in known]
-        if len(found) != 1:
-            count = "several edge types" if found else "no edge type"
-            known = ", ".join(joined for _, joined, _ in names)
-            raise SamplerConfigError(f"{name!r:.200} names {count} of the graph; these are {known}.")
-        return found[0]
+        matches: list[int] = []
+        if isinstance(name, Sequence) and _are_texts(name):
+            key = name if isinstance(name, str) else tuple(name)
+            matches = [k for k, t in enumerate(self.edge_types) if key in (t, "__".join(t), t[1])]
+        if len(matches) != 1:
+            count = "several edge types" if matches else "no edge type"
+            names = ", ".join(map("__".join, self.edge_types))
+            raise SamplerConfigError(f"{name!r:.200} names {count} of the graph; these are {names}.")
+        return matches[0]
 
     def number_of(self, nodes: np.ndarray) -> np.ndarray:
-        """Returns the number of each node's type, int64 ``[B]``, of node ids ``[B]`` of the graph."""
+        """Returns the number of each node's type, int64 ``[B]``, for ids in the graph."""
         return np.searchsorted(self.first_node, nodes, side="right") - 1
 
     def type_of_runs(self, runs: np.ndarray) -> np.ndarray:
-        """Returns the number of the edge type of each run, int32 ``[B]``, of the numbers ``[B]`` of runs."""
+        """Returns the number of the edge type of each of these runs, int32 ``[B]``."""
         widths = np.array([len(slots) for slots in self.slots], np.int64)
-        slot_type = np.array([kind for slots in self.slots for kind in slots], np.int32)
+        slot_type = np.array([edge_type for slots in self.slots for edge_type in slots], np.int32)
         end = np.searchsorted(self.first_run, runs, side="right") - 1
         slot = (runs - self.first_run[end]) % widths[end]
         return slot_type[(np.cumsum(widths) - widths)[end] + slot]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns JSON values that :meth:`from_json` reads."""
         return {
             "node_types": list(self.node_types),
             "num_nodes": list(self.num_nodes),
-            "edge_types": [list(each) for each in self.edge_types],
+            "edge_types": [list(edge_type) for edge_type in self.edge_types],
         }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> GraphTypes:
-        """Raises GraphFormatError: values that describe no types."""
+        """Reads what :meth:`to_json` wrote. Raises GraphFormatError: it is something else."""
         try:
-            edge_types = tuple(tuple(each) for each in values["edge_types"])
+            edge_types = tuple(tuple(edge_type) for edge_type in values["edge_types"])
             return cls(tuple(values["node_types"]), tuple(map(operator.index, values["num_nodes"])), edge_types)
         except (KeyError, TypeError, ValueError) as error:
             raise GraphFormatError(f"{values!r:.200} describes no types of nodes and edges: {error}.") from error
@@ -195,4 +185,8 @@ class GraphTypes:
             f"{name}: {stop - start}"
             for name, (start, stop) in zip(self.node_types, pairwise(map(int, self.first_node)), strict=True)
         )
-        return f"GraphTypes({{{nodes}}}, {['__'.join(each) for each in self.edge_types]})"
+        return f"GraphTypes({{{nodes}}}, {['__'.join(edge_type) for edge_type in self.edge_types]})"
+
+
+def _are_texts(parts: Iterable[Any]) -> bool:
+    return all(isinstance(part, str) for part in parts)

@@ -1,4 +1,4 @@
-"""UserIds: what the user calls the nodes, numbers or texts, beside the numbers that graphs count them by."""
+"""UserIds: the user's own ids of nodes, numbers or texts, beside the numbers of nodes in a graph."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class UserIds:
     """
 
     def __init__(self, values: np.ndarray, *, offsets: np.ndarray | None = None, column: str = "id") -> None:
-        of_texts = offsets is not None
-        if values.ndim != 1 or values.dtype != (np.uint8 if of_texts else np.int64):
-            needed = "the bytes of texts, uint8 [B]" if of_texts else "int64 [N]"
+        are_texts = offsets is not None
+        if values.ndim != 1 or values.dtype != (np.uint8 if are_texts else np.int64):
+            needed = "the bytes of texts, uint8 [B]" if are_texts else "int64 [N]"
             raise GraphDataError(f"user ids must be {needed}, but they are {values.dtype} {list(values.shape)}.")
-        # All of them are looked at where they are used: a mapped file of many is not read for it.
+        # Those between are checked where they are used, so that a mapped file is not read whole here.
         if offsets is not None and (
             offsets.ndim != 1
             or offsets.dtype != np.int64
@@ -57,29 +57,17 @@ class UserIds:
         """
         if isinstance(ids, UserIds):
             return ids
-        if hasattr(ids, "tolist"):  # an array, a tensor, or a data frame's column
-            ids = ids.tolist()
-        if not isinstance(ids, Sequence) or isinstance(ids, str):
-            raise GraphDataError(
-                f"user ids must be a list of texts or whole numbers, but a {type(ids).__name__} is given."
-            )
-        kinds = {type(each) for each in ids}
-        if not kinds <= {int} and not kinds <= {str}:
-            names = ", ".join(sorted(kind.__name__ for kind in kinds))
-            raise GraphDataError(f"user ids must be all texts or all whole numbers, but there are {names}.")
-        if len(set(ids)) != len(ids):
-            raise GraphDataError(
-                f"user ids: {Counter(ids).most_common(1)[0][0]!r} names several nodes; each needs an id of its own."
-            )
-        if kinds != {str}:
+        ids = _id_list(ids)
+        if not ids or type(ids[0]) is int:
             try:
                 return cls(np.array(ids, np.int64), column=column)
             except OverflowError as error:
                 raise GraphDataError(
                     f"user ids: whole numbers must fit in 64 bits ({error}). Give them as texts."
                 ) from None
-        coded = [each.encode("utf-8", "surrogateescape") for each in ids]
-        offsets = np.concatenate([[0], np.cumsum([len(each) for each in coded], dtype=np.int64)]).astype(np.int64)
+        # Texts of files and databases may have bytes that are no UTF-8, which come back as they were.
+        coded = [value.encode("utf-8", "surrogateescape") for value in ids]
+        offsets = np.concatenate([[0], np.cumsum(list(map(len, coded)), dtype=np.int64)]).astype(np.int64)
         return cls(np.frombuffer(b"".join(coded), np.uint8), offsets=offsets, column=column)
 
     @property
@@ -94,6 +82,10 @@ class UserIds:
 
         Raises:
             GraphDataError: a row that is not a node.
+
+        Example:
+            >>> UserIds.of([40, 10]).take([1]).tolist()
+            [10]
         """
         if self.offsets is None:
             return self.values[self._checked(rows)]
@@ -105,7 +97,7 @@ class UserIds:
         return texts
 
     def take_bytes(self, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Returns texts ``[B]`` as they are kept: their bytes, and where each begins and ends, int64 ``[B + 1]``."""
+        """Returns texts ``[B]`` as their bytes, and where each begins and ends in them, int64 ``[B + 1]``."""
         assert self.offsets is not None, "these are numbers"
         rows = self._checked(rows)
         first, after = self.offsets[rows], self.offsets[rows + 1]
@@ -122,21 +114,21 @@ class UserIds:
         Raises:
             GraphDataError: ids that no node has.
         """
-        wanted = list(ids)
+        keys = list(ids)
+        # Keys are Python's numbers and texts, to which NumPy's scalars are converted.
         rows = [
-            self._row_of.get(each, -1)
-            for each in (each.item() if isinstance(each, np.generic) else each for each in wanted)
+            self._row_of.get(key, -1) for key in (key.item() if isinstance(key, np.generic) else key for key in keys)
         ]
         if -1 in rows:
             raise GraphDataError(
-                f"{rows.count(-1)} of {len(rows)} ids are unknown, the first is {wanted[rows.index(-1)]!r}: no node "
+                f"{rows.count(-1)} of {len(rows)} ids are unknown, the first is {keys[rows.index(-1)]!r}: no node "
                 f"has it in the column {self.column!r}."
             )
         return np.array(rows, np.int64)
 
     @cached_property
     def _row_of(self) -> dict[Any, int]:
-        return {each: row for row, each in enumerate(self.take(np.arange(len(self))).tolist())}
+        return {key: row for row, key in enumerate(self.take(np.arange(len(self))).tolist())}
 
     def _checked(self, rows: Any) -> np.ndarray:
         rows = np.asarray(rows, np.int64)
@@ -147,32 +139,43 @@ class UserIds:
         return rows
 
     def __repr__(self) -> str:
-        what = "texts" if self.offsets is not None else "numbers"
-        return f"UserIds({len(self)} {what}, column={self.column!r})"
+        unit = "texts" if self.offsets is not None else "numbers"
+        return f"UserIds({len(self)} {unit}, column={self.column!r})"
+
+
+def _id_list(ids: Any) -> Sequence[Any]:
+    """Returns distinct ids, all int or all str, as a sequence."""
+    if hasattr(ids, "tolist"):  # an array, a tensor, or a data frame's column
+        ids = ids.tolist()
+    if not isinstance(ids, Sequence) or isinstance(ids, str):
+        raise GraphDataError(f"user ids must be a list of texts or whole numbers, but a {type(ids).__name__} is given.")
+    types = {type(value) for value in ids}
+    if not types <= {int} and not types <= {str}:
+        names = ", ".join(sorted(value_type.__name__ for value_type in types))
+        raise GraphDataError(f"user ids must be all texts or all whole numbers, but there are {names}.")
+    if len(set(ids)) != len(ids):
+        raise GraphDataError(
+            f"user ids: {Counter(ids).most_common(1)[0][0]!r} names several nodes; each needs an id of its own."
+        )
+    return ids
 
 
 def named_ids(user_ids: Any, num_nodes: int, types: GraphTypes | None) -> dict[str, UserIds]:
-    """Returns the user's ids by node type; those of a graph without types under ``""``.
-
-    Raises:
-        GraphDataError: another number of them than there are nodes, or a type that the graph does not have.
-    """
+    """Returns the user's ids by node type; those of a graph without types under ``""``."""
     if user_ids is None:
         return {}
     if types is None:
-        given = {"": user_ids}
+        sizes, user_ids = {"": num_nodes}, {"": user_ids}
     elif isinstance(user_ids, Mapping):
-        given = dict(user_ids)
+        sizes = dict(zip(types.node_types, types.num_nodes, strict=True))
     else:
         raise GraphDataError(f"user_ids must be a dict by node type, as the graph has the types {types.node_types}.")
-    found = {name: UserIds.of(ids) for name, ids in given.items()}
-    for name, ids in found.items():
-        if types is not None and name not in types.node_types:
-            raise GraphDataError(
-                f"user_ids name the node type {name!r}, but the graph has {', '.join(types.node_types)}."
-            )
-        needed = num_nodes if types is None else len(types.range_of(name))
+    checked = {name: UserIds.of(ids) for name, ids in user_ids.items()}
+    for name, ids in checked.items():
+        if name not in sizes:
+            raise GraphDataError(f"user_ids name the node type {name!r}, but the graph has {', '.join(sizes)}.")
+        needed = sizes[name]
         if len(ids) != needed:
-            of_type = f" of type {name!r}" if name else ""
-            raise GraphDataError(f"user_ids has {len(ids)} ids for {needed} nodes{of_type}; one each is needed.")
-    return found
+            type_note = f" of type {name!r}" if name else ""
+            raise GraphDataError(f"user_ids has {len(ids)} ids for {needed} nodes{type_note}; one each is needed.")
+    return checked

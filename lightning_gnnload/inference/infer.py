@@ -17,9 +17,9 @@ from torch import nn
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.memory import free_bytes
-from lightning_gnnload.data.output import writing
+from lightning_gnnload.data.output import explain_write_errors
 from lightning_gnnload.data.progress import progress as shown
-from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference.compare import compare, rehearse
 from lightning_gnnload.inference.model import Layers, call_of, has_layers
@@ -130,10 +130,10 @@ def infer(
         requested = requested_nodes(nodes, graph_data, stages, few)
         files = check_files(out, requested)
         folder = Path(scratch) / "infer" if scratch is not None else Path(out or _default_folder())
-        with writing(folder):
+        with explain_write_errors(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(folder)
-            folder = stack.enter_context(workshop(folder))
+            folder = stack.enter_context(staging_folder(folder))
         plan = find_plan(stages, lists, list(requested))
         # A block's rows of all its edges are to fit memory several times over.
         most = memory // (_ROWS_OF_EDGE * widest(stages, plan))
@@ -144,7 +144,7 @@ def infer(
         rehearse(Passes(stages, few, plan, _new(folder, "few"), bounds), requested, reach, seed)
         passes = Passes(stages, lists, plan, _new(folder, "rows"), bounds)
         total = sum(passes.num_nodes(name) + passes.num_edges(key, name) for key, name in plan)
-        with shown("inference", total, shown=progress) as advance:
+        with shown("inference", total, show=progress) as advance:
             rows = passes.over(_nodes_of_stages(passes, requested), advance)
         compare(passes, rows, requested, reach, num_compared, seed)
         output = {name: stored.rows for name, stored in rows.items()}

@@ -49,7 +49,7 @@ def score_links(
             )
         nodes = links.nodes_in(graph)
     else:
-        nodes = np.stack([as_ids(ids, what="links") for ids in links], axis=1)
+        nodes = np.stack([as_ids(ids, name="links") for ids in links], axis=1)
     scores = []
     owner = getattr(score, "__self__", score)
     parameter = next(owner.parameters(), None) if isinstance(owner, nn.Module) else None
@@ -68,7 +68,7 @@ def score_links(
 
 def _rows(rows: torch.Tensor | Mapping[str, torch.Tensor], nodes: np.ndarray, graph: Graph | None) -> torch.Tensor:
     if isinstance(rows, torch.Tensor):
-        return rows[torch.from_numpy(as_ids(nodes, what="links", num_nodes=len(rows)))]
+        return rows[torch.from_numpy(as_ids(nodes, name="links", num_nodes=len(rows)))]
     if graph is None or graph.types is None:
         raise InferenceError("score_links of rows by node type needs graph=, which has the types.")
     [number] = np.unique(graph.types.number_of(nodes)).tolist()  # a table's links have one type

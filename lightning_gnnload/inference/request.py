@@ -43,7 +43,7 @@ def requested_nodes(nodes: Any, data: GraphData, stages: Stages, lists: InLists)
     if types is not None and isinstance(nodes, Mapping):
         spans = {name: types.range_of(name) for name in nodes}
         return {
-            name: None if isinstance(ids, str) else as_ids(ids, what=f"nodes of {name!r}", num_nodes=len(spans[name]))
+            name: None if isinstance(ids, str) else as_ids(ids, name=f"nodes of {name!r}", num_nodes=len(spans[name]))
             for name, ids in nodes.items()
         }
     if is_all:
@@ -54,7 +54,7 @@ def requested_nodes(nodes: Any, data: GraphData, stages: Stages, lists: InLists)
     if isinstance(nodes, str) and nodes in SPLITS:
         ids = data.split(nodes)
     else:
-        ids = as_ids(nodes, what="nodes", num_nodes=data.num_nodes)
+        ids = as_ids(nodes, name="nodes", num_nodes=data.num_nodes)
     if types is None:
         return {"": ids}
     numbers = types.number_of(ids)

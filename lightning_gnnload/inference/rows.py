@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, gather
-from lightning_gnnload.data.output import writing
+from lightning_gnnload.data.output import explain_write_errors
 from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import InferenceError
 
@@ -43,7 +43,7 @@ class StoredRows:
         np_dtype = torch.empty(0, dtype=stored_dtype).numpy().dtype
         # NumPy maps no empty file.
         shape = (num_rows, *row_shape)
-        with writing(path):
+        with explain_write_errors(path):
             # Nobody else may read what a model computes of its data, and no link is followed.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             mapped = (
@@ -82,7 +82,7 @@ class StoredRows:
         pages = pages[~self._allocated[pages]]
         if not len(pages):
             return
-        with writing(self.path), open(self.path, "r+b") as file:
+        with explain_write_errors(self.path), open(self.path, "r+b") as file:
             end = os.fstat(file.fileno()).st_size
             for run in np.split(pages, np.flatnonzero(np.diff(pages) > 1) + 1):
                 start, stop = int(run[0]) * _PAGE_BYTES, min(int(run[-1] + 1) * _PAGE_BYTES, end)

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.nodenames import RESERVED
-from lightning_gnnload.data.output import OutputFile, check_output, writing
+from lightning_gnnload.data.id_columns import RESERVED
+from lightning_gnnload.data.output import OutputFile, check_output, explain_write_errors
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
@@ -63,7 +63,7 @@ def save_rows(
             if classes is not None:
                 _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, part_columns, len(tensor))
             # The rows are in a file of this format already: it is renamed, not copied.
-            with writing(path):
+            with explain_write_errors(path):
                 rows[name].path.replace(path)
         output[name] = tensor
     return output

@@ -20,13 +20,13 @@ from lightning_gnnload.data.storage.folders import (
     byte_chunks,
     clear_leftovers,
     new_folder,
-    workshop,
+    staging_folder,
     write_chunks,
     write_manifest,
 )
 from lightning_gnnload.data.storage.graphs import ids_name, table_name
-from lightning_gnnload.data.storage.places import BUILD_REPORT
 from lightning_gnnload.data.storage.seeds import described_tasks, task_arrays
+from lightning_gnnload.data.storage.targets import BUILD_REPORT
 from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
@@ -131,7 +131,7 @@ def _scratch(spec: GraphSpec, draft: Path, home: Path, folder: Path) -> Iterator
     if not parent.is_dir():
         raise GraphSpecError(f"build.scratch: there is no folder {parent}. Make it, or leave scratch out.")
     clear_leftovers(parent / folder.name)
-    with workshop(parent / folder.name) as scratch:
+    with staging_folder(parent / folder.name) as scratch:
         yield scratch
 
 
@@ -388,7 +388,7 @@ class _GraphBuilder:
             tables.append(named)
             with (
                 ArrayWriter(self.folder, array, dtype, (num_columns,)) as writer,
-                progress(f"Writing {named}", source.num_rows, shown=self.show_progress) as advance,
+                progress(f"Writing {named}", source.num_rows, show=self.show_progress) as advance,
             ):
                 begin = 0
                 for rows in rows_of(source, features, missing):

@@ -78,7 +78,7 @@ class CsvColumns:
 
     def single(self, name: str | None, column: np.ndarray) -> np.ndarray:
         """Returns a column with float32 for float64. Raises DatasetError: a number that it does not hold."""
-        return as_single(column, what=f"{self.file}: column {name!r}", error=DatasetError)
+        return as_single(column, name=f"{self.file}: column {name!r}", error=DatasetError)
 
     def mask(self, name: str) -> np.ndarray | None:
         """Takes a mask out, as the numbers of the rows that it names, int64."""

@@ -217,7 +217,7 @@ class _CsvFolder:
     def _graph(self, edges_are_seeds: bool) -> Graph:
         """Builds the topology; weights and times stay tables, too, as they do of DGL's graphs."""
         weight = {
-            edge_type: as_single(rows.astype(float), what=f"edge weights of {edge_type}", error=DatasetError)
+            edge_type: as_single(rows.astype(float), name=f"edge weights of {edge_type}", error=DatasetError)
             for edge_type, rows in self._columns(self._edges, "edge_weight_name")
         }
         edge_time = dict(self._columns(self._edges, "time_name"))

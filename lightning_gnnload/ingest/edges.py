@@ -204,7 +204,7 @@ class EdgeReader:
         lists, counts, edge_rows = self._lists(name, edges), EdgeCounts(), RowSet()
         self.counts[name] = counts
         with (
-            progress(f"Reading {where}", self.num_rows[name], shown=self.show_progress) as advance,
+            progress(f"Reading {where}", self.num_rows[name], show=self.show_progress) as advance,
             in_order(partial(self._numbered, name, edges), source.batches(readings), self.num_threads) as batches,
         ):
             for batch in batches:

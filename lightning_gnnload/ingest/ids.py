@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data.pages import mapped_bytes, rest_mapped
+from lightning_gnnload.data.pages import mapped_bytes, release_pages
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.data.storage.graphs import ids_name
@@ -83,7 +83,7 @@ class NumberedNodes:
         """Takes the ids off this process's memory until they are looked at again."""
         for array in (self.index.values, self.index.offsets, self.time):
             if array is not None:
-                rest_mapped(array)
+                release_pages(array)
 
     def in_graph(self, begin: int, end: int) -> np.ndarray | None:
         """Returns which rows of the table, from ``begin`` to ``end``, are nodes, bool; None: all of them."""
@@ -148,7 +148,7 @@ _Chunk = tuple[Keys, np.ndarray | None]
 def _chunks(spec: NodeSpec, source: Source, key: Reading, where: str, show_progress: bool) -> Iterator[_Chunk]:
     """Yields all rows of a node table; raises TableError in the end where some have no id."""
     readings = [key] if spec.time is None else [key, source.time(spec.time, spec.time_unit, spec.timezone)]
-    with progress(f"Reading {where}", source.num_rows, shown=show_progress) as advance:
+    with progress(f"Reading {where}", source.num_rows, show=show_progress) as advance:
         num_read, num_null, first_null = 0, 0, 0
         for batch in source.batches(readings):
             keys = Keys.of(batch.column(0))
@@ -216,7 +216,7 @@ def _mapped(written: ArrayWriter) -> np.ndarray:
 def _index(values: np.ndarray, offsets: np.ndarray | None, where: str, show_progress: bool) -> IdIndex:
     # A key of its own for every build: nobody can choose ids that all fall into one place.
     index = IdIndex(values, offsets, key=secrets.randbits(64))
-    with progress(f"Numbering {where}", index.num_ids, shown=show_progress) as advance:
+    with progress(f"Numbering {where}", index.num_ids, show=show_progress) as advance:
         for begin in range(0, index.num_ids, _STRETCH_ROWS):
             index.add(min(begin + _STRETCH_ROWS, index.num_ids))
             advance(index.num_added - begin)

@@ -148,7 +148,7 @@ class _ListWriter:
         repeats = {name: RowSet(self.edges.counts[name].kept) for name in self.edges.counts if name in looked_at}
         pieces = self._pieces(by_source=True, keep=True)
         with (
-            progress("Looking for repeats", self.num_records, shown=self.edges.show_progress) as advance,
+            progress("Looking for repeats", self.num_records, show=self.edges.show_progress) as advance,
             in_order(self._repeats_in, pieces, self.edges.num_threads) as results,
         ):
             for piece, types, ids in results:
@@ -197,7 +197,7 @@ class _ListWriter:
                 if nodes.time is not None:
                     for begin in range(0, nodes.num_nodes, self.edges.most_records):
                         yield nodes.time[begin : begin + self.edges.most_records]
-            with progress("Ordering times", self.num_records, shown=self.edges.show_progress) as advance:
+            with progress("Ordering times", self.num_records, show=self.edges.show_progress) as advance:
                 for bucket in self.spill.buckets:
                     for begin in range(0, bucket.num_records, self.edges.most_records):
                         records = self.spill.read(bucket, slice(begin, begin + self.edges.most_records))
@@ -248,7 +248,7 @@ class _ListWriter:
         """Writes all edges, bucket by bucket, and where each list ends; returns how many edges there are."""
         num_edges = 0
         with (
-            progress("Sorting edges", self.num_records, shown=self.edges.show_progress) as advance,
+            progress("Sorting edges", self.num_records, show=self.edges.show_progress) as advance,
             in_order(self._sorted, self._pieces(), self.edges.num_threads) as results,
         ):
             for origin, group in groupby(results, key=lambda result: result[0].origin):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from lightning_gnnload.data.derived import typed_lists_of
-from lightning_gnnload.data.sanity import seen_issue
-from lightning_gnnload.data.seen import MOST_ROWS, SeenEdges, looked_at
+from lightning_gnnload.data.sanity import visibility_issue
+from lightning_gnnload.data.visibility import MOST_ROWS, VisibleEdges, spaced_rows
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.lists import WrittenGraph
 from lightning_gnnload.ingest.report import Report
@@ -31,7 +31,7 @@ def describe_seeds(
     tables = [table for table in read.task.splits.values() if len(table)]
     if not tables:
         return
-    rows, types, clock = looked_at(np.concatenate([table.ends for table in tables])), graph.types, graph.clock
+    rows, types, clock = spaced_rows(np.concatenate([table.ends for table in tables])), graph.types, graph.clock
     first = [0 if types is None else types.range_of(end.node_type).start for end in spec.ends]
     seeds, indptr = rows + np.array(first), mapped("indptr")
     alone = int((indptr[seeds + 1] == indptr[seeds]).all(1).sum())
@@ -47,7 +47,7 @@ def describe_seeds(
     if clock is None:
         return
     if spec.time is not None:
-        times = looked_at(np.concatenate([table.time for table in tables if table.time is not None]))
+        times = spaced_rows(np.concatenate([table.time for table in tables if table.time is not None]))
     else:
         node_time = None if spec.seed is None else nodes[spec.ends[0].node_type].time
         times = np.full(len(rows), NO_TIME) if node_time is None else node_time[rows[:, 0]]
@@ -59,9 +59,9 @@ def describe_seeds(
         )
         return
     lists = typed_lists_of(types, indptr if types is None else mapped("run_ptr"), mapped("edge_time"), clock)
-    edges = SeenEdges.of(lists, clock, seeds, times, are_own=spec.time is None)
+    edges = VisibleEdges.of(lists, clock, seeds, times, use_node_times=spec.time is None)
     report.add("tasks", name, {"too_early": edges.num_blind})
     remedy = "say time: COLUMN at the task; or before: null at the sampler, which ignores all times"
-    issue = seen_issue(edges, f"task {name}: its seeds", remedy)
-    if issue is not None and (issue.is_suspicious or edges.are_own):
+    issue = visibility_issue(edges, f"task {name}: its seeds", remedy)
+    if issue is not None and (issue.is_suspicious or edges.use_node_times):
         report.note(issue.text)

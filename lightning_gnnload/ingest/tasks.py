@@ -176,7 +176,7 @@ def _conversions(
 def _read(source: Source, conversions: dict[Any, _Conversion], show_progress: bool) -> dict[Any, np.ndarray]:
     """Returns whole columns, ``[R]`` each."""
     pieces_of: dict[Any, list[np.ndarray]] = {name: [] for name in conversions}
-    with progress(f"Reading {source.where}", source.num_rows, shown=show_progress) as advance:
+    with progress(f"Reading {source.where}", source.num_rows, show=show_progress) as advance:
         for batch in source.batches([reading for reading, _ in conversions.values()]):
             for (name, (_, convert)), column in zip(conversions.items(), batch.columns, strict=True):
                 pieces_of[name].append(convert(column))

@@ -76,14 +76,14 @@ class TimeSpan:
         first, last = (self.first, self.last) if self.first <= self.last else (0, 0)
         unit = self.unit if MOST_CODES <= last - first < 2**63 else 1
         if last - first < MOST_CODES * unit:
-            return Clock(first, last, None, timed, unit, of_dates=True)
+            return Clock(first, last, None, timed, unit, has_dates=True)
         times = ranked()
         if len(times) > MOST_CODES:
             raise TableError(
                 f"the tables have {len(times)} different times, but at most {MOST_CODES} can be told apart. Round "
                 "them by SQL, as to seconds: date_trunc('second', ...)."
             )
-        return Clock(0, 0, times, timed, of_dates=True)
+        return Clock(0, 0, times, timed, has_dates=True)
 
 
 def codes_of(times: np.ndarray, clock: Clock) -> np.ndarray:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.storage.manifest import CHECKSUM, check_seal, sealed
-from lightning_gnnload.data.storage.places import TRANSFORMS
+from lightning_gnnload.data.storage.manifest import CHECKSUM, check_checksum, with_checksum
+from lightning_gnnload.data.storage.targets import TRANSFORMS
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.features import Feature
 from lightning_gnnload.ingest.spec import ColumnSpec
@@ -38,7 +38,7 @@ class Transforms:
             raise TableError(f"{file} cannot be read: {error}. Give a folder of gnnload build.") from error
         if not _is_sound(values):
             raise TableError(f"{file} is no file of transforms, version {_VERSION}. Give a folder of gnnload build.")
-        check_seal(file, values)
+        check_checksum(file, values)
         nodes, edges, classes = (
             {name: _listed(entries, file) for name, entries in values[section].items()} for section in _SECTIONS
         )
@@ -55,7 +55,9 @@ class Transforms:
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             values[key] = {name: [feature.to_json() for feature in features] for name, features in tables.items()}
         values["classes"] = {name: list(names) for name, names in self.classes.items()}
-        (folder / TRANSFORMS).write_text(json.dumps(sealed(values), indent=1, ensure_ascii=False), encoding="utf-8")
+        (folder / TRANSFORMS).write_text(
+            json.dumps(with_checksum(values), indent=1, ensure_ascii=False), encoding="utf-8"
+        )
 
     def of(self, section: str, name: str, columns: Sequence[ColumnSpec]) -> list[Feature]:
         """Returns the features of a table; raises GraphSpecError where graph.yaml lists other columns than they were

@@ -16,10 +16,10 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.progress import drawn
+from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.data.storage.partitions import load_partition
-from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.partition.balance import deal
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
@@ -74,7 +74,7 @@ def partition_graph(
         PartitionError: more parts than training nodes, none of these, a graph that is a part itself or has types or
             times, too many hops, a
             seed not in [0, 2**64).
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
 
@@ -93,7 +93,7 @@ def partition_graph(
     num_parts = ops.as_integer("num_parts", num_parts, PartitionError)
     hops = ops.as_integer("hops", hops, PartitionError)
     seed = ops.as_integer("seed", seed, PartitionError)
-    check_place(folder, "partition", overwrite=overwrite)  # before a data set is fetched
+    check_target(folder, "partition", overwrite=overwrite)  # before a data set is fetched
     if isinstance(data, Dataset):
         data.prepare()
         data = data.load()
@@ -220,7 +220,7 @@ def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
 
     console = Console(stderr=True)
     disable = not (progress and console.is_terminal)  # else a log gets a blank line
-    with StageClock() as clock, drawn(Progress(console=console, transient=True, disable=disable)) as bars:
+    with StageClock() as clock, shown_display(Progress(console=console, transient=True, disable=disable)) as bars:
         tasks: dict[str, TaskID] = {}
 
         def advance(what: str, share: float) -> None:

@@ -17,7 +17,7 @@ from lightning_gnnload.data.drawing import (
     SKY,
     SMALL,
     new_figure,
-    save,
+    save_figure,
     tidy,
 )
 from lightning_gnnload.partition.quality import Quality
@@ -42,7 +42,7 @@ def draw_quality(quality: Quality, title: str, file: Path) -> None:
         tidy(axes, panel(axes, quality))
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2, fontsize=SMALL, frameon=False)
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _draw_nodes(axes: Any, quality: Quality) -> str:

@@ -28,7 +28,7 @@ from lightning_gnnload.data.storage.folders import (
 )
 from lightning_gnnload.data.storage.graphs import quantized_dtypes, raw_stores, table_name
 from lightning_gnnload.data.storage.manifest import part_folder
-from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.data.storage.parts import manifest_checksum
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.partition.closure import Holdings

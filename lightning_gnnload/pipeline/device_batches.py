@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import Reads, bytes_of, summed_reads
+from lightning_gnnload.data.features import Reads, byte_rows, summed_reads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.device_tables import DeviceTable
@@ -180,7 +180,7 @@ class DeviceBatches(FeatureFetcher):
     def _put(self, rows: torch.Tensor) -> torch.Tensor:
         if not rows.numel():
             return rows.to(self.device.torch_device)
-        return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
+        return self.device.put(byte_rows(rows)).view(rows.dtype).view(rows.shape)
 
 
 def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:

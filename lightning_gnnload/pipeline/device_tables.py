@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from lightning_gnnload.data.features import FeatureStore, Reads, bytes_of, summed_reads
+from lightning_gnnload.data.features import FeatureStore, Reads, byte_rows, summed_reads
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -45,7 +45,7 @@ class HostTable:
         reads = self.store.gather(torch.from_numpy(self.device.read(ids)), rows)
         with self._telling:
             self._reads = summed_reads([self._reads, reads or ()])
-        return self.device.put(bytes_of(rows)).view(rows.dtype).view(rows.shape)
+        return self.device.put(byte_rows(rows)).view(rows.dtype).view(rows.shape)
 
     def reads(self) -> Reads:
         """Returns what was read since the last call, by tier; nothing from a store that does not count."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from lightning_gnnload.data.owners import holds
+from lightning_gnnload.data.socket_owners import is_bound_by_user
 from lightning_gnnload.data.sockets import address
 
 
@@ -39,7 +39,7 @@ def is_up(name: str) -> bool:
         except (ConnectionRefusedError, FileNotFoundError):
             return False
     # Who has seen a flag knows its address, and may take that when it has gone down.
-    return holds(_address(name))
+    return is_bound_by_user(_address(name))
 
 
 def trainer_alive(job: str, trainer: int) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.heartbeat import Patience
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import PeerError
 from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
@@ -126,13 +126,13 @@ class BatchQueue:
 
     # Streams.
 
-    def open(self, spec: StreamSpec, homes: np.ndarray | None = None) -> int:
-        """Asks the samplers for a stream, and returns its number. ``homes``, int64, has for each step of the epoch the
+    def open(self, spec: StreamSpec, owners: np.ndarray | None = None) -> int:
+        """Asks the samplers for a stream, and returns its number. ``owners``, int64, has for each step of the epoch the
         sampler that holds its part of the graph, which makes it unless lost or late; None: any sampler does."""
         self._check_process()
         self._pool.reconnect()
         number = next(self._numbers)
-        self._streams[number] = Scheduler(spec, self._pool.num_trainers, homes)
+        self._streams[number] = Scheduler(spec, self._pool.num_trainers, owners)
         self._depth(number).begin()
         # One that has just come back has not said welcome yet: when it does, _announce_streams() tells it.
         for peer in self._pool.alive:
@@ -382,7 +382,7 @@ class BatchQueue:
         if self._due_from(peer) is None:
             peer.heard_at = time.monotonic()
         batch_time = peer.batch_times.setdefault((scheduler.spec.phase, scheduler.spec.loader), BatchTime())
-        scheduler.workers[peer] = WorkerState(batch_time, home=peer.index)
+        scheduler.workers[peer] = WorkerState(batch_time, owner=peer.index)
         peer.send("open", stream=number, **vars(scheduler.spec))
 
     def _due_from(self, peer: SamplerPeer) -> str | None:

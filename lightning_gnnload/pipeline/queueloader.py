@@ -65,8 +65,8 @@ class QueueLoader(EpochLoader):
         prefetcher = self.local.prefetcher()
         gathers = prefetcher is not None
         spec = StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop, gathers, self.source.fingerprint)
-        homes = self.source.workload.homes(self.num_ranks, self.queue.num_samplers)
-        stream = self.queue.open(spec, None if homes is None else homes[:, self.rank])
+        owners = self.source.workload.owners(self.num_ranks, self.queue.num_samplers)
+        stream = self.queue.open(spec, None if owners is None else owners[:, self.rank])
         is_open = True
         if self.ledger is not None:
             # An epoch that begins anew contributes anew.

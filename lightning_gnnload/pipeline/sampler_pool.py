@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Container
 
 from lightning_gnnload.data import processes
+from lightning_gnnload.data.heartbeat import Patience
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
 from lightning_gnnload.pipeline import flags, wire
 from lightning_gnnload.pipeline.failure import Failure, not_started, stalled

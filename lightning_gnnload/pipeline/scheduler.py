@@ -33,7 +33,7 @@ class WorkerState:
     """What a sampler still has to make of a stream, and how fast it is.
 
     ``due`` has the moment (monotonic seconds) at which each outstanding step was asked for, ``made_s`` that of its last
-    mini-batch. Until it ``has_opened`` the stream, it may be filling a cache. ``home`` names the steps that are drawn
+    mini-batch. Until it ``has_opened`` the stream, it may be filling a cache. ``owner`` names the steps that are drawn
     from its part of the graph.
     """
 
@@ -42,7 +42,7 @@ class WorkerState:
     due: dict[int, float] = field(default_factory=dict)
     made_s: float = -math.inf
     has_opened: bool = False
-    home: int = -1
+    owner: int = -1
 
 
 class Scheduler(Generic[Who]):
@@ -53,7 +53,7 @@ class Scheduler(Generic[Who]):
     mini-batches took so far decides. Where that proves wrong, an idle sampler also makes the awaited step, and the
     second copy is dropped: time is lost, but no step.
 
-    ``homes`` has the owner of each step of the epoch (None: all samplers make it alike). Steps with a home are made
+    ``owners`` has the owner of each step of the epoch (None: all samplers make it alike). Steps with an owner are made
     there, in order, while that sampler lives and is in time. ``num_trainers`` trainers share the samplers.
 
     Example:
@@ -66,11 +66,11 @@ class Scheduler(Generic[Who]):
     section 3.1: samplers beside their parts.
     """
 
-    def __init__(self, spec: StreamSpec, num_trainers: int = 1, homes: np.ndarray | None = None) -> None:
+    def __init__(self, spec: StreamSpec, num_trainers: int = 1, owners: np.ndarray | None = None) -> None:
         self.spec = spec
         self.num_trainers = num_trainers
-        self._homes = np.empty(0, np.int64) if homes is None else homes
-        self._steps_at = {home: np.flatnonzero(homes == home) for home in np.unique(self._homes).tolist()}
+        self._owners = np.empty(0, np.int64) if owners is None else owners
+        self._steps_at = {owner: np.flatnonzero(owners == owner) for owner in np.unique(self._owners).tolist()}
         self.workers: dict[Who, WorkerState] = {}
         self.next_step = spec.start
         self._begin = spec.start  # nobody was ever asked for the steps from here on
@@ -101,10 +101,10 @@ class Scheduler(Generic[Who]):
         free = {who: room[who] - sum(who == maker for maker, _ in dealt) for who in self._available()}
         while able := [who for who, slots in free.items() if slots > 0 and self._wants_more(who, blind_s)]:
             who = min(able, key=lambda who: self._done_s(who, now))
-            if not len(self._homes):
+            if not len(self._owners):
                 step = self._unassigned(self._num_made_before(who, now))
             else:
-                step = self._unassigned_at(self.workers[who].home)
+                step = self._unassigned_at(self.workers[who].owner)
             if step is None:
                 del free[who]  # others will have made all that is left before it has made one
                 continue
@@ -124,8 +124,8 @@ class Scheduler(Generic[Who]):
         Free slots do not count: all may hold later steps, of a sampler that takes this one over, say.
         """
         if self._unassigned(0) == self.next_step:
-            home = self._homes[self.next_step] if len(self._homes) else None
-            rank = {who: (home not in (None, self.workers[who].home), room[who] <= 0) for who in self._available()}
+            owner = self._owners[self.next_step] if len(self._owners) else None
+            rank = {who: (owner not in (None, self.workers[who].owner), room[who] <= 0) for who in self._available()}
             return min(rank, key=lambda who: (*rank[who], self._done_s(who, now)), default=None)
         due_s = [self._rest_s(who, now) for who, worker in self.workers.items() if self.next_step in worker.due]
         who = min(self._idle(), key=self._latency_s, default=None)
@@ -162,13 +162,13 @@ class Scheduler(Generic[Who]):
         )
         return step if step < self.spec.stop else None
 
-    def _unassigned_at(self, home: int) -> int | None:
-        """Returns the first unassigned step of a home, or of one whose sampler is gone, or None."""
-        homes = {home, *(self._steps_at.keys() - {worker.home for worker in self.workers.values()})}
+    def _unassigned_at(self, owner: int) -> int | None:
+        """Returns the first unassigned step of an owner, or of one whose sampler is gone, or None."""
+        owners = {owner, *(self._steps_at.keys() - {worker.owner for worker in self.workers.values()})}
         # Those left are few: a slower sampler's steps, as far as the slots of a faster one reach.
-        open_steps = [step for step in self._skipped if step >= self.next_step and self._homes[step] in homes][:1]
+        open_steps = [step for step in self._skipped if step >= self.next_step and self._owners[step] in owners][:1]
         begin = max(self._begin, self.next_step)
-        for steps in [self._steps_at[location] for location in homes & self._steps_at.keys()]:
+        for steps in [self._steps_at[location] for location in owners & self._steps_at.keys()]:
             open_steps += steps[np.searchsorted(steps, begin) :][:1].tolist()
         return min((step for step in open_steps if step < self.spec.stop), default=None)
 

@@ -22,8 +22,8 @@ from collections.abc import Callable
 from functools import partial
 
 from lightning_gnnload.data import processes, sockets
+from lightning_gnnload.data.heartbeat import Patience
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.patience import Patience
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import QueueProtocolError, ThreadLimitError

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lightning_gnnload.data.pulse import PULSE
+from lightning_gnnload.data.heartbeat import HEARTBEAT
 from lightning_gnnload.data.threads import start_thread
 
 _HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
@@ -25,10 +25,10 @@ def watched(timeout_s: float, *, gets_on: Callable[[], None], hangs: Callable[[s
 
     def watch() -> None:
         # Counted in looks, not by the clock: a machine that is suspended, or a stopped job, makes no progress either.
-        beats, idle_s = PULSE.beats, 0.0
+        beats, idle_s = HEARTBEAT.beats, 0.0
         while not over.wait(_HEARTBEAT_S):
-            has_moved = PULSE.is_waiting or PULSE.beats != beats
-            beats, idle_s = PULSE.beats, 0.0 if has_moved else idle_s + _HEARTBEAT_S
+            has_moved = HEARTBEAT.is_waiting or HEARTBEAT.beats != beats
+            beats, idle_s = HEARTBEAT.beats, 0.0 if has_moved else idle_s + _HEARTBEAT_S
             if idle_s >= timeout_s:
                 hangs("".join(traceback.format_stack(sys._current_frames()[working])))
                 return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import torch
 
-from lightning_gnnload.data.features import FeatureStore, bytes_of, gather
+from lightning_gnnload.data.features import FeatureStore, byte_rows, gather
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.slab import Header
@@ -206,7 +206,7 @@ class DeviceSource(BatchSource):
         columns = tuple(column for column, _ in contents)
         header, _ = Header.place(layout, len(draw.seeds), draw.key.epoch, draw.key.step, columns, lengths, seeds.form)
         for offset, (_, rows) in zip(header.offsets[-len(contents) or len(header.offsets) :], contents, strict=True):
-            pieces.append((offset, self._device.put(bytes_of(rows))))
+            pieces.append((offset, self._device.put(byte_rows(rows))))
         needed = max(offset + tensor.nbytes for offset, tensor in pieces)
         if needed > slot.num_bytes:
             slot.grow(needed * 5 // 4)  # a quarter more, so that the next ones fit as well

@@ -61,7 +61,7 @@ KINDS: dict[str, dict[str, type]] = {
 }
 
 
-class QueueChannel(sockets.Channel):
+class QueueChannel(sockets.MessageChannel):
     """One end of the connection between a sampler and a trainer."""
 
     kinds = KINDS
@@ -71,7 +71,7 @@ class QueueChannel(sockets.Channel):
 def listen_to_trainers(job: str, sampler: int) -> socket.socket:
     """Opens the socket that trainers of this machine connect to. QueueProtocolError: another process listens there."""
     try:
-        return sockets.listen(_name(job, sampler))
+        return sockets.open_listener(_name(job, sampler))
     except OSError as error:
         # Without the job's name, which is a secret.
         raise QueueProtocolError(

@@ -155,7 +155,7 @@ def _split_edges(
         num_types = len(parts.types.edge_types)
         return [0] * (num_types + 1), [[]] * num_types
     indptr, indices, edge_ids = _columns(whole)
-    columns, (src_type, dst_type) = (indptr, indices, edge_types(whole, graph), edge_ids), parts.types.ends
+    columns, (src_type, dst_type) = (indptr, indices, edge_types(whole, graph), edge_ids), parts.types.endpoint_types
     listed = ops.split_edge_list(
         *columns, parts.by_type, src_type, dst_type, num_dst, graph.edge_order, graph.num_edges, lists.edge_lists
     )

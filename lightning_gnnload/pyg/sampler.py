@@ -24,7 +24,7 @@ from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
 from lightning_gnnload.data.seedform import SeedForm
-from lightning_gnnload.data.seen import SeenEdges
+from lightning_gnnload.data.visibility import VisibleEdges
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError, warn
 from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.checks import as_integer, as_list
@@ -271,14 +271,14 @@ class GnnloadSampler(BaseSampler):
         typed = [{node_type: ids} if self.is_hetero else ids for node_type, ids in columns]
         return np.stack([self._flat(ids, None)[0] for ids in typed], axis=1)
 
-    def seen(self, inputs: Any) -> SeenEdges | None:
+    def seen(self, inputs: Any) -> VisibleEdges | None:
         """Counts which in-edges of these inputs count at their times; None where times do not count."""
         clock = self.graph.clock
         if clock is None:
             return None
         nodes = self.nodes_of(inputs)
         times = self._own_times(nodes[:, 0]) if inputs.time is None else _times(inputs.time)
-        return SeenEdges.of(self.graph.typed_lists, clock, nodes, times, are_own=inputs.time is None)
+        return VisibleEdges.of(self.graph.typed_lists, clock, nodes, times, use_node_times=inputs.time is None)
 
     def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
         """Checks all rows of a loader before its first mini-batch: nodes, columns, and the weights of negatives."""
@@ -437,4 +437,4 @@ def _apart(nodes: np.ndarray, key: DrawKey) -> Queries | None:
 
 
 def _times(times: torch.Tensor) -> np.ndarray:
-    return as_times(times, what="the seeds' times", error=SeedError)
+    return as_times(times, name="the seeds' times", error=SeedError)

@@ -17,13 +17,12 @@ from torch_geometric.sampler import NodeSamplerInput
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.sanity import seen_issue
+from lightning_gnnload.data.sanity import visibility_issue
 from lightning_gnnload.data.seedform import SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.seen import SeenEdges
+from lightning_gnnload.data.visibility import VisibleEdges
 from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -41,6 +40,7 @@ from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.rows import SeedBatch, SeedKind, Sharing
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 
 class PyGSeeds(SeedKind):
@@ -69,7 +69,7 @@ class PyGSeeds(SeedKind):
         check_range(listed, len(self._inputs.node if isinstance(self._inputs, NodeSamplerInput) else self._inputs.row))
         return self._sampler.seed_batch(self._inputs[listed], key, self._negatives)
 
-    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+    def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         return self._sampler.seen(self._inputs[torch.from_numpy(rows)])
 
     def bound(self, order: SeedOrder, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
@@ -243,7 +243,7 @@ class ThreadedLoader:
         sampler = self._sampler
         workload = Workload(sampler.graph, inner, lambda *_: PyGSeeds(self), seed=self.seed)
         if not self._is_told and (edges := workload.seen()) is not None:
-            issue = seen_issue(edges, f"{type(self).__name__}: the seeds", _OF_SEEDS)
+            issue = visibility_issue(edges, f"{type(self).__name__}: the seeds", _OF_SEEDS)
             if issue is not None and issue.is_suspicious:
                 warn(issue.text)
         self._is_told = True

@@ -14,13 +14,13 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown, takes_any
 from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.rows import NodeSeeds
+from lightning_gnnload.settings import keywords_of, refuse_unknown, takes_any
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -168,7 +168,7 @@ class Sampler(ABC):
                 f"{type(self).__name__}.sample: a {type(graph).__name__} is given; a Graph is needed, such as "
                 f"data.graph."
             )
-        ids, key = as_ids(seeds, what="seeds"), DrawKey(seed, epoch, step)
+        ids, key = as_ids(seeds, name="seeds"), DrawKey(seed, epoch, step)
         for name, argument in (("times", times), ("rows", rows)):
             if argument is not None and len(argument) != len(ids):
                 raise SeedError(f"{name} has {len(argument)} entries for {len(ids)} seeds; one each is needed.")
@@ -180,7 +180,7 @@ class Sampler(ABC):
                 f"seeds[{bad[0]}] is {ids[bad[0]]}, which is not a node; ids must lie in [0, {graph.num_nodes})."
             )
         nodes = NodeSeeds(graph, self, local if times is None else SeedTable(local, time=times))
-        draw = nodes.ask(nodes.rows, key, names=ids if rows is None else as_ids(rows, what="rows")).draw
+        draw = nodes.ask(nodes.rows, key, names=ids if rows is None else as_ids(rows, name="rows")).draw
         arena, layout = draw_here(self, graph, draw)
         name_batch(graph, layout, arena)
         # The arena is this thread's for the next batch; what was sampled is a fraction of it.

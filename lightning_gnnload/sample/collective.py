@@ -81,7 +81,7 @@ class CollectiveSampler(Relayed):
         """
         if times is not None:
             raise SamplerConfigError(f"{self!r} asks the owners of lists for edges of any time. Give no times=.")
-        ids = as_ids(seeds, what="seeds")
+        ids = as_ids(seeds, name="seeds")
         arena, layout = draw_here(self, graph, Draw(ids, DrawKey(seed, epoch, step)))  # type: ignore[arg-type]
         return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
 

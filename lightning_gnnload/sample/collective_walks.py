@@ -60,7 +60,7 @@ def collective_random_walk(
     Source: DSP (PPoPP'23), section 4.2.
     """
     walks = Walks(length, num_walks, termination_prob, restart_prob)
-    ids = as_ids(starts, what="starts")
+    ids = as_ids(starts, name="starts")
     check_seeds(ids, colleagues.partition.num_nodes)
     new_ids = np.asarray(colleagues.partition.new_ids)[ids]
     return torch.from_numpy(walk_together(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm, weighted))

@@ -191,7 +191,7 @@ class _Placing:
             return np.zeros(graph.num_nodes, bool), 0.0
         visits = self.hotness
         if visits is None:
-            with progress_bar("Ranking lists", graph.num_edges, shown=self.progress) as advance:
+            with progress_bar("Ranking lists", graph.num_edges, show=self.progress) as advance:
                 visits = expected_visits(graph, advance=advance)
         reads = expected_reads(graph, visits)
         hot = hottest_lists(graph, reads, num_edges)
@@ -209,7 +209,7 @@ class _Placing:
 
     def _fill(self, name: str, chunks: Iterable[np.ndarray], count: int, dtype: np.dtype) -> torch.Tensor:
         filled, end = self.device.empty(count, _DTYPES[dtype]), 0
-        with progress_bar(f"Placing {name}", count, shown=self.progress) as advance:
+        with progress_bar(f"Placing {name}", count, show=self.progress) as advance:
             for chunk in chunks:
                 begin, end = end, end + len(chunk)
                 if len(chunk):

@@ -16,7 +16,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.seedform import NODE_SEEDS, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.seen import SeenEdges
+from lightning_gnnload.data.visibility import VisibleEdges
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey, Queries
 from lightning_gnnload.ops.philox import hash32
@@ -69,7 +69,7 @@ class SeedKind(ABC):
         """Returns what these rows ask for."""
 
     @abstractmethod
-    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+    def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not."""
 
     @abstractmethod
@@ -136,19 +136,19 @@ class NodeSeeds(SeedKind):
         columns |= {"input_id": at} | {name: column[at] for name, column in table.columns.items()}
         return query, constraints, columns, None if table.y is None else table.y[at]
 
-    def seen(self, rows: np.ndarray) -> SeenEdges | None:
+    def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         if not self.is_timed:
             return None
         assert self.graph.clock is not None
         if self.table is None:  # others, written to a split later, are an error where they are sampled
             rows = rows[(rows >= 0) & (rows < self.graph.num_nodes)]
         nodes = self.nodes_of(rows)
-        return SeenEdges.of(
+        return VisibleEdges.of(
             self.graph.typed_lists,
             self.graph.clock,
             nodes,
             self._times_of(rows, nodes),
-            are_own=self.table is None or self.table.time is None,
+            use_node_times=self.table is None or self.table.time is None,
             before=self.sampler.before,
             window=self.sampler.window,
         )
@@ -214,7 +214,7 @@ class NodeSeeds(SeedKind):
                 "future of a seed. NeighborSampler heeds times, and ignores them with before=None."
             )
         clock, window = self.graph.clock, self.sampler.window
-        if isinstance(window, np.timedelta64) and clock is not None and not clock.of_dates:
+        if isinstance(window, np.timedelta64) and clock is not None and not clock.has_dates:
             raise SamplerConfigError(
                 f"window={window!r} is a length of time, but the graph's times are numbers, whose unit is not known. "
                 "Give window as a number of the same unit; or give the graph's times as datetime64."

@@ -102,7 +102,7 @@ def random_walk(
     if metapath is not None:
         runs = metapath_runs(graph, check_metapath(metapath), returns=walks.length > 1)
         walks = replace(walks, length=walks.length * len(runs.first))
-    ids = local_seeds(graph, as_ids(starts, what="starts"), walks.length, "random_walk")
+    ids = local_seeds(graph, as_ids(starts, name="starts"), walks.length, "random_walk")
     key = DrawKey(seed, epoch, step)
     table = walk_table(graph, weighted, runs is not None)
     traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, runs=runs, table=table, names=graph.names)

@@ -15,7 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.data.seen import SeenEdges, looked_at
+from lightning_gnnload.data.visibility import VisibleEdges, spaced_rows
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, nodes_of
 from lightning_gnnload.sample.links import seed_kind
@@ -115,9 +115,9 @@ class Workload:
         """Raises SeedError: fewer seeds than ranks."""
         return _plan_of(len(self.seeds), self.batch_size, num_ranks, self.drop_last, self.keep_rest)
 
-    def homes(self, num_ranks: int, num_holders: int) -> np.ndarray | None:
-        """Returns which holder of the graph's parts has that of each slice, as :meth:`.SeedOrder.homes` does."""
-        return self.order.homes(self.plan(num_ranks), num_holders)
+    def owners(self, num_ranks: int, num_owners: int) -> np.ndarray | None:
+        """Returns which owner of the graph's parts has that of each slice, like :meth:`.SeedOrder.owners`."""
+        return self.order.owners(self.plan(num_ranks), num_owners)
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
         """Yields all mini-batches of an epoch: step by step, and in each step those of all ranks."""
@@ -151,9 +151,9 @@ class Workload:
         """Samples one mini-batch, as :meth:`.Sampler.draw` does."""
         return self.sampler.draw(self.graph, self.seed_batch(request).draw, arena)
 
-    def seen(self) -> SeenEdges | None:
+    def seen(self) -> VisibleEdges | None:
         """Counts which in-edges of the seeds, or of a part of many, count at their times; None where times do not."""
-        return self.kind.seen(looked_at(self.seeds))
+        return self.kind.seen(spaced_rows(self.seeds))
 
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, INK, PINK, SMALL, YELLOW, new_figure, save, tidy
+from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, INK, PINK, SMALL, YELLOW, new_figure, save_figure, tidy
 from tests.benchmarks import machine
 from tests.benchmarks.policy_cases import NUM_EPOCHS, QUICK, SETTINGS, THE_TWELVE, Result, measure
 
@@ -109,7 +109,7 @@ def draw(shares: Mapping[str, Mapping[str, float]], file: Path) -> None:
     tidy(axes, grid="x")
     axes.tick_params(axis="y", length=0)
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(_DRAWN), fontsize=SMALL, frameon=False)
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _name(result: Result) -> str:

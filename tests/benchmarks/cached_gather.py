@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import MemoryFeatureStore, QuantizedFeatureStore, ops
-from lightning_gnnload.data.features import bytes_of
+from lightning_gnnload.data.features import byte_rows
 from lightning_gnnload.data.pages import buffer_memory
 from tests.benchmarks import machine
 from tests.benchmarks.errors import BenchmarkError
@@ -81,13 +81,13 @@ class Case:
 
     def _cached(self, ids: torch.Tensor, percent: int) -> None:
         ops.gather_tiered(
-            self.location[percent], [bytes_of(self.shard)], bytes_of(self.table), ids.numpy(), bytes_of(self.out)
+            self.location[percent], [byte_rows(self.shard)], byte_rows(self.table), ids.numpy(), byte_rows(self.out)
         )
 
     def _told(self, ids: torch.Tensor) -> None:
         """As in front of a store that is not in memory: hits first, then the misses are asked for."""
         _, count = ops.gather_tiered(
-            self.location[50], [bytes_of(self.shard)], None, ids.numpy(), bytes_of(self.out), *self.missed
+            self.location[50], [byte_rows(self.shard)], None, ids.numpy(), byte_rows(self.out), *self.missed
         )
         missed = torch.from_numpy(self.missed[:, :count])
         self.store.gather_at(missed[0], missed[1], self.out)

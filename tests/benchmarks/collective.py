@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save, tidy
+from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.sample.collective import open_colleagues
 from lightning_gnnload.sample.group.exchange import ThreadExchange
@@ -142,7 +142,7 @@ def draw_figure(rows: Rows, title: str, file: Path) -> None:
         axes.set_ylim(len(rows) - 0.5, -0.5)
         tidy(axes, fill(name, _PANEL_CHARACTERS), grid="x")
     panels.flat[-1].legend(*panels[0, 0].get_legend_handles_labels(), fontsize=SMALL, frameon=False)
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def run(kind: str, methods: Sequence[str], parts: Sequence[int], quick: bool, figure: Path | None) -> None:

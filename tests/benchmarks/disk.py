@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lightning_gnnload.data.pages import let_go
+from lightning_gnnload.data.pages import drop_page_cache
 from tests.benchmarks import machine
 from tests.benchmarks.disk_graph import CitationsOnDisk
 from tests.benchmarks.disk_job import FANOUTS
@@ -62,7 +62,7 @@ def measure(way: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
             "procs": str(limit.procs),
         }
         with open(sizes.graph.folder / "x.bin", "rb") as file:
-            let_go(file.fileno())
+            drop_page_cache(file.fileno())
         done = subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.disk_job", json.dumps(order)], capture_output=True, text=True
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, INK, ORANGE, PINK, SMALL, new_figure, save, tidy
+from lightning_gnnload.data.drawing import BLUE, GREEN, INK, ORANGE, PINK, SMALL, new_figure, save_figure, tidy
 from tests.benchmarks.report import number
 
 _TOPICS = ("Sampling", "Samplers", "Gather", "Loader", "By type", "By time", "Links", "Link loader", "PyG's loaders")
@@ -152,7 +152,7 @@ def draw(text: str, file: Path) -> bool:
     axes.set_xlabel(f"times as fast as {'the peer' if len(peers) > 1 else names[0]}, at its best setting")
     if len(peers) > 1:
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(peers), fontsize=SMALL, frameon=False)
-    save(figure, file)
+    save_figure(figure, file)
     return True
 
 

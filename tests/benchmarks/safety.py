@@ -50,7 +50,7 @@ def load(folder: Path, way: str) -> tuple[Graph, float]:
     """The folder's graph, and the seconds that loading it took."""
     patches: dict[str, AbstractContextManager[object]] = {
         _SAFE: nullcontext(),
-        _BARE: mock.patch.object(graph_module, "hold_mapped"),
+        _BARE: mock.patch.object(graph_module, "protect_mapped"),
         _COPIED: mock.patch.object(leases, "_LOCAL", set()),  # no file system has leases
     }
     began = time.perf_counter()

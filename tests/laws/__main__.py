@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from lightning_gnnload.conform.suites import FAMILY_ERROR
-from lightning_gnnload.data.progress import drawn
+from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
 from lightning_gnnload.plugin.commands.arguments import Parser, output_file
 from lightning_gnnload.plugin.commands.conform import add_sampler_options
@@ -79,7 +79,7 @@ _KINDS = {
 def _examine_all(subjects: Sequence[Subject], quick: bool, console: Console) -> list[ReportRow]:
     every: list[ReportRow] = []
     columns = (*Progress.get_default_columns()[:2], TimeElapsedColumn())
-    with drawn(Progress(*columns, console=console, transient=True)) as progress:
+    with shown_display(Progress(*columns, console=console, transient=True)) as progress:
         task = progress.add_task("", total=sum(map(num_rows, subjects)))
         for subject in subjects:
             progress.update(task, description=subject.name)

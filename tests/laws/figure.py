@@ -11,7 +11,7 @@ import numpy as np
 
 from lightning_gnnload.conform.checks import KEY
 from lightning_gnnload.conform.draw import positions
-from lightning_gnnload.data.drawing import COLORS, INK, SMALL, new_figure, save, tidy
+from lightning_gnnload.data.drawing import COLORS, INK, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.errors import ConformanceError
 from tests.laws.subjects import Subject
 
@@ -56,7 +56,7 @@ def draw_figure(subjects: Sequence[Subject], file: Path, num_trials: int) -> Non
         tidy(axes, f"{fanout} of {degree} neighbours drawn")
     panels[0].set_ylabel("share of nodes that draw it")
     panels[0].legend(loc="upper left", bbox_to_anchor=(0, -0.16), fontsize=SMALL, frameon=False)
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _frequencies(subjects: Sequence[Subject], degree: int, fanout: int, num_trials: int) -> dict[str, np.ndarray]:

@@ -18,9 +18,9 @@ from lightning_gnnload.cache.figure import draw_curves
 from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import HitRateCurve
 from lightning_gnnload.conform.draw import sampler_draw
-from lightning_gnnload.data.drawing import name_lines, new_figure, save, tidy
-from lightning_gnnload.data.orders.figure import Tried, draw_orders
-from lightning_gnnload.data.orders.reads import Reads
+from lightning_gnnload.data.drawing import name_lines, new_figure, save_figure, tidy
+from lightning_gnnload.data.orders.figure import OrderTrial, draw_orders
+from lightning_gnnload.data.orders.reads import CacheReads
 from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.monitor.report import TimeReport, draw_report
@@ -87,10 +87,11 @@ def inclusion(file: Path) -> None:
 
 def orders(file: Path) -> None:
     """Of a cache whose hits hardly differ, and labels that end where a shuffle's lie."""
-    shuffled = Tried(None, Reads(100, 10_000, 9000), 0.08)
+    shuffled = OrderTrial(None, CacheReads(100, 10_000, 9000), 0.08)
     numbers = (*(2**power for power in range(10)), 300)
     tried = [
-        Tried(number, Reads(100, 9000, 4000 + 10 * number), 0.08 + 0.5 / number**0.7) for number in sorted(numbers)
+        OrderTrial(number, CacheReads(100, 9000, 4000 + 10 * number), 0.08 + 0.5 / number**0.7)
+        for number in sorted(numbers)
     ]
     draw_orders(shuffled, tried, 300, GRAPH, file)
 
@@ -157,6 +158,6 @@ def test_a_figure_leaves_pyplot_alone(tmp_path: Path):
     from matplotlib import pyplot
 
     before = pyplot.get_fignums(), pyplot.get_backend()
-    save(new_figure("One sentence", 2), tmp_path / "figure.svg")
+    save_figure(new_figure("One sentence", 2), tmp_path / "figure.svg")
     assert (tmp_path / "figure.svg").read_text().startswith("<?xml")
     assert (pyplot.get_fignums(), pyplot.get_backend()) == before

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
-from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, bytes_of
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
 from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
@@ -61,7 +61,7 @@ def map_rows(device: Device, store: FeatureStore) -> Mapped | None:
     in memory or, with a warning, where the system lets no more memory be page-locked."""
     if type(store) is not MemoryFeatureStore:  # a subclass may gather otherwise
         return None
-    rows = bytes_of(store.rows).view()
+    rows = byte_rows(store.rows).view()
     rows.flags.writeable = False  # registered read-only: pages of a mapped file cannot be registered for writing
     try:
         return device.map_host(rows)

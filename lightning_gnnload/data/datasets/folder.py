@@ -12,7 +12,7 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.storage.graphs import load_graph_data
 from lightning_gnnload.data.storage.manifest import MANIFEST
-from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.errors import DatasetError
 
 _MAKERS = "`gnnload build` makes one of tables, save_graph_data(data, folder) one of a GraphData"

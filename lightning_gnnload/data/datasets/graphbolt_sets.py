@@ -94,7 +94,7 @@ class SetReader:
             name = part.take("name", str)
             if name in data:
                 raise part.error("name", "it is there twice; each name once is needed")
-            data[name] = as_rows(map_array(part), what=f"{entry.file}: {part.where}")
+            data[name] = as_rows(map_array(part), name=f"{entry.file}: {part.where}")
         return data
 
     def _set(self, entry: Description) -> SeedSet:

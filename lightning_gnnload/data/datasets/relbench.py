@@ -188,7 +188,7 @@ class RelBench(ForeignFolder):
     def _until(self) -> float | None:
         if self.until is None:
             return None
-        time = as_times(np.array([self.until]), what="RelBench: until", error=DatasetError)
+        time = as_times(np.array([self.until]), name="RelBench: until", error=DatasetError)
         return int(time[0]) // 10**9 if are_dates([self.until]) else time[0]
 
     @property
@@ -306,7 +306,7 @@ class _Task:
         if y.dtype.kind != "f":
             return y.astype(np.int64), labelled
         where = f"RelBench: the target {self.target!r} of the {split} table"
-        single = as_single(y.astype(np.float64), what=where, error=DatasetError)
+        single = as_single(y.astype(np.float64), name=where, error=DatasetError)
         return single, labelled & ~np.isnan(y.reshape(len(y), -1)).all(1)
 
     def _targets(self, column: Any, to: Relation, split: str, left_out: list[str]) -> tuple[np.ndarray, np.ndarray]:

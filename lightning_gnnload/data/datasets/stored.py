@@ -15,10 +15,10 @@ import numpy as np
 
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.data.storage.graphs import open_graph, write_graph
-from lightning_gnnload.data.storage.opened import OpenFolder, read_folder
-from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.data.storage.open_folder import OpenFolder, read_folder
+from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import DatasetError, StoreFormatError, TableError
 
 
@@ -45,7 +45,7 @@ class StoredDataset(Dataset):
 
     def write(self, settings: dict[str, Any]) -> None:
         """Writes the folder, with the settings in its manifest."""
-        with workshop(self.folder) as folder:
+        with staging_folder(self.folder) as folder:
             scratch = folder / "scratch"
             scratch.mkdir(mode=0o700)
             write_graph(self.build(scratch), self.folder, settings, overwrite=True, repair=True)
@@ -60,7 +60,7 @@ class StoredDataset(Dataset):
             self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with _locked(self.folder):
                 if not self._is_ready():
-                    check_place(self.folder, "graph", overwrite=True, repair=True)  # now, not after a download
+                    check_target(self.folder, "graph", overwrite=True, repair=True)  # now, not after a download
                     self.write(self.settings)  # of the source as it is now: what changes while it is read is read again
         except OSError as error:
             raise DatasetError(

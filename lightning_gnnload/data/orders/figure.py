@@ -1,4 +1,4 @@
-"""The figure of ``gnnload order``: what a cache misses, and how labels are mixed, by the number of sequences."""
+"""The figure of ``gnnload order``: a cache's misses and how well labels are mixed, by the number of sequences."""
 
 from __future__ import annotations
 
@@ -7,68 +7,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, ORANGE, PALE, name_lines, new_figure, save, tidy
-from lightning_gnnload.data.orders.reads import Reads
+from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, ORANGE, PALE, name_lines, new_figure, save_figure, tidy
+from lightning_gnnload.data.orders.reads import CacheReads
 from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, count
 
 
 @dataclass(frozen=True)
-class Tried:
-    """Holds what was measured of one order.
+class OrderTrial:
+    """The measurements of one order."""
 
-    Attributes:
-        sequences: how many; None for a shuffle.
-        reads: of its mini-batches.
-        distance: :func:`.label_distance`; None where labels are no classes.
-    """
-
-    sequences: int | None
-    reads: Reads
-    distance: float | None
+    sequences: int | None  # None: a shuffle
+    reads: CacheReads
+    distance: float | None  # label_distance(), None where labels are no classes
 
 
-def draw_orders(shuffled: Tried, tried: Sequence[Tried], chosen: int | None, note: str, file: Path) -> None:
-    """Writes a PNG of two panels against the number of sequences, or of one where labels are no classes.
+def draw_orders(shuffled: OrderTrial, tried: Sequence[OrderTrial], chosen: int | None, note: str, file: Path) -> None:
+    """Writes a PNG of misses and of labels against the number of sequences; without classes, of misses alone.
 
-    Args:
-        shuffled: what the others are compared with.
-        tried: by ascending numbers.
-        chosen: the number that ``order="proximity"`` takes; None where it shuffles, or cannot choose.
-        note: what was measured.
-        file: to write.
+    ``tried`` ascends by sequences. ``chosen`` is the number that ``order="proximity"`` takes, None for a shuffle.
 
-    Source: BGL (NSDI'23), section 3.2.2, whose trade-off it is.
+    Source: the trade-off of BGL (NSDI'23), section 3.2.2.
     """
     marked = "" if chosen is None else " The grey bar marks the default."
-    figure = new_figure(_finding(shuffled, tried, chosen), 4.4, f"{note}{marked}")
+    figure = new_figure(_title(shuffled, tried, chosen), 4.4, f"{note}{marked}")
     panels = figure.subplots(1, 1 if shuffled.distance is None else 2, squeeze=False)[0]
     usual = max(shuffled.reads.missed, 1)
-    missed = ("missed", BLUE, [100 * each.reads.missed / usual for each in tried], 100.0)
-    hits = ("hits", ORANGE, [100 * each.reads.hit_rate for each in tried], 100 * shuffled.reads.hit_rate)
+    missed = ("missed", BLUE, [100 * trial.reads.missed / usual for trial in tried], 100.0)
+    hits = ("hits", ORANGE, [100 * trial.reads.hit_rate for trial in tried], 100 * shuffled.reads.hit_rate)
     _draw(panels[0], tried, chosen, [missed, hits])
     panels[0].set_ylabel("%")
     tidy(panels[0], "a cache's misses, % of a shuffle's; its hits, %")
     if shuffled.distance is not None:
-        labels = ("this order", GREEN, [each.distance or 0.0 for each in tried], shuffled.distance)
+        labels = ("this order", GREEN, [trial.distance or 0.0 for trial in tried], shuffled.distance)
         limit = shuffled.distance + MOST_EXCESS
         panels[1].axhline(limit, color=GREY, linewidth=1, linestyle="--")
         _draw(panels[1], tried, chosen, [labels], [(limit, "limit", GREY)])
         panels[1].set_ylabel("distance from the labels of all seeds")
         tidy(panels[1], "labels of a mini-batch")
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _draw(
     axes: Any,
-    tried: Sequence[Tried],
+    tried: Sequence[OrderTrial],
     chosen: int | None,
     lines: Sequence[tuple[str, str, Sequence[float], float]],
     names: Sequence[tuple[float, str, str]] = (),
 ) -> None:
-    """Draws lines of (name, color, values, the shuffle's value), a shuffle's dotted, and marks the chosen number."""
+    """Draws lines of (name, color, values, a shuffle's value), the latter dotted, and marks the chosen number."""
     from matplotlib.ticker import NullLocator
 
-    numbers = [each.sequences or 1 for each in tried]
+    numbers = [trial.sequences or 1 for trial in tried]
     for _, color, values, usual in lines:
         axes.plot(numbers, values, color=color, linewidth=1.8, marker="o", markersize=3.5)
         axes.axhline(usual, color=color, linewidth=1, linestyle=":")
@@ -81,19 +70,19 @@ def _draw(
     axes.set_xlabel("sequences")
     axes.set_ylim(0, 1.06 * max(max(*values, usual) for _, _, values, usual in lines))
     axes.set_xlim(numbers[0], max(numbers[-1], numbers[0] + 1))
-    ends = [(values[-1], name, color) for name, color, values, _ in lines]
+    labels = [(values[-1], name, color) for name, color, values, _ in lines]
     shuffles = [(usual, "shuffle", color) for _, color, _, usual in lines]
-    name_lines(axes, [*ends, *shuffles, *names])
+    name_lines(axes, [*labels, *shuffles, *names])
 
 
-def _finding(shuffled: Tried, tried: Sequence[Tried], chosen: int | None) -> str:
-    """Says what the chosen number saves, and what the fewest would."""
+def _title(shuffled: OrderTrial, tried: Sequence[OrderTrial], chosen: int | None) -> str:
+    """Returns a sentence on what the chosen number saves, and what the fewest would."""
 
-    def saved(each: Tried) -> str:
-        share = 1 - each.reads.missed / max(shuffled.reads.missed, 1)
+    def saved(trial: OrderTrial) -> str:
+        share = 1 - trial.reads.missed / max(shuffled.reads.missed, 1)
         return f"{abs(share):.0%} {'fewer' if share >= 0 else 'more'}"
 
-    by_number = {each.sequences: each for each in tried}
+    by_number = {trial.sequences: trial for trial in tried}
     if chosen in by_number and chosen is not None:
         saves = f"{count(chosen)}, the default: {saved(by_number[chosen])} rows missed than by a shuffle"
         return f"{saves}; {count(tried[0].sequences or 1)}: {saved(tried[0])}"

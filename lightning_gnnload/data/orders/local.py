@@ -16,25 +16,18 @@ from lightning_gnnload.errors import PartitionError
 
 
 class LocalOrder(SeedOrder):
-    """Shuffles each part's seeds on their own, and fills each slice of a step from one part.
+    """Orders each part's seeds on their own by ``inner``, and fills each slice of a step from one part.
 
-    With as many ranks as parts, rank ``p`` has part ``p``. With fewer, each has several parts, and slices of them in
-    turn; with more, several ranks share a part. Every seed comes once an epoch, and every rank has as many steps,
-    whatever the parts' sizes: where some part has more than its ranks have room for, they have slices of it among
-    theirs. What fills no whole slice is mixed in the last slices of a rank.
+    With as many ranks as parts, rank ``p`` gets part ``p``. With fewer, a rank gets slices of several parts in turn;
+    with more, several ranks share a part. Every seed comes once an epoch, and all ranks have equally many steps: seeds
+    that a part's ranks have no room for go to others. Seeds that fill no whole slice are mixed in a rank's last ones.
+    Each of ``num_machines`` has equally many ranks, one machine's after the other's, and all parts.
 
-    Args:
-        parts: of each of the K parts its seeds, int64 node ids: disjoint, and together those of the phase.
-        inner: how a part orders its own.
-        num_ranks: that share each step, T; None: one a part.
-        num_machines: that the ranks are on, as many on each, one machine after the other; each has all parts.
-        drop_last: whether the epoch's last step is left out when it is not full, as :class:`.StepPlan` has it.
-
-    Shapes: S seeds, K parts, T ranks, L steps.
+    Shapes: S seeds, K parts (int64 node ids, disjoint), T ranks, L steps.
 
     Raises:
-        PartitionError: no parts, or ranks that machines cannot share alike; on ordering, seeds that are not those of
-            the parts; on binding, a global batch that T ranks cannot share alike.
+        PartitionError: no parts, or ranks that do not divide by machines; on ordering, seeds that are not those of the
+            parts; on binding, a global batch that does not divide by T.
 
     Source: PaGraph (TPDS'21), section 4, local shuffling; DSP (PPoPP'23), section 3.2, seeds beside their patches.
 
@@ -45,7 +38,7 @@ class LocalOrder(SeedOrder):
         >>> plan = StepPlan(num_seeds=6, batch_size=2, num_ranks=2)
         >>> [[ordered[slice(*plan.slice(step, rank))].tolist() for rank in range(2)] for step in range(2)]
         [[[1, 2], [8, 7]], [[0], [9]]]
-        >>> LocalOrder(order.parts, num_ranks=1).homes(StepPlan(num_seeds=6, batch_size=1, num_ranks=1), 2).tolist()
+        >>> LocalOrder(order.parts, num_ranks=1).owners(StepPlan(num_seeds=6, batch_size=1, num_ranks=1), 2).tolist()
         [[0], [1], [0], [1], [0], [1]]
     """
 
@@ -69,16 +62,16 @@ class LocalOrder(SeedOrder):
             raise PartitionError(
                 f"LocalOrder: {self.num_ranks} ranks on {num_machines} machines; give one or more, as many on each."
             )
-        # An order may keep what it has made for its seeds: one of its own for each part.
+        # An order may cache results for its seeds, so each part gets a copy.
         self._inners = [copy.copy(self.inner) for _ in self.parts]
 
     @property
     def name(self) -> str:
-        """The order's name, with a checksum of the parts and the number of ranks, where it is another: an epoch is
-        resumed only if each rank has the seeds that it had."""
+        """The name with a checksum of the parts, and the number of ranks where it differs from theirs."""
+        # An epoch is resumed only under the same name, that is, if each rank gets the seeds that it had.
         checksum = 0
         for seeds in self.parts:
-            # With the length, the same seeds divided at other places have another checksum.
+            # With the length, the same seeds divided elsewhere have another checksum.
             checksum = zlib.crc32(np.int64(len(seeds)).tobytes() + np.sort(seeds).tobytes(), checksum)
         ranks = f" for {self.num_ranks} ranks" if self.num_ranks != len(self.parts) else ""
         machines = f" on {self.num_machines} machines" if self.num_machines > 1 else ""
@@ -86,12 +79,12 @@ class LocalOrder(SeedOrder):
 
     @property
     def is_balanced(self) -> bool:
-        """Whether each rank, of as many as parts, gets seeds of its own part alone."""
-        ends, num_parts = np.cumsum([len(seeds) for seeds in self.parts]), len(self.parts)
-        return bool((ends == ends[-1] * np.arange(1, num_parts + 1) // num_parts).all())
+        """Whether each of K ranks gets only seeds of its part."""
+        bounds, num_parts = np.cumsum([len(seeds) for seeds in self.parts]), len(self.parts)
+        return bool((bounds == bounds[-1] * np.arange(1, num_parts + 1) // num_parts).all())
 
     def check(self, seeds: np.ndarray) -> None:
-        """Raises PartitionError: the parts' seeds are not these."""
+        """Raises PartitionError: ``seeds`` are not those of the parts."""
         if not np.array_equal(np.sort(np.concatenate(self.parts)), np.sort(seeds)):
             raise PartitionError(
                 f"LocalOrder: the seeds of the {len(self.parts)} parts ({sum(map(len, self.parts))}) are not those to "
@@ -112,73 +105,78 @@ class LocalOrder(SeedOrder):
         """Raises PartitionError: only what :meth:`bind` returns knows the size of a step."""
         raise PartitionError("LocalOrder needs the size of a step: call bind(graph, labels, global_batch_size) first.")
 
-    def homes(self, plan: StepPlan, num_holders: int) -> np.ndarray:
+    def owners(self, plan: StepPlan, num_owners: int) -> np.ndarray:
         whole, rests = self._layout(plan)
-        homes = np.pad(whole, ((0, 1), (0, 0)), constant_values=-1)
-        # A mixed slice is at home where most of its seeds are.
+        owners = np.pad(whole, ((0, 1), (0, 0)), constant_values=-1)
+        # A mixed slice goes to the part of most of its seeds.
         for rank, rest in enumerate(rests.T):
             mixed = np.repeat(np.arange(len(self.parts)), rest)
-            *full, last = np.flatnonzero(homes[:, rank] < 0)
+            *full, last = np.flatnonzero(owners[:, rank] < 0)
             for step in full:
-                homes[step, rank], mixed = np.bincount(mixed[: plan.batch_size]).argmax(), mixed[plan.batch_size :]
-            homes[last, rank] = np.bincount(mixed).argmax()
-        return homes * num_holders // len(self.parts)
+                owners[step, rank], mixed = np.bincount(mixed[: plan.batch_size]).argmax(), mixed[plan.batch_size :]
+            owners[last, rank] = np.bincount(mixed).argmax()
+        return owners * num_owners // len(self.parts)
 
     def deal(self, plan: StepPlan, ordered: Sequence[np.ndarray]) -> np.ndarray:
-        """Deals out the seeds of all parts, each part's in its order, to the slices of a plan: int64 ``[S]``."""
+        """Arranges the ordered seeds of all parts by the slices of a plan: int64 ``[S]``."""
         whole, rests = self._layout(plan)
         result = np.empty(plan.num_seeds, np.int64)
+        # The steps before the last are full: one rank's slice behind the other's, all of one size.
         slices = result[: whole.size * plan.batch_size].reshape(*whole.shape, plan.batch_size)
-        left = []
-        for part, own in enumerate(ordered):
+        leftovers = []
+        for part, part_order in enumerate(ordered):
             mine = whole == part
             count = np.count_nonzero(mine) * plan.batch_size
-            slices[mine] = own[:count].reshape(-1, plan.batch_size)
-            left.append(iter(np.split(own[count:], np.cumsum(rests[part]))))
+            slices[mine] = part_order[:count].reshape(-1, plan.batch_size)
+            # Ranks take their pieces of it one after the other, below.
+            leftovers.append(iter(np.split(part_order[count:], np.cumsum(rests[part]))))
         for rank in range(plan.num_ranks):
             begin, end = plan.slice(len(whole), rank)
-            mixed = np.concatenate([next(each) for each in left])
+            mixed = np.concatenate([next(pieces) for pieces in leftovers])
             num_full = len(mixed) - (end - begin)
             slices[whole[:, rank] < 0, rank] = mixed[:num_full].reshape(-1, plan.batch_size)
             result[begin:end] = mixed[num_full:]
-        # What no slice has room for, which only drop_last leaves.
-        result[end:] = np.concatenate([next(each) for each in left])
+        # Seeds that no slice has room for, which happens with drop_last alone.
+        result[end:] = np.concatenate([next(pieces) for pieces in leftovers])
         return result
 
     def _layout(self, plan: StepPlan) -> tuple[np.ndarray, np.ndarray]:
-        """Lays a plan's slices out: which part each slice of all steps but the last is of, int64 ``[L - 1, T]``, -1 for
-        a mixed one; and how many seeds of each part each rank has in its mixed ones and in the last step's, ``[K, T]``.
-        """
-        full, size = plan.num_steps - 1, plan.batch_size  # slices of the last step may have another size
-        last = [plan.slice(full, rank) for rank in range(plan.num_ranks)]
-        taken = self._taken([full * size + end - begin for begin, end in last], plan.num_seeds)
-        whole = np.stack([_take_turns(each // size, full) for each in taken.T], axis=1)
-        return whole, taken - size * np.stack([(whole == part).sum(0) for part in range(len(self.parts))])
+        """Assigns slices to parts.
 
-    def _taken(self, room: list[int], num_seeds: int) -> np.ndarray:
-        """Returns how many seeds of each part each rank takes, int64 ``[K, T]``; each has room for so many."""
-        left, total, num_local = [len(seeds) for seeds in self.parts], sum(room), len(room) // self.num_machines
-        taken = np.zeros((len(left), len(room)), np.int64)
-        # Parts lie side by side, and as wide in all the ranks of a machine. First each rank takes of the parts beside
-        # it what falls to it, then what else it has room for; the rest goes to whoever has room.
-        part, place = np.arange(len(left))[:, None], np.arange(len(room)) % num_local
-        ends = np.minimum((part + 1) * num_local, (place + 1) * len(left))
-        width = (ends - np.maximum(part * num_local, place * len(left))).clip(0)
-        sizes = np.array(left, object)[:, None]  # whose products may be beyond int64
+        Returns the part of each slice of all steps but the last, int64 ``[L - 1, T]``, -1 for a mixed one; and how many
+        seeds of each part each rank has in its mixed slices and the last step, ``[K, T]``.
+        """
+        full, size = plan.num_steps - 1, plan.batch_size  # the last step's slices may have another size
+        last = [plan.slice(full, rank) for rank in range(plan.num_ranks)]
+        quotas = self._quotas([full * size + end - begin for begin, end in last], plan.num_seeds)
+        whole = np.stack([_spread_turns(rank_quota // size, full) for rank_quota in quotas.T], axis=1)
+        return whole, quotas - size * np.stack([(whole == part).sum(0) for part in range(len(self.parts))])
+
+    def _quotas(self, room: list[int], num_seeds: int) -> np.ndarray:
+        """Returns how many seeds of each part each rank takes, int64 ``[K, T]``, given the seeds it has room for."""
+        remaining, total, num_local = [len(seeds) for seeds in self.parts], sum(room), len(room) // self.num_machines
+        quotas = np.zeros((len(remaining), len(room)), np.int64)
+        # Lay the parts along one line, a machine's ranks along another of equal length, all equally wide. A rank first
+        # takes its share of the parts that it overlaps, then more of these while it has room; the rest goes to any
+        # rank with room.
+        part, local_rank = np.arange(len(remaining))[:, None], np.arange(len(room)) % num_local
+        stops = np.minimum((part + 1) * num_local, (local_rank + 1) * len(remaining))
+        width = (stops - np.maximum(part * num_local, local_rank * len(remaining))).clip(0)
+        sizes = np.array(remaining, object)[:, None]  # whose products may be beyond int64
         for most in (-(-sizes * total * width // (len(room) * num_seeds)), width * num_seeds, width * 0 + num_seeds):
-            for which, rank in np.ndindex(taken.shape):
-                count = min(most[which, rank], left[which], room[rank])
-                taken[which, rank] += count
-                left[which] -= count
+            for k, rank in np.ndindex(quotas.shape):
+                count = min(most[k, rank], remaining[k], room[rank])
+                quotas[k, rank] += count
+                remaining[k] -= count
                 room[rank] -= count
-        return taken
+        return quotas
 
     def __repr__(self) -> str:
         return f"LocalOrder({len(self.parts)} parts, {self.inner!r})"
 
 
 class _BoundLocalOrder(SeedOrder):
-    """A LocalOrder that knows how many seeds of a step each rank takes."""
+    """A LocalOrder with the number of seeds that each rank takes in a step."""
 
     def __init__(self, settings: LocalOrder, inners: Sequence[SeedOrder], batch_size: int) -> None:
         self.settings = settings
@@ -193,19 +191,19 @@ class _BoundLocalOrder(SeedOrder):
         settings = self.settings
         settings.check(seeds)
         plan = StepPlan(len(seeds), self.batch_size, settings.num_ranks, settings.drop_last)
-        of_parts = zip(self.inners, settings.parts, strict=True)
-        return settings.deal(plan, [inner.order(own, seed=seed, epoch=epoch) for inner, own in of_parts])
+        pairs = zip(self.inners, settings.parts, strict=True)
+        return settings.deal(plan, [inner.order(part_seeds, seed=seed, epoch=epoch) for inner, part_seeds in pairs])
 
 
-def _take_turns(counts: np.ndarray, num_places: int) -> np.ndarray:
-    """Spreads kinds evenly over places, so many of each, int64 ``[num_places]``; -1 behind them, where there are fewer.
+def _spread_turns(counts: np.ndarray, num_turns: int) -> np.ndarray:
+    """Spreads ``counts[k]`` turns of each part k evenly: int64 ``[num_turns]``, with -1 behind if there are fewer.
 
     Example:
-        >>> _take_turns(np.array([4, 2]), 7).tolist()
+        >>> _spread_turns(np.array([4, 2]), 7).tolist()
         [0, 1, 0, 0, 1, 0, -1]
     """
-    kinds = np.repeat(np.arange(len(counts)), counts)
-    # The centre of each among its kind, on a common scale.
-    turn = np.arange(len(kinds)) - np.repeat(np.cumsum(counts) - counts, counts)
-    spread = kinds[np.argsort((2 * turn + 1) / counts[kinds], kind="stable")][:num_places]
-    return np.pad(spread, (0, num_places - len(spread)), constant_values=-1)
+    parts = np.repeat(np.arange(len(counts)), counts)
+    # Turn i of n lies at (i + 1/2) / n of the way, whatever the part.
+    turn = np.arange(len(parts)) - np.repeat(np.cumsum(counts) - counts, counts)
+    spread = parts[np.argsort((2 * turn + 1) / counts[parts], kind="stable")][:num_turns]
+    return np.pad(spread, (0, num_turns - len(spread)), constant_values=-1)

@@ -16,8 +16,9 @@ from lightning_gnnload.data.orders.shuffling import CHOICE_SEED, are_classes, ch
 from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.settings import check_whole_number
 
-_MANY_EDGES = 2**28  # to search takes some seconds
+_MANY_EDGES = 2**28  # searching them takes some seconds
 
 
 class ProximityOrder(SeedOrder):
@@ -51,8 +52,8 @@ class ProximityOrder(SeedOrder):
     """
 
     def __init__(self, sequences: int | None = None) -> None:
-        if sequences is not None and (not isinstance(sequences, int) or isinstance(sequences, bool) or sequences < 1):
-            raise LoaderConfigError(f"ProximityOrder: sequences={sequences!r}: a whole number of at least 1 is needed.")
+        if sequences is not None:
+            check_whole_number("ProximityOrder: sequences", sequences, LoaderConfigError)
         self.sequences = sequences
         self._bound: _BoundProximityOrder | None = None
 
@@ -92,90 +93,91 @@ class ProximityOrder(SeedOrder):
         return self.name
 
     def __getstate__(self) -> dict[str, Any]:
-        """Drops the bound order: other processes get the settings, and search themselves if they need to."""
+        """Drops the bound order: another process gets the settings, and searches itself if it orders seeds."""
         return {**self.__dict__, "_bound": None}
 
 
 @dataclass(frozen=True)
-class _Made:
-    """Holds how seeds are ordered, for these seeds and a search of this random seed."""
+class _CachedOrder:
+    """The order for some seeds and the random seed of their search."""
 
     seeds: np.ndarray
     seed: int
     order: SeedOrder
 
     def is_for(self, seeds: np.ndarray, seed: int) -> bool:
-        # The identity spares comparing all seeds in every epoch.
+        # The same object in every epoch needs no comparison of all seeds.
         return self.seed == seed and (self.seeds is seeds or np.array_equal(self.seeds, seeds))
 
 
 class _BoundProximityOrder(SeedOrder):
-    """A ProximityOrder that knows the graph. Thread-safe: one thread searches, others wait."""
+    """A ProximityOrder with its graph. Thread-safe: one thread searches, others wait."""
 
     def __init__(
         self, settings: ProximityOrder, graph: Graph, labels: torch.Tensor | None, global_batch_size: int
     ) -> None:
         if settings.sequences is None and not are_classes(labels):
-            given = "none" if labels is None else f"{labels.dtype} {list(labels.shape)}"
+            description = "none" if labels is None else f"{labels.dtype} {list(labels.shape)}"
             raise LoaderConfigError(
                 f"order='proximity' chooses the number of sequences by integer labels [N], but the labels are "
-                f"{given}. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a shuffle."
+                f"{description}. Give the number: order=ProximityOrder(sequences=32); the more, the nearer to a "
+                f"shuffle."
             )
         self.settings = settings
         self.graph = graph
         self.labels = labels
         self.global_batch_size = global_batch_size
-        self._made: _Made | None = None
-        self._making = threading.Lock()
+        self._cached: _CachedOrder | None = None
+        self._lock = threading.Lock()
 
     @property
     def name(self) -> str:
         return self.settings.name
 
-    def is_same(self, other: _BoundProximityOrder) -> bool:
+    def is_same(self, candidate: _BoundProximityOrder) -> bool:
         return (
-            self.graph is other.graph
-            and self.labels is other.labels
-            and (self.global_batch_size == other.global_batch_size or self.settings.sequences is not None)
+            self.graph is candidate.graph
+            and self.labels is candidate.labels
+            and (self.global_batch_size == candidate.global_batch_size or self.settings.sequences is not None)
         )
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         if not len(seeds):
             return seeds
-        # The number is chosen for one search, and is right for no other.
+        # A chosen number of sequences fits the search that it was chosen for, and no other.
         search_seed = CHOICE_SEED if self.settings.sequences is None else seed
-        with self._making:
-            if self._made is None or not self._made.is_for(seeds, search_seed):
-                self._made = self._make(seeds, search_seed)
-            made = self._made
-        return made.order.order(seeds, seed=seed, epoch=epoch)
+        with self._lock:
+            if self._cached is None or not self._cached.is_for(seeds, search_seed):
+                self._cached = self._make(seeds, search_seed)
+            cached = self._cached
+        return cached.order.order(seeds, seed=seed, epoch=epoch)
 
-    def _make(self, seeds: np.ndarray, seed: int) -> _Made:
-        with progress("Ordering seeds by proximity", None, shown=self.graph.num_edges > _MANY_EDGES):
+    def _make(self, seeds: np.ndarray, seed: int) -> _CachedOrder:
+        with progress("Ordering seeds by proximity", None, show=self.graph.num_edges > _MANY_EDGES):
             ring = breadth_first_ring(self.graph, seeds, seed)
-            if (given := self.settings.sequences) is not None:
-                return _Made(seeds, seed, RingOrder(ring, given))
+            if (sequences := self.settings.sequences) is not None:
+                return _CachedOrder(seeds, seed, RingOrder(ring, sequences))
             assert self.labels is not None
             choice = choose_sequences(self.graph, ring, seeds, self.labels, global_batch_size=self.global_batch_size)
         from rich.console import Console
 
         Console(stderr=True).print(f"ProximityOrder: {choice}", highlight=False, soft_wrap=True)
-        return _Made(seeds, seed, Shuffled() if choice.worth is None else RingOrder(ring, choice.worth))
+        return _CachedOrder(seeds, seed, Shuffled() if choice.worth is None else RingOrder(ring, choice.worth))
 
 
 class _RowProximityOrder(SeedOrder):
     """Orders rows as a ProximityOrder orders their nodes, int64 ``[R]``."""
 
-    def __init__(self, of_nodes: SeedOrder, nodes: np.ndarray) -> None:
-        self.of_nodes = of_nodes
+    def __init__(self, node_order: SeedOrder, nodes: np.ndarray) -> None:
+        self.node_order = node_order
         self.nodes, self.node_of = np.unique(nodes, return_inverse=True)
 
     @property
     def name(self) -> str:
-        return self.of_nodes.name
+        return self.node_order.name
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
-        ordered = self.of_nodes.order(self.nodes, seed=seed, epoch=epoch)
-        place = np.empty(len(ordered), np.int64)
-        place[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
-        return seeds[np.argsort(place[self.node_of[seeds]], kind="stable")]
+        ordered = self.node_order.order(self.nodes, seed=seed, epoch=epoch)
+        position = np.empty(len(ordered), np.int64)
+        position[np.searchsorted(self.nodes, ordered)] = np.arange(len(ordered))
+        return seeds[np.argsort(position[self.node_of[seeds]], kind="stable")]

@@ -1,4 +1,4 @@
-"""Seeds as a breadth-first search comes to them, and the order of an epoch that takes turns between parts of it."""
+"""Seeds in the order of a breadth-first search, and an epoch's order that takes turns between stretches of it."""
 
 from __future__ import annotations
 
@@ -10,29 +10,16 @@ from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.errors import SeedError
 
 EARLY_EPOCH = 2**31
-"""What is drawn before training is drawn as in this epoch, which no training reaches."""
+"""The epoch of draws that are made before training, which no training reaches."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio
 _MOST_COUNTED = 2**24
 
 
 def breadth_first_ring(graph: Graph, seeds: np.ndarray, seed: int) -> np.ndarray:
-    """Orders seeds so that those near in the graph are near in the order, which goes on at its begin after its end.
+    """Orders distinct seeds, int64 ``[S]``, so that those near in the graph are near on the ring.
 
-    It is a breadth-first search from a random seed, and from further ones until every seed is found. Seeds of large
-    components come first, in the order in which the search came to them. Edges count in both directions: two seeds
-    with a neighbour in common are near, whichever way the edges point.
-
-    Args:
-        graph: N nodes, E edges. Unless every node has as many edges in as out, it is copied in reverse for the search:
-            4 or 8 bytes an edge, and as much again for a moment.
-        seeds: int64 ``[S]``, each node once.
-        seed: random seed of the run.
-
-    Returns:
-        int32 ``[S]``, positions in ``seeds``. As node ids, they do not depend on how the seeds were given.
-
-    Raises:
-        SeedError: a seed that is no node, or comes twice.
+    Breadth-first searches start from random seeds until every seed is reached; larger components come first. Edges
+    count in both directions. Returns positions in ``seeds``, int32 ``[S]``: the same nodes however these are ordered.
 
     Source: BGL (NSDI'23), section 3.2.2.
     """
@@ -42,33 +29,20 @@ def breadth_first_ring(graph: Graph, seeds: np.ndarray, seed: int) -> np.ndarray
         )
     position = np.full(graph.num_nodes, -1, np.int32)
     position[seeds] = np.arange(len(seeds), dtype=np.int32)
-    # In-edges alone lead everywhere that edges of both directions do where each node has as many of either kind: a
-    # component of such a graph is strongly connected. Undirected graphs, with each edge both ways, are so.
-    turned_round = () if _is_balanced(graph) else _turned_round(graph)
+    # Where each node has as many edges in as out, components are strongly connected, so that in-edges alone lead to
+    # all of one. Undirected graphs, with each edge both ways, are so. Others are copied in reverse for the search: 4 or
+    # 8 bytes an edge, and as much again for a moment.
+    reverse = () if _is_balanced(graph) else _reversed(graph)
     roots = Shuffled().order(seeds, seed=seed, epoch=EARLY_EPOCH)
-    order, tree = ops.breadth_first(graph.indptr, graph.indices, position, roots, len(seeds), *turned_round)
+    order, tree = ops.breadth_first(graph.indptr, graph.indices, position, roots, len(seeds), *reverse)
     if len(order) < len(seeds):
         raise SeedError(f"{len(seeds) - len(order)} of {len(seeds)} seeds are repeats: give each node once.")
     return order[np.argsort(-np.bincount(tree)[tree], kind="stable")]
 
 
 def epoch_order(ring: np.ndarray, sequences: int, seed: int, epoch: int) -> np.ndarray:
-    """Cuts a ring into near-equal sequences, at a random place first, and takes the next seed of each in turn.
+    """Cuts a ring, int32 ``[S]``, into K near-equal sequences, from a random start, and takes turns between them.
 
-    Sequences that follow each other in time are far from each other on the ring, so that mini-batches with fewer seeds
-    than there are sequences are of places all round it.
-
-    Args:
-        ring: int32 ``[S]``, of :func:`breadth_first_ring`.
-        sequences: how many, K.
-        seed: random seed of the run.
-        epoch: whose order.
-
-    Returns:
-        int32 ``[S]``, each entry of the ring once.
-
-    BGL merges K searches, each of all seeds, and leaves out what another one gave before. Parts of one search have no
-    gaps, so that fewer rows are missed where labels are mixed as well, and one search takes a Kth of the time.
     Source: BGL (NSDI'23), section 3.2.2; Weyl, "Über die Gleichverteilung von Zahlen mod. Eins" (Math. Ann. 77, 1916),
     for the order of turns.
 
@@ -76,22 +50,20 @@ def epoch_order(ring: np.ndarray, sequences: int, seed: int, epoch: int) -> np.n
         >>> epoch_order(np.arange(12, dtype=np.int32), 3, seed=0, epoch=0).tolist()
         [8, 4, 0, 9, 5, 1, 10, 6, 2, 11, 7, 3]
     """
+    # BGL merges K searches of all seeds, and drops repeats. Stretches of one search have no gaps, so that fewer rows
+    # are missed at equally mixed labels, and one search takes a Kth of the time.
     sequences = min(sequences, len(ring))
-    # Python's integers: the product has more than 64 bits. Its upper part is uniform without a division.
+    # In Python's integers, as the product has more than 64 bits. Its upper part is uniform without a division.
     [key] = ops.random_keys(seed, epoch, np.zeros(1, np.int64)).tolist()
     cuts = np.arange(sequences + 1) * len(ring) // sequences + (key * len(ring) >> 64)
+    # Successive turns are far apart on the ring, so that mini-batches of fewer than K seeds spread over all of it.
     turns = np.argsort(np.argsort(np.arange(sequences, dtype=np.uint64) * _GOLDEN))
-    places = cuts[turns] + np.arange(-(-len(ring) // sequences))[:, None]
-    return ring[places[places < cuts[turns + 1]] % len(ring)]
+    positions = cuts[turns] + np.arange(-(-len(ring) // sequences))[:, None]
+    return ring[positions[positions < cuts[turns + 1]] % len(ring)]
 
 
 class RingOrder(SeedOrder):
-    """The order that :func:`epoch_order` makes of a ring, which belongs to the seeds that are ordered.
-
-    Args:
-        ring: int32 ``[S]``.
-        sequences: how many.
-    """
+    """Orders the S seeds that a ring belongs to by :func:`epoch_order`."""
 
     def __init__(self, ring: np.ndarray, sequences: int) -> None:
         self.ring = ring
@@ -103,14 +75,14 @@ class RingOrder(SeedOrder):
 
 def _is_balanced(graph: Graph) -> bool:
     out_degrees = np.zeros(graph.num_nodes, np.int64)
-    # By parts: NumPy counts in a copy of 8 bytes an edge. Of N edges at least, as each part adds N counts.
+    # By chunks, as NumPy copies them to 8 bytes an edge; of N edges at least, as each adds N counts.
     size = max(_MOST_COUNTED, graph.num_nodes)
     for begin in range(0, graph.num_edges, size):
         out_degrees += np.bincount(graph.indices[begin : begin + size], minlength=graph.num_nodes)
     return np.array_equal(out_degrees, graph.in_degrees)
 
 
-def _turned_round(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+def _reversed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
     heads = np.repeat(np.arange(graph.num_nodes, dtype=graph.indices.dtype), graph.in_degrees)
     indptr, indices, _ = ops.coo_to_csc(heads, graph.indices, graph.num_nodes)
     return indptr, indices

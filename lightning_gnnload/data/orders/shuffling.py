@@ -1,4 +1,4 @@
-"""How many sequences an order by proximity takes: the fewest that mix labels nearly as a shuffle does, if that pays."""
+"""Chooses the number of sequences of a proximity order: the fewest that mix labels nearly as a shuffle does."""
 
 from __future__ import annotations
 
@@ -11,41 +11,34 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.orders.reads import CACHE_RATIO, Stretch, neighborhoods, reads, stretches
+from lightning_gnnload.data.orders.reads import CACHE_RATIO, BatchSpan, batch_spans, cache_reads, neighborhoods
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import RingOrder
 
 MOST_SEQUENCES = 4096
 MOST_EXCESS = 0.03
-"""The excess of :func:`label_distance` over a shuffle's that is allowed; docs/guides/order.md has what it costs."""
+"""The excess of :func:`label_distance` over a shuffle's that is allowed; docs/guides/order.md shows its cost."""
 LEAST_SAVED = 0.05
 """The share of a cache's misses that an order has to save, or seeds are shuffled."""
 LEAST_JUDGED = 1024
-"""Labels are compared over so many seeds at least, or a 32nd of an epoch: where small steps follow each other with
-nearly the same labels, a model learns less, however mixed those of each step are."""
+"""Seeds over which labels are compared at the least, or a 32nd of an epoch: where small steps with nearly the same
+labels follow each other, a model learns less, however mixed those of each step are."""
 CHOICE_SEED = 0
-"""By which an order is searched and judged, whatever seed a run has: another seed is no reason to order otherwise."""
+"""The random seed of searches and comparisons, so that the choice does not depend on a run's seed."""
 _JUDGED_EPOCHS = range(4)  # one epoch's cuts can be lucky
-_LEAST_STRETCHES, _LEAST_BATCHES = 4, 512
-_STANDARD_ERRORS = 4.0  # by which an estimate is to differ from LEAST_SAVED
-_MOST_BATCHES = 2560  # to sample, unless fewer make no estimate: of a large graph some seconds, of a huge one a minute
+_LEAST_SPANS, _LEAST_BATCHES = 4, 512
+_STANDARD_ERRORS = 4.0  # between an estimate and LEAST_SAVED that end the sampling
+_MOST_BATCHES = 2560  # of which sampling takes some seconds on a large graph, a minute on a huge one
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Holds how seeds are ordered, and the reason for it.
+    """The chosen number of sequences, and the measurements behind it."""
 
-    Attributes:
-        sequences: the fewest that mix labels well enough; None where no number does.
-        distance: :func:`label_distance` of their order.
-        shuffled: of a shuffle.
-        saved: the share of a cache's misses under a shuffle that the order does not miss.
-    """
-
-    sequences: int | None
-    distance: float
-    shuffled: float
-    saved: float
+    sequences: int | None  # the fewest that mix labels well enough; None where no number does
+    distance: float  # label_distance() of their order
+    shuffled: float  # label_distance() of a shuffle
+    saved: float  # the share of a shuffle's cache misses that the order avoids
 
     @property
     def worth(self) -> int | None:
@@ -67,25 +60,20 @@ class Choice:
 
 
 def count(sequences: int) -> str:
-    """Writes a number of sequences."""
+    """Returns ``"1 sequence"`` or ``"N sequences"``."""
     return f"{sequences} sequence{'s' * (sequences > 1)}"
 
 
 def are_classes(labels: torch.Tensor | None) -> TypeGuard[torch.Tensor]:
-    """Tells whether labels can be chosen by: integers ``[N]``."""
+    """Returns whether labels are classes: integers ``[N]``."""
     return labels is not None and labels.ndim == 1 and not (labels.is_floating_point() or labels.is_complex())
 
 
 def label_distance(labels: np.ndarray, global_batch_size: int) -> float:
-    """Returns the total variation distance between a mini-batch's labels and all seeds', mean over the mini-batches.
+    """Returns the mean over full steps of the total variation distance between a step's labels and all labels.
 
-    Args:
-        labels: of the seeds in their order, integers ``[S]``.
-        global_batch_size: seeds of a step. What is left of the epoch after its full steps does not count.
-
-    Returns:
-        0 where every mini-batch has the labels of the whole, towards 1 where each has rare ones of its own. The same
-        on every machine: only the last operation is one of floats.
+    ``labels`` are integers ``[S]`` in the seeds' order. The distance is 0 where every step has the labels of the whole,
+    and near 1 where each has rare ones.
 
     Source: BGL (NSDI'23), section 3.2.2, which calls it the shuffling error.
 
@@ -96,28 +84,25 @@ def label_distance(labels: np.ndarray, global_batch_size: int) -> float:
     num_steps = max(len(labels) // global_batch_size, 1)
     size = min(global_batch_size, len(labels))
     values, classes, times_in_all = np.unique(labels, return_inverse=True, return_counts=True)
-    # Of each step, only the labels that it has: there may be many classes. Two distributions' distance is also the
-    # sum of what the one has more than the other.
+    # Only the labels that a step has are counted, as there may be many classes. The distance of two distributions is
+    # also the sum of what the one has more than the other. In integers but for the last division, so that all machines
+    # choose alike.
     steps_of = np.repeat(np.arange(num_steps), size)
-    found, times = np.unique(steps_of * len(values) + classes[: num_steps * size], return_counts=True)
-    excess = times * len(labels) - times_in_all[found % len(values)] * size
+    step_classes, times = np.unique(steps_of * len(values) + classes[: num_steps * size], return_counts=True)
+    excess = times * len(labels) - times_in_all[step_classes % len(values)] * size
     return int(excess[excess > 0].sum()) / (num_steps * size * len(labels))
 
 
 def mean_distance(
     order: SeedOrder, seeds: np.ndarray, labels: torch.Tensor, *, seed: int, global_batch_size: int
 ) -> float:
-    """Returns :func:`label_distance` over steps, or :data:`LEAST_JUDGED` seeds, mean over the first epochs.
+    """Returns the mean :func:`label_distance` of a bound order over the first epochs, by :data:`LEAST_JUDGED` seeds.
 
-    Args:
-        order: bound to its graph.
-        seeds: int64 ``[S]``, node ids.
-        labels: of all nodes, integers ``[N]``.
-        seed: random seed of the run.
-        global_batch_size: seeds of a step.
+    ``seeds`` are node ids, int64 ``[S]``; ``labels`` those of all nodes, integers ``[N]``.
     """
     ordered = (order.order(seeds, seed=seed, epoch=epoch) for epoch in _JUDGED_EPOCHS)
     size = max(global_batch_size, min(LEAST_JUDGED, len(seeds) // 32))
+    # Over more seeds than a small step has, where successive steps may have nearly the same labels.
     distances = [label_distance(labels[tensor_view(ids)].numpy(), size) for ids in ordered]
     return sum(distances) / len(distances)
 
@@ -125,22 +110,10 @@ def mean_distance(
 def choose_sequences(
     graph: Graph, ring: np.ndarray, seeds: np.ndarray, labels: torch.Tensor, *, global_batch_size: int
 ) -> Choice:
-    """Chooses the number of sequences by labels, and tells by reads whether they are worth it.
+    """Chooses the number of sequences by labels, integers ``[N]``, and estimates the cache misses that they save.
 
-    The more sequences, the better are labels mixed and the fewer neighbours are shared; so the fewest that mix well
-    enough are the best ones. Well enough is within :data:`MOST_EXCESS` of a shuffle: even the labels of a perfectly
-    random mini-batch differ from those of the whole, and by far more than BGL's bound, ``sqrt(b M) / n``.
-
-    No random seed is asked for: it is the same choice for the same graph. Reads are estimated by stretches of
-    mini-batches from all over the epoch, until the estimate is further from :data:`LEAST_SAVED` than it may err by, or
-    a bounded number of mini-batches was seen.
-
-    Args:
-        graph: N nodes.
-        ring: int32 ``[S]``, of :func:`.breadth_first_ring`.
-        seeds: int64 ``[S]``, node ids.
-        labels: of all nodes, integers ``[N]``.
-        global_batch_size: seeds of a step.
+    More sequences mix labels better, and share fewer neighbours, so the fewest that mix within :data:`MOST_EXCESS` of a
+    shuffle are best. The choice depends on the graph, its labels and the seeds alone.
 
     Source: BGL (NSDI'23), section 3.2.2.
     """
@@ -148,6 +121,7 @@ def choose_sequences(
     def distance(order: SeedOrder) -> float:
         return mean_distance(order, seeds, labels, seed=CHOICE_SEED, global_batch_size=global_batch_size)
 
+    # Not BGL's bound, sqrt(b M) / n: even the labels of a random mini-batch differ from those of the whole by far more.
     shuffled = distance(Shuffled())
     number, reached = smallest_within(
         shuffled + MOST_EXCESS, lambda tried: distance(RingOrder(ring, tried)), min(MOST_SEQUENCES, len(seeds))
@@ -158,33 +132,37 @@ def choose_sequences(
 
 
 def _saved(graph: Graph, order: SeedOrder, seeds: np.ndarray, size: int) -> float:
-    """Estimates the share of a cache's misses under a shuffle that an order saves."""
+    """Estimates the share of a shuffle's cache misses that an order avoids."""
 
-    def batches(of: SeedOrder, stretch: Stretch) -> Iterator[np.ndarray]:
-        return neighborhoods(graph, lambda epoch: of.order(seeds, seed=CHOICE_SEED, epoch=epoch), size, stretch)
+    def batches(seed_order: SeedOrder, span: BatchSpan) -> Iterator[np.ndarray]:
+        return neighborhoods(graph, lambda epoch: seed_order.order(seeds, seed=CHOICE_SEED, epoch=epoch), size, span)
 
     both = (order, Shuffled())
-    rows = len(next(batches(Shuffled(), Stretch(0, 0, 1))))
+    rows = len(next(batches(Shuffled(), BatchSpan(0, 0, 1))))
     missed: list[list[int]] = []
-    for stretch in stretches(rows, graph.num_nodes, max(len(seeds) // size, 1)):
-        missed.append([reads(batches(of, stretch), stretch.warm_up, graph.num_nodes).missed for of in both])
-        each = len(both) * (stretch.warm_up + stretch.counted)
-        if len(missed) < _LEAST_STRETCHES or len(missed) * each < _LEAST_BATCHES:
+    for span in batch_spans(rows, graph.num_nodes, max(len(seeds) // size, 1)):
+        missed.append(
+            [cache_reads(batches(seed_order, span), span.warm_up, graph.num_nodes).missed for seed_order in both]
+        )
+        batches_per_span = len(both) * (span.warm_up + span.counted)
+        if len(missed) < _LEAST_SPANS or len(missed) * batches_per_span < _LEAST_BATCHES:
             continue
         ours, shuffled = np.array(missed, np.float64).T
         ratio = ours.sum() / max(shuffled.sum(), 1)
-        # The standard error of a ratio of sums.
+        # Sampling ends when the estimate is further from LEAST_SAVED than it may err by: the standard error of a ratio
+        # of sums.
         error = np.std(ours - ratio * shuffled, ddof=1) * np.sqrt(len(missed)) / max(shuffled.sum(), 1)
-        if abs(1 - ratio - LEAST_SAVED) > _STANDARD_ERRORS * error or (len(missed) + 1) * each > _MOST_BATCHES:
+        if (
+            abs(1 - ratio - LEAST_SAVED) > _STANDARD_ERRORS * error
+            or (len(missed) + 1) * batches_per_span > _MOST_BATCHES
+        ):
             return float(1 - ratio)
-    raise AssertionError("stretches do not end")
+    raise AssertionError("batch_spans() does not end")
 
 
 def smallest_within(bound: float, error: Callable[[int], float], most: int) -> tuple[int, float]:
-    """Finds the smallest number from 1 to ``most`` with an error of at most ``bound``, and its error; ``most`` if none.
-
-    It doubles the number, then halves the interval: errors are assumed to fall as the number grows.
-    """
+    """Finds the smallest number from 1 to ``most`` with an error within ``bound``, or ``most``, and its error."""
+    # Doubles the number, then halves the interval, as errors fall while the number grows.
     above, number = 0, 1
     reached = error(number)
     while reached > bound and number < most:

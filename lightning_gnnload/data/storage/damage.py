@@ -1,4 +1,4 @@
-"""Comparing what lies in a folder's files with the checksums of what was written."""
+"""Compares a folder's files with the checksums of what was written."""
 
 from __future__ import annotations
 
@@ -9,57 +9,50 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lightning_gnnload.data.storage.manifest import MANIFEST, STRETCH_BYTES
-from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray
+from lightning_gnnload.data.storage.open_folder import OpenFolder, StoredArray
 from lightning_gnnload.errors import StoreFormatError
 
 _READ_BYTES = 1 << 22  # at once: small enough for Ctrl-C to be heard
 Advance = Callable[[int], object]
 ReadAt = Callable[[memoryview, int], int]
-"""Reads into memory, from a place of a file on; returns how many bytes."""
+"""Reads a file into memory from an offset on; returns how many bytes it read."""
 Reader = Callable[[int], ReadAt]
-"""Gives how a file is read, by its descriptor."""
+"""Returns the function that reads the file of a descriptor."""
 
 
-class Finding(NamedTuple):
-    """What a check found of one file: its array, or None of a manifest; its size; and what is wrong, if anything."""
+class FileCheck(NamedTuple):
+    """The result of checking one file."""
 
     file: Path
-    array: str | None
+    array: str | None  # None: a manifest
     size_bytes: int
-    error: StoreFormatError | None
+    error: StoreFormatError | None  # None: no damage
 
 
-class Stretch(NamedTuple):
-    """A range of an array's bytes, ``start`` to ``stop - 1``, that are not what was written."""
+class ByteRange(NamedTuple):
+    """Damaged bytes of an array, ``start`` to ``stop - 1``."""
 
     start: int
     stop: int
 
 
-def _ignored(num_bytes: int) -> None:
+def _no_progress(num_bytes: int) -> None:
     pass
 
 
-def _plainly(fd: int) -> ReadAt:
+def _plain_reader(fd: int) -> ReadAt:
     return lambda memory, at: os.preadv(fd, [memory], at)
 
 
 def find_damage(
     array: StoredArray,
-    advance: Advance = _ignored,
-    reader: Reader = _plainly,
-) -> list[Stretch]:
-    """Reads an array's file once and returns the stretches, of 16 MiB or less, that are not what was written.
+    advance: Advance = _no_progress,
+    reader: Reader = _plain_reader,
+) -> list[ByteRange]:
+    """Reads the file of an array, whose folder is open, and returns the damaged stretches of 16 MiB or less.
 
-    A folder that was written before stretches had checksums of their own has one stretch an array.
-
-    Args:
-        array: of a folder that is open.
-        advance: is told how many bytes were read since the last call; may raise to end it.
-        reader: how.
-
-    Raises:
-        StoreFormatError: the file is gone or cannot be read.
+    ``advance`` gets the number of bytes after each read, and may raise to end it. Old folders have one checksum an
+    array, and so one stretch.
     """
     damaged, start, before = [], 0, 0
     memory = memoryview(bytearray(min(_READ_BYTES, array.size_bytes)))
@@ -67,16 +60,17 @@ def find_damage(
         fd = array.open()
         try:
             read = reader(fd)
-            for number, wanted in enumerate(array.checksums, 1):
+            for number, expected in enumerate(array.checksums, 1):
                 last = number == len(array.checksums)
                 stop = array.size_bytes if last else number * STRETCH_BYTES
-                found, at = before, start
+                checksum, at = before, start
                 while at < stop and (count := read(memory[: stop - at], at)):
-                    found, at = zlib.crc32(memory[:count], found), at + count
+                    checksum, at = zlib.crc32(memory[:count], checksum), at + count
                     advance(count)
-                if found != wanted or at < stop:
-                    damaged.append(Stretch(start, stop))
-                start, before = stop, wanted  # each stretch by itself, whatever the one before is
+                if checksum != expected or at < stop:
+                    damaged.append(ByteRange(start, stop))
+                # Goes on from what was written, not from what was read, so that damage does not spread to what follows.
+                start, before = stop, expected
         finally:
             os.close(fd)
     except OSError as error:
@@ -84,16 +78,10 @@ def find_damage(
     return damaged
 
 
-def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader = _plainly) -> Iterator[Finding]:
-    """Reads all of a folder once, and of a partition its parts. Yields what it finds, array by array.
-
-    Args:
-        folder: open until the last finding.
-        advance: as :func:`find_damage` has it; likewise ``reader``.
-
-    Raises:
-        StoreFormatError: of ``folder`` itself, the manifest is missing or broken.
-    """
+def check_folder(
+    folder: OpenFolder, advance: Advance = _no_progress, reader: Reader = _plain_reader
+) -> Iterator[FileCheck]:
+    """Reads all of a folder, which stays open, and of a partition its parts; yields the result of each array."""
     for name in folder.manifest["arrays"]:
         size_bytes, file, error = 0, folder.path / MANIFEST, None
         try:
@@ -101,9 +89,9 @@ def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader
             size_bytes, file = array.size_bytes, array.file
             damaged = find_damage(array, advance, reader)
             error = damage_error(array, damaged) if damaged else None
-        except StoreFormatError as found:
-            error = found
-        yield Finding(file, name, size_bytes, error)
+        except StoreFormatError as failure:
+            error = failure
+        yield FileCheck(file, name, size_bytes, error)
     for name, checksum in folder.parts.items():
         try:
             with OpenFolder(name, folder) as part:
@@ -111,13 +99,13 @@ def check_folder(folder: OpenFolder, advance: Advance = _ignored, reader: Reader
                     raise StoreFormatError(f"{part.path / MANIFEST} is not the one of this partition, or is damaged.")
                 yield from check_folder(part, advance, reader)
         except StoreFormatError as error:
-            yield Finding(folder.path / name / MANIFEST, None, 0, error)
+            yield FileCheck(folder.path / name / MANIFEST, None, 0, error)
 
 
-def damage_error(array: StoredArray, damaged: list[Stretch]) -> StoreFormatError:
-    """Makes the error that names the file, the array and the stretches."""
-    places = ", ".join(f"{start} to {stop - 1}" for start, stop in damaged[:5]) + ", ..." * (len(damaged) > 5)
+def damage_error(array: StoredArray, damaged: list[ByteRange]) -> StoreFormatError:
+    """Returns the error that names the file, the array and the stretches."""
+    ranges = ", ".join(f"{start} to {stop - 1}" for start, stop in damaged[:5]) + ", ..." * (len(damaged) > 5)
     return StoreFormatError(
-        f"{array.file} is damaged: bytes {places} of array {array.name!r} are not what was written, by their checksum. "
+        f"{array.file} is damaged: bytes {ranges} of array {array.name!r} are not what was written, by their checksum. "
         f"Prepare it again, or copy it again from where it is whole."
     )

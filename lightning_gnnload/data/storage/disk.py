@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, bytes_of
-from lightning_gnnload.data.pages import mapped_bytes, printable
-from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
+from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, byte_rows
+from lightning_gnnload.data.pages import encodable, mapped_bytes
+from lightning_gnnload.data.storage.open_folder import OpenFolder, StoredArray, read_folder
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError, warn
 
 _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
@@ -23,9 +23,9 @@ _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only tryi
 class DiskFeatureStore(FeatureStore):
     """Keeps feature rows in a file on disk; memory holds none of them, or what the system chooses to keep.
 
-    Direct reads go past the system's page cache: a gather sorts its rows by place, joins those whose sectors touch,
-    and keeps ``in_flight`` reads going at once, so that the disk always has work and other programs' memory stays
-    theirs. What should be in memory is then for a cache in front to decide, which knows what will be read.
+    Direct reads go past the system's page cache: a gather sorts its rows by position, joins those whose sectors touch,
+    and keeps ``in_flight`` reads going at once, so that the disk always has work and other programs keep their memory.
+    Which rows stay in memory is then for a cache in front to decide, which knows what will be read.
 
     Without direct reads, the file is mapped. That is faster where memory has room for all of it; where it has not,
     each page that is missing costs a wait of its own.
@@ -77,14 +77,14 @@ class DiskFeatureStore(FeatureStore):
         self._fd, unit = _open(self._array, direct)
         self.direct = unit > 1
         try:
-            self._file = ops.RowFile(self._fd, printable(self._array.file), 0, self.shape[0], self.row_bytes, unit)
+            self._file = ops.RowFile(self._fd, encodable(self._array.file), 0, self.shape[0], self.row_bytes, unit)
             self._map = None if direct else _mapped_rows(self._array, self._fd)
-            # Threads take one each; as many are made as gather at once.
+            # A reader for each thread that gathers at the same time; more are made as they are needed.
             self._idle = [ops.RowReader(self.row_bytes, unit, self.in_flight)]
         except BaseException:
             self.close()
             raise
-        self._made_in = os.getpid()
+        self._pid = os.getpid()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -104,12 +104,12 @@ class DiskFeatureStore(FeatureStore):
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         if self._fd < 0:
             raise FeatureFileError(f"{self!r} was closed: it gathers no more. Open the folder again.")
-        places = None if positions is None else positions.numpy()
+        out_rows = None if positions is None else positions.numpy()
         if self._map is not None:
-            self._gather_mapped(self._map, ids.numpy(), places, bytes_of(out))
+            self._gather_mapped(self._map, ids.numpy(), out_rows, byte_rows(out))
             return (TierReads("disk", len(ids), len(ids) * self.row_bytes),)
         reader = self._reader()
-        tally = ops.read_rows(reader, self._file, ids.numpy(), places, bytes_of(out))
+        tally = ops.read_rows(reader, self._file, ids.numpy(), out_rows, byte_rows(out))
         self._idle.append(reader)  # not after an error: a reader that failed may have failed for good
         return (TierReads("disk", len(ids), tally.num_bytes),)
 
@@ -127,15 +127,15 @@ class DiskFeatureStore(FeatureStore):
         return f"DiskFeatureStore({str(self.folder)!r}, name={self.name!r}, shape={self.shape}, dtype={self.dtype})"
 
     def _reader(self) -> ops.RowReader:
-        if self._made_in != os.getpid():  # after a fork, the parent goes on with these rings
-            self._made_in, self._idle = os.getpid(), []
+        if self._pid != os.getpid():  # after a fork, the parent goes on with these rings
+            self._pid, self._idle = os.getpid(), []
         try:
             return self._idle.pop()  # needs no lock: pop and append of a list are atomic
         except IndexError:
             return ops.RowReader(self.row_bytes, self._file.unit, self.in_flight)
 
     def _gather_mapped(self, rows: np.ndarray, ids: np.ndarray, positions: np.ndarray | None, out: np.ndarray) -> None:
-        # The look at the size spares most such files the fault, which the kernel then catches.
+        # The size is checked first, as catching the fault of a read beyond the end costs more.
         if os.fstat(self._fd).st_size >= self._array.size_bytes and ops.gather_mapped(rows, ids, positions, out):
             return
         raise FeatureFileError(
@@ -157,7 +157,7 @@ def _stored_table(folder: OpenFolder, name: str) -> StoredArray:
 
 
 def _open(array: StoredArray, direct: bool) -> tuple[int, int]:
-    """Opens the file; returns its descriptor and the unit of its reads, 1 where they go through the page cache."""
+    """Opens the file; returns its descriptor and the unit of direct reads, 1 where they go through the page cache."""
     file = array.file
     try:
         fd = array.open()
@@ -165,6 +165,7 @@ def _open(array: StoredArray, direct: bool) -> tuple[int, int]:
         raise FeatureFileError(f"{file} cannot be opened: {error}. Prepare it again.") from error
     if not direct:
         return fd, 1
+    # EINVAL says that a file system has no direct reads; other errors are those of a disk.
     direct_fd = -1
     try:
         direct_fd = array.open(getattr(os, "O_DIRECT", 0))
@@ -180,16 +181,15 @@ def _open(array: StoredArray, direct: bool) -> tuple[int, int]:
     finally:
         if direct_fd >= 0:
             os.close(direct_fd)
-    # Python shows it once.
     warn(f"{file}: its file system refuses direct reads, so they go through the page cache, which takes memory.")
     return fd, 1
 
 
 def _reads_in(fd: int, unit: int) -> bool:
-    """Tells whether direct reads may start and end at multiples of ``unit``, which only trying shows."""
+    """Returns whether direct reads may start and end at multiples of ``unit``, by trying."""
     with mmap.mmap(-1, unit) as page:
         try:
-            for offset in (0, unit):  # the second tells nothing where the file ends before it
+            for offset in (0, unit):  # the second read proves nothing where the file ends before it
                 os.preadv(fd, [page], offset)
         except OSError as error:
             if error.errno != errno.EINVAL:

@@ -1,7 +1,8 @@
-"""Writing a folder of raw arrays and one manifest beside its final place, then moving it there: all or nothing."""
+"""Writes a folder of raw arrays and a manifest to a staging folder, then moves it to its target: all or nothing."""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import json
@@ -20,59 +21,57 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.data.pages import let_go
-from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, sealed
-from lightning_gnnload.data.storage.places import Kind, check_locked_place, check_place, locked
-from lightning_gnnload.data.storage.swap import exchange
+from lightning_gnnload.data.pages import drop_page_cache
+from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, with_checksum
+from lightning_gnnload.data.storage.targets import FolderType, check_locked_target, check_target, folder_lock
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
-CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to be heard at once
+CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to work at once
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a full disk says, a user's quota, and a file system whose largest file this would be."""
+"""The errors of a full disk, of a user's quota, and of a file system that has no larger files."""
 _SUFFIX = ".partial"
 _LONGEST_NAME = 255
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # in the kernel, or in this file system
 
 
 @contextmanager
 def new_folder(
     folder: str | os.PathLike[str],
-    kind: Kind,
+    folder_type: FolderType,
     *,
     overwrite: bool,
     repair: bool = False,
     alone: bool = False,
     keep: bool = True,
 ) -> Iterator[Path]:
-    """Gives an empty folder to write to, which moves to its place when the ``with`` block ends; if that raises, it is
-    removed. What a process that was killed left of the same folder is removed first.
+    """Yields an empty folder, which replaces ``folder`` when the block ends, or is removed when the block raises.
 
-    Where a folder stands there already, the two are exchanged at once, and readers find the one or the other. Processes
-    that write the same folder do so in turn: the last one's stays; or, with ``alone``, the first one's, and others are
-    refused, as where the work takes hours and a large part of the machine. A file system that cannot exchange folders
-    (NFS, some of those in user space) has none in that place for a moment.
-
-    Without ``keep`` nothing moves: the folder, on the same disk, is a trial of what would be written, and removed.
+    Readers find the old folder or the new one, as the two are exchanged at once, where the file system can do so (not
+    NFS). If several processes write the same folder, the last one's stays; with ``alone``, only the first may write.
+    Without ``keep`` the new folder is a trial, and removed. Leftovers of killed processes are removed first.
 
     Raises:
-        StoreFormatError: ``folder`` may not be written, as :func:`.check_place` has it, before the block or, where it
-            came meanwhile, after it; or another process is writing it, and this one should be alone.
+        StoreFormatError: :func:`.check_target` refuses ``folder``, before the block or after it; or, with ``alone``,
+            another process is writing it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
     target = Path(folder)
-    rules: dict[str, Any] = {"kind": kind, "overwrite": overwrite, "repair": repair}
-    check_place(folder, **rules)
+    rules: dict[str, Any] = {"folder_type": folder_type, "overwrite": overwrite, "repair": repair}
+    check_target(folder, **rules)
     try:
+        # A trial makes no folders: it goes beside the nearest one that exists, which is on the same disk.
         while not keep and not target.absolute().parent.is_dir():
             target = target.absolute().parent.parent / target.name
         target.parent.mkdir(parents=True, exist_ok=True)
-        clear_leftovers(target)  # which may put one back
-        check_place(folder, **rules)
-        with _only_workshop(target) if alone else workshop(target) as place:
-            made = place / "new"
-            made.mkdir(mode=0o700)  # readable by its owner alone, and so it stays
-            yield made
+        clear_leftovers(target)  # may put an old folder back
+        check_target(folder, **rules)
+        with _sole_staging_folder(target) if alone else staging_folder(target) as staging:
+            new = staging / "new"
+            new.mkdir(mode=0o700)  # readable by its owner alone, also after the move
+            yield new
             if keep:
-                _move_into_place(made, target, place / "old", rules)
+                _move_into_place(new, target, staging / "old", rules)
     except FeatureFileError:
         raise  # rows that could not be read
     except OSError as error:
@@ -120,17 +119,15 @@ def write_manifest(
         "task": task,
     }
     with open(folder / MANIFEST, "w") as file:
-        json.dump(sealed(manifest), file, indent=1)
+        json.dump(with_checksum(manifest), file, indent=1)
+        # On the disk before the folder moves, or a crash of the machine could leave an empty manifest in place.
         file.flush()
         os.fsync(file.fileno())
 
 
 def array_file(name: str) -> str:
-    """Returns the name of an array's file. Names of types, which are part of it, may be any text.
-
-    Raises:
-        StoreFormatError: no file can be named so.
-    """
+    """Returns the name of an array's file. Raises StoreFormatError: the array's name is too long, or no text."""
+    # Quoted, as names of types, which may be any text, are part of an array's name.
     try:
         file = f"{quote(name, safe='', errors='surrogateescape')}.bin"
     except UnicodeEncodeError:
@@ -146,7 +143,7 @@ def array_file(name: str) -> str:
 def array_entry(
     file: Path, dtype: torch.dtype | np.dtype, shape: Iterable[int], checksums: Sequence[int]
 ) -> dict[str, Any]:
-    """Makes the manifest's entry of an array; ``checksums`` are those of :func:`write_chunks`."""
+    """Returns the manifest's entry of an array; ``checksums`` are those of :func:`write_chunks`."""
     *after, whole = checksums
     return {
         "file": file.name,
@@ -158,30 +155,23 @@ def array_entry(
 
 
 def write_chunks(file: Path, chunks: Iterable[memoryview], size_bytes: int = 0) -> list[int]:
-    """Writes bytes to a new file and through to the disk.
+    """Writes chunks to a new file and through to the disk.
 
-    Args:
-        file: must not exist.
-        chunks: the bytes; each chunk is done with when the next is asked for.
-        size_bytes: of all, where it is known: a disk without room for them is then an error before the first.
-
-    Returns:
-        The CRC-32 of all bytes up to the end of each stretch of ``STRETCH_BYTES``. The last is that of all; and as one
-        goes on from the one before, each stretch can be checked by itself.
-
-    Raises:
-        OSError: no room, or the disk fails.
+    With ``size_bytes``, a disk without room for all is an error before the first chunk. Returns the CRC-32 of all bytes
+    up to the end of each stretch of ``STRETCH_BYTES``: each goes on from the one before, so that a stretch can be
+    checked by itself, and the last one is that of the file.
     """
     with _ChunkWriter(file) as out:
         if size_bytes:
-            os.posix_fallocate(out.file.fileno(), 0, size_bytes)  # ftruncate would leave holes, and reserve nothing
+            # ftruncate would leave holes, and reserve nothing.
+            os.posix_fallocate(out.file.fileno(), 0, size_bytes)
         for chunk in chunks:
             out.write(chunk)
         return out.finish()
 
 
 class _ChunkWriter:
-    """Writes bytes to a new file, and keeps the CRC-32 of all so far at the end of each stretch."""
+    """Writes chunks to a new file, and notes the CRC-32 so far at the end of each stretch."""
 
     def __init__(self, file: Path) -> None:
         self.file = open(file, "xb")  # noqa: SIM115  closed by __exit__
@@ -201,7 +191,7 @@ class _ChunkWriter:
         """Writes through to the disk, and returns the checksums as :func:`write_chunks` does."""
         self.file.flush()
         os.fsync(self.file.fileno())
-        let_go(self.file.fileno())
+        drop_page_cache(self.file.fileno())
         return [*self._checksums, self._checksum]
 
     def __enter__(self) -> _ChunkWriter:
@@ -212,24 +202,14 @@ class _ChunkWriter:
 
 
 class ArrayWriter:
-    """Writes an array of a folder that is being made, some rows at a time; use it in a ``with`` block.
-
-    Args:
-        folder: that :func:`new_folder` gives.
-        name: of the array.
-        dtype: of its numbers.
-        row_shape: of a row; ``()``: a number.
-
-    Attributes:
-        num_rows: how many rows are written.
-    """
+    """Writes an array to a :func:`new_folder`, some rows at a time; use it in a ``with`` block."""
 
     def __init__(self, folder: Path, name: str, dtype: Any, row_shape: tuple[int, ...] = ()) -> None:
         self.path, self.dtype, self.row_shape, self.num_rows = folder / array_file(name), np.dtype(dtype), row_shape, 0
         self._out = _ChunkWriter(self.path)
 
     def append(self, rows: np.ndarray) -> None:
-        """Writes rows ``[n, *row_shape]``, which are converted to the dtype."""
+        """Converts rows ``[n, *row_shape]`` to the dtype, and writes them."""
         rows = np.ascontiguousarray(rows, self.dtype)
         assert rows.shape[1:] == self.row_shape, f"{self.path.name}: rows of {rows.shape[1:]}, not {self.row_shape}"
         self.num_rows += len(rows)
@@ -248,7 +228,7 @@ class ArrayWriter:
 
 
 def byte_chunks(array: torch.Tensor | FeatureStore) -> Iterator[memoryview]:
-    """Yields the bytes of all rows in turn, a few megabytes at a time; a chunk is valid until the next is asked for."""
+    """Yields the bytes of all rows, some megabytes at a time; the next chunk may overwrite the last."""
     if isinstance(array, MemoryFeatureStore):
         array = array.rows
     if isinstance(array, torch.Tensor):
@@ -268,37 +248,37 @@ def raw_bytes(tensor: torch.Tensor) -> memoryview:
     """Returns the bytes of a tensor, without a copy where it is contiguous."""
     if tensor.numel() == 0:
         return memoryview(b"")
-    # By strides of its own: of a single row any stride counts as contiguous, but not to view() as another dtype.
+    # as_strided, as a single row is contiguous with any stride, which view() as another dtype refuses.
     return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
 @contextmanager
-def workshop(target: Path) -> Iterator[Path]:
-    """Gives a folder beside ``target`` that is removed in the end. Its lock tells other processes that it is in use;
-    the kernel releases the lock of a process that dies."""
+def staging_folder(target: Path) -> Iterator[Path]:
+    """Yields a folder beside ``target`` that is removed when the block ends."""
+    # Its lock tells other processes that it is in use; the kernel releases the lock of a process that dies.
     while True:
-        # Named before it is made: a signal that comes between the two finds what to remove.
-        place = target.parent / f".{target.name}-{secrets.token_hex(8)}{_SUFFIX}"
+        # Named before it is made, so that a signal between the two finds the folder to remove.
+        staging = target.parent / f".{target.name}-{secrets.token_hex(8)}{_SUFFIX}"
         try:
-            place.mkdir(mode=0o700)
-            with locked(place, fcntl.LOCK_EX):
-                if not place.exists():  # another process took it for a leftover before the lock was ours
+            staging.mkdir(mode=0o700)
+            with folder_lock(staging, fcntl.LOCK_EX):
+                if not staging.exists():  # another process took it for a leftover before the lock was ours
                     continue
                 try:
-                    yield place
+                    yield staging
                     return
                 finally:
-                    _remove(place)
+                    _remove(staging)
         finally:
-            _remove(place)
+            _remove(staging)
 
 
-def _remove(place: Path) -> None:
-    """Removes a folder to the end, whatever interrupts it meanwhile; that is raised then."""
+def _remove(staging: Path) -> None:
+    """Removes a folder completely; an interrupt meanwhile is raised afterwards."""
     interrupted = None
-    while os.path.lexists(place):
+    while os.path.lexists(staging):
         try:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
             break
         except BaseException as error:
             interrupted = error
@@ -307,54 +287,64 @@ def _remove(place: Path) -> None:
 
 
 @contextmanager
-def _only_workshop(target: Path) -> Iterator[Path]:
-    """Gives a folder as :func:`workshop` does, unless another process has one."""
-    with ExitStack() as held:
-        # Of processes that begin at once, one looks before the others have made theirs.
-        with locked(target.parent, fcntl.LOCK_EX):
+def _sole_staging_folder(target: Path) -> Iterator[Path]:
+    """Yields a :func:`staging_folder`, unless another process has one for the target."""
+    with ExitStack() as stack:
+        # Under the lock, so that of processes that begin at once the first one gets it.
+        with folder_lock(target.parent, fcntl.LOCK_EX):
             clear_leftovers(target)
-            if others := _workshops(target):
+            if rivals := _staging_folders(target):
                 raise StoreFormatError(
-                    f"{target} is being written by another process, in {others[0]}. Wait until it is done, give "
+                    f"{target} is being written by another process, in {rivals[0]}. Wait until it is done, give "
                     "another folder, or remove that one if no process has it any more."
                 )
-            place = held.enter_context(workshop(target))
-        yield place
+            staging = stack.enter_context(staging_folder(target))
+        yield staging
 
 
-def _workshops(target: Path) -> list[Path]:
-    """Returns the folders beside ``target`` that processes make it in, or made it in before they were killed."""
+def _staging_folders(target: Path) -> list[Path]:
+    """Returns the staging folders of ``target``, those of killed processes among them."""
     name = re.compile(rf"\.{re.escape(target.name)}-\w{{8,16}}{re.escape(_SUFFIX)}")
     return [path for path in target.parent.iterdir() if name.fullmatch(path.name) and not path.is_symlink()]
 
 
 def clear_leftovers(target: Path) -> None:
-    """Removes what processes that were killed left beside ``target``, and puts back what one had moved away."""
-    for place in _workshops(target):
-        with locked(place, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
+    """Removes the staging folders of killed processes; an old folder that one had moved away is put back."""
+    for staging in _staging_folders(target):
+        with folder_lock(staging, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
             # A process that still writes holds this lock; the kernel released that of a process that died.
             if is_ours:
-                # It was killed between the two renames of _move_into_place.
-                if (place / "old").exists() and not os.path.lexists(target):
+                # The process was killed between the two renames of _move_into_place.
+                if (staging / "old").exists() and not os.path.lexists(target):
                     with suppress(OSError):  # another process has moved its own there since
-                        os.rename(place / "old", target)
-                shutil.rmtree(place, ignore_errors=True)
+                        os.rename(staging / "old", target)
+                shutil.rmtree(staging, ignore_errors=True)
 
 
-def _move_into_place(made: Path, target: Path, old: Path, rules: dict[str, Any]) -> None:
-    """Moves a folder to its place; a folder that stood there is then where this one was, or is ``old``.
-
-    Others that write the same folder wait for the lock of the folder around it. So none comes between the look at what
-    is there and the exchange.
-    """
-    with locked(target.parent, fcntl.LOCK_EX):
-        check_locked_place(target, **rules)  # again: it may have taken hours, and another process may have been faster
+def _move_into_place(new: Path, target: Path, old: Path, rules: dict[str, Any]) -> None:
+    """Moves ``new`` to ``target``; a folder that was there is then at ``new``, or at ``old``."""
+    # Others that write the same folder wait for the lock, so that none comes between the check and the exchange.
+    with folder_lock(target.parent, fcntl.LOCK_EX):
+        check_locked_target(target, **rules)  # again, as writing may have taken hours
         if not os.path.lexists(target):
-            os.rename(made, target)
-        elif not exchange(made, target):
+            os.rename(new, target)
+        elif not exchange(new, target):
             os.rename(target, old)
             try:
-                os.rename(made, target)
+                os.rename(new, target)
             except BaseException:
                 os.rename(old, target)
                 raise
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchanges two folders in one step; returns False where the system cannot. Raises OSError."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # of glibc since 2.28, and Linux alone
+    if renameat2 is None:
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), ctypes.c_uint(_RENAME_EXCHANGE)) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(first), None, str(second))

@@ -36,7 +36,7 @@ from lightning_gnnload.data.storage.folders import (
     write_manifest,
 )
 from lightning_gnnload.data.storage.manifest import MANIFEST
-from lightning_gnnload.data.storage.opened import OpenFolder, StoredArray, read_folder
+from lightning_gnnload.data.storage.open_folder import OpenFolder, StoredArray, read_folder
 from lightning_gnnload.data.storage.seeds import (
     described_seeds,
     described_tasks,
@@ -73,7 +73,7 @@ def save_graph_data(
         overwrite: replace the folder, if it is one of a graph and holds nothing else.
 
     Raises:
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it; ``attributes`` are no JSON.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
@@ -167,7 +167,7 @@ def open_graph(
         stores, tables, edge_tables = open_stores(folder, arrays, features)
         require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
         known = (*Graph.ARRAYS, *SPLITS, *ORIGIN, RANKED)
-        numpy: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in known if name in arrays}
+        numpy: dict[str, Any] = {name: as_array(arrays[name], name=name) for name in known if name in arrays}
         origin = Origin(**{name: numpy[name] for name in ORIGIN}) if "node_ids" in numpy else None
         types, clock = _types(manifest), manifest.get("clock")
         graph = Graph(

@@ -1,7 +1,4 @@
-"""``manifest.json`` of a graph folder, read as something that anyone may have written.
-
-Nothing that it says is used before it was checked: names stay inside the folder, sizes are those of the files.
-"""
+"""``manifest.json`` of a graph folder, which is checked as a file that anyone may have written."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +17,24 @@ from lightning_gnnload.errors import StoreFormatError
 FORMAT = "lightning_gnnload.graph"
 VERSION = 1
 MANIFEST = "manifest.json"
-STRETCH_BYTES = 1 << 24  # of an array, in which damage is found
+STRETCH_BYTES = 1 << 24  # of an array, which have a checksum each
 CHECKSUM = "checksum"
 """The key of a JSON file's own checksum."""
 _SPLITS = {"train", "val", "test"}
-KEYS = {"format", "version", "num_nodes", "num_classes", "attributes", "arrays", "quantized", "tables", "edge_tables"}
-KEYS |= {"lost_order", "types", "clock", "seed_tables", "user_ids", "class_names", "tasks", "task", CHECKSUM}
 _MAX_ROWS = 1 << 48  # products with row sizes stay within int64
 _MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _DTYPES = _INTEGERS | {"float16", "bfloat16", "float32", "float64", "bool"}
 
 
-def sealed(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns values for a JSON file with a checksum of all of them, which :func:`check_seal` compares."""
+def with_checksum(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns values for a JSON file, with a checksum of all of them."""
     return {**values, CHECKSUM: _checksum(values)}
 
 
-def check_seal(path: Path, values: dict[str, Any]) -> None:
-    """Raises StoreFormatError: the file's values are not those that were written. Those that were written without a
-    checksum, as by the first releases, are taken as they are."""
+def check_checksum(path: Path, values: dict[str, Any]) -> None:
+    """Raises StoreFormatError: the file's values are not those that were written."""
+    # Files of the first releases have no checksum.
     if CHECKSUM in values and values[CHECKSUM] != _checksum(values):
         raise StoreFormatError(
             f"{path} is damaged: what it says is not what was written, by its checksum. Prepare it again, or copy it "
@@ -47,17 +43,33 @@ def check_seal(path: Path, values: dict[str, Any]) -> None:
 
 
 def _checksum(values: dict[str, Any]) -> int:
-    content = {key: each for key, each in values.items() if key != CHECKSUM}
+    content = {key: value for key, value in values.items() if key != CHECKSUM}
     return zlib.crc32(json.dumps(content, sort_keys=True).encode())
 
 
 def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
-    """Reads what ``manifest.json`` at ``path`` holds and checks its form, but not yet its arrays.
+    """Parses the content of ``manifest.json`` at ``path`` and checks its form, but not the entries of its arrays.
 
-    Raises:
-        StoreFormatError: it is foreign, of a newer version, or broken.
+    Raises StoreFormatError: it is foreign, of a newer version, or broken.
     """
-    folder = path.parent
+    manifest = _parse_current(path, content)
+    broken = [key for key, (default, has_form) in _FORMS.items() if not has_form(manifest.get(key, default))]
+    if not broken and manifest.get("task") not in (None, *manifest.get("tasks", {})):
+        broken = ["task"]
+    if broken:
+        raise StoreFormatError(
+            f"{path}: {broken[0]!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
+        )
+    if missing := sorted(KEYS - manifest.keys()) if CHECKSUM in manifest else []:
+        raise StoreFormatError(
+            f"{path}: the keys {', '.join(map(repr, missing))} are missing; the folder is broken. Prepare it again."
+        )
+    check_checksum(path, manifest)
+    return {key: value for key, value in manifest.items() if key != CHECKSUM}
+
+
+def _parse_current(path: Path, content: bytes) -> dict[str, Any]:
+    """Parses a manifest of this version, without a key that this release does not know."""
     try:
         manifest = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -66,7 +78,7 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
         raise StoreFormatError(f"{path} does not say format {FORMAT!r}: this is another program's folder.")
     if manifest.get("version") != VERSION:
         raise StoreFormatError(
-            f"{folder} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
+            f"{path.parent} has format version {manifest.get('version')}, but this release reads version {VERSION}. "
             f"Prepare it again with this release, or install the release that wrote it."
         )
     if unknown := sorted(manifest.keys() - KEYS):
@@ -74,56 +86,23 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
             f"{path}: there is no key {', '.join(map(repr, unknown))}; the folder is broken, or of a newer release. "
             "Prepare it again."
         )
-    sound = {
-        "num_nodes": _is_count(manifest.get("num_nodes")),
-        # null says that none was given; a missing key, which would read as None too, makes a broken manifest.
-        "num_classes": manifest.get("num_classes", ...) is None or _is_count(manifest.get("num_classes")),
-        "attributes": isinstance(manifest.get("attributes"), dict),
-        "arrays": isinstance(manifest.get("arrays"), dict),
-        "quantized": _are_floats(manifest.get("quantized", {})),
-        "lost_order": isinstance(manifest.get("lost_order", False), bool),
-        "tables": _are_first_nodes(manifest.get("tables", {})),
-        "edge_tables": _are_names(manifest.get("edge_tables")),
-        "seed_tables": isinstance(manifest.get("seed_tables", {}), dict)
-        and manifest.get("seed_tables", {}).keys() <= _SPLITS,
-        "user_ids": _are_user_ids(manifest.get("user_ids", {})),
-        "class_names": _are_names(manifest.get("class_names")),
-        "tasks": _are_tasks(manifest.get("tasks", {})),
-        "task": manifest.get("task") is None
-        or (isinstance(manifest["task"], str) and manifest["task"] in manifest.get("tasks", {})),
-        # Folders of graphs without types or times may lack these. What is in them is checked where they are read.
-        "types": isinstance(manifest.get("types"), dict | None),
-        "clock": isinstance(manifest.get("clock"), dict | None),
-    }
-    for key in sound:
-        if not sound[key]:
-            raise StoreFormatError(
-                f"{path}: {key!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
-            )
-    if missing := sorted(KEYS - manifest.keys()) if CHECKSUM in manifest else []:
-        raise StoreFormatError(
-            f"{path}: the keys {', '.join(map(repr, missing))} are missing; the folder is broken. Prepare it again."
-        )
-    check_seal(path, manifest)
-    return {key: value for key, value in manifest.items() if key != CHECKSUM}
+    return manifest
 
 
 def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype, list[int], tuple[int, ...]]:
-    """Checks the entry of one array in the manifest at ``path``; returns its file, dtype, shape, and the CRC-32 of its
-    bytes up to the end of each stretch of ``STRETCH_BYTES``, or of all of them alone.
+    """Checks the entry of one array in the manifest at ``path``; returns its file, dtype, shape and checksums.
 
-    Raises:
-        StoreFormatError: it is malformed.
+    The checksums are those of :func:`.write_chunks`, or the last of them alone.
     """
     try:
         file_name, dtype_name, shape, checksum = entry["file"], entry["dtype"], entry["shape"], entry["crc32"]
         checksums = (*entry.get("crc32_after", ()), checksum)
         sound = file_name == os.path.basename(file_name) and dtype_name in _DTYPES
         sound = sound and isinstance(shape, list) and len(shape) <= _MAX_DIMS and all(map(_is_count, shape))
-        sound = sound and all(type(each) is int and 0 <= each < 1 << 32 for each in checksums)
+        sound = sound and all(type(crc) is int and 0 <= crc < 1 << 32 for crc in checksums)
         if sound:
             dtype: torch.dtype = getattr(torch, dtype_name)
-            # Folders of before have the last one alone.
+            # Older folders have the last one alone.
             sound = len(checksums) in (1, _num_stretches(math.prod(shape) * dtype.itemsize))
     except (TypeError, KeyError, AttributeError):
         sound = False
@@ -135,52 +114,90 @@ def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype,
 
 
 def _num_stretches(size_bytes: int) -> int:
-    """Returns in how many stretches so many bytes are checked; even none at all are one."""
+    """Returns the number of stretches of so many bytes; an empty array has one."""
     return max(-(-size_bytes // STRETCH_BYTES), 1)
 
 
 def part_folder(number: int) -> str:
-    """Returns the name of a part's folder in that of its partition."""
+    """Returns the name of a part's folder in its partition's folder."""
     return f"part-{number:04d}"
 
 
 def _are_first_nodes(tables: Any) -> bool:
-    """Checks the first node that each table has rows for; None where it has rows for all."""
-    return isinstance(tables, dict) and all(first is None or _is_count(first) for first in tables.values())
+    """Returns whether each table has the first node of its range, or None where it has rows for all nodes."""
+    return isinstance(tables, dict) and all(map(_is_count_or_none, tables.values()))
 
 
 def _are_names(tables: Any) -> bool:
-    """Checks a list of names; None where none were given."""
+    """Returns whether it is a list of texts, or None."""
     return tables is None or (isinstance(tables, list) and all(isinstance(name, str) for name in tables))
 
 
 def _are_user_ids(described: Any) -> bool:
-    """Checks what the user's ids of each node type are, and the name of their column."""
+    """Returns whether each node type's ids have their type and the name of their column."""
     return isinstance(described, dict) and all(
-        isinstance(each, dict) and each.get("kind") in ("integer", "text") and isinstance(each.get("column"), str)
-        for each in described.values()
+        isinstance(ids, dict) and ids.get("kind") in ("integer", "text") and isinstance(ids.get("column"), str)
+        for ids in described.values()
     )
 
 
 def _are_tasks(described: Any) -> bool:
     return isinstance(described, dict) and all(
-        isinstance(each, dict)
-        and isinstance(each.get("seed_tables"), dict)
-        and each["seed_tables"].keys() <= _SPLITS
-        and (each.get("num_classes", ...) is None or _is_count(each.get("num_classes")))
-        and "class_names" in each
-        and _are_names(each["class_names"])
-        for each in described.values()
+        isinstance(task, dict)
+        and _are_splits(task.get("seed_tables"))
+        and _is_count_or_none(task.get("num_classes", ...))
+        and "class_names" in task
+        and _are_names(task["class_names"])
+        for task in described.values()
     )
 
 
+def _are_splits(tables: Any) -> bool:
+    return isinstance(tables, dict) and tables.keys() <= _SPLITS
+
+
 def _are_floats(quantized: Any) -> bool:
-    """Checks the dtype that each quantised array stands for."""
+    """Returns whether each quantised array has the dtype that it is decoded to."""
     return isinstance(quantized, dict) and all(
         dtype in ("float32", "float16", "bfloat16") for dtype in quantized.values()
     )
 
 
 def _is_count(value: Any) -> bool:
-    # Not isinstance: JSON's true and false are integers to it.
+    # Not isinstance, to which JSON's true and false are integers.
     return type(value) is int and 0 <= value < _MAX_ROWS
+
+
+def _is_count_or_none(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+def _is_dict(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_dict_or_none(value: Any) -> bool:
+    return isinstance(value, dict | None)
+
+
+# The default of a missing key, and the check of its form. Keys came with releases, so that old folders lack some; null
+# for num_classes says that none was given, and a missing one is broken.
+_FORMS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
+    "num_nodes": (None, _is_count),
+    "num_classes": (..., _is_count_or_none),
+    "attributes": (None, _is_dict),
+    "arrays": (None, _is_dict),
+    "quantized": ({}, _are_floats),
+    "lost_order": (False, lambda value: isinstance(value, bool)),
+    "tables": ({}, _are_first_nodes),
+    "edge_tables": (None, _are_names),
+    "seed_tables": ({}, _are_splits),
+    "user_ids": ({}, _are_user_ids),
+    "class_names": (None, _are_names),
+    "tasks": ({}, _are_tasks),
+    "task": (None, lambda value: isinstance(value, str | None)),
+    # The content of these two is checked where they are read.
+    "types": (None, _is_dict_or_none),
+    "clock": (None, _is_dict_or_none),
+}
+KEYS = {"format", "version", CHECKSUM, *_FORMS}

@@ -20,7 +20,7 @@ from lightning_gnnload.data.partition import Part
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.storage.graphs import map_arrays, open_graph, require_arrays
 from lightning_gnnload.data.storage.manifest import MANIFEST, part_folder
-from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 
 
@@ -99,8 +99,8 @@ class StoredParts(Sequence[Part]):
             arrays = map_arrays(part, verify=False, names=("node_ids", phase))
             require_arrays(part.path, arrays, ("node_ids", phase))
         try:
-            ids = as_ids(arrays["node_ids"], what="node_ids", num_nodes=len(self._numbering["new_ids"]))
-            return np.sort(ids[as_ids(arrays[phase], what=f"{phase} ids", num_nodes=len(ids))])
+            ids = as_ids(arrays["node_ids"], name="node_ids", num_nodes=len(self._numbering["new_ids"]))
+            return np.sort(ids[as_ids(arrays[phase], name=f"{phase} ids", num_nodes=len(ids))])
         except GraphDataError as error:
             raise StoreFormatError(f"{part.path} is broken: {error} Make the partition again.") from error
 

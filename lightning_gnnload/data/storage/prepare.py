@@ -1,4 +1,4 @@
-"""Preparing a table of feature rows on disk, from rows in any form and of any size."""
+"""save_features: writes feature rows of any form and size to disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lightning_gnnload.data.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
 
 
@@ -47,7 +47,7 @@ def save_features(
         progress: show a bar on stderr.
 
     Raises:
-        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it; ``name`` is none of a file.
         GraphDataError: no rows of numbers, or chunks of different widths or dtypes.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
@@ -58,33 +58,33 @@ def save_features(
         >>> DiskFeatureStore("chunks").shape
         (8, 3)
     """
-    place = Path(folder)
+    target = Path(folder)
     if not isinstance(name, str) or not name or name in (".", "..") or {*name} & {"/", "\0"}:
         raise StoreFormatError(f"name is {name!r}, but must name an array: a text without / or NUL.")
     file_name = array_file(name)
-    check_place(place, "features", overwrite=overwrite)  # before rows are asked for, which may take long
-    table = _Table(rows)
-    shown = progress_bar("Writing features", table.size_bytes, shown=progress)
+    check_target(target, "features", overwrite=overwrite)  # before the rows are made, which may take long
+    table = _RowChunks(rows)
+    bar = progress_bar("Writing features", table.size_bytes, show=progress)
     try:
-        with new_folder(place, "features", overwrite=overwrite) as made, shown as advance:
-            checksums = write_chunks(made / file_name, table.chunks(advance), table.size_bytes or 0)
+        with new_folder(target, "features", overwrite=overwrite) as new, bar as advance:
+            checksums = write_chunks(new / file_name, table.chunks(advance), table.size_bytes or 0)
             assert table.dtype is not None
-            entry = array_entry(made / file_name, table.dtype, (table.num_rows, table.width), checksums)
-            write_manifest(made, {name: entry}, num_nodes=table.num_rows)
+            entry = array_entry(new / file_name, table.dtype, (table.num_rows, table.width), checksums)
+            write_manifest(new, {name: entry}, num_nodes=table.num_rows)
     except FeatureFileError as error:
         if not isinstance(error.__cause__, OSError) or error.__cause__.errno not in NO_ROOM:
             raise
         needed = "more" if table.size_bytes is None else f"{table.size_bytes / 2**20:.1f} MiB"
-        free = shutil.disk_usage(place.parent).free / 2**20
+        free = shutil.disk_usage(target.parent).free / 2**20
         raise FeatureFileError(
-            f"there is no room for {place}: it needs {needed}, and its disk has {free:.1f} MiB left, or fewer for "
+            f"there is no room for {target}: it needs {needed}, and its disk has {free:.1f} MiB left, or fewer for "
             f"this user ({error.__cause__.strerror}). Nothing was left behind. Free some, or give a folder on another "
             f"disk."
         ) from error
 
 
-class _Table:
-    """Rows in any form, as bytes in turn; what they are is known at the end, or at once where they have a shape."""
+class _RowChunks:
+    """Rows of any form as bytes; their number is known at the end, or at once where they have a shape."""
 
     def __init__(self, rows: Any) -> None:
         self.num_rows, self.width = 0, 0
@@ -92,17 +92,17 @@ class _Table:
         self.size_bytes: int | None = None
         self._parts: Iterator[FeatureStore | torch.Tensor]
         if isinstance(rows, FeatureStore | torch.Tensor | np.ndarray):
-            part = _part(rows)
+            part = _as_chunk(rows)
             self.size_bytes = part.shape[0] * part.shape[1] * part.dtype.itemsize
             self._parts = iter([part])
         elif isinstance(rows, Iterable):
-            self._parts = map(_part, rows)
+            self._parts = map(_as_chunk, rows)
         else:
             raise GraphDataError(f"features are a {type(rows).__name__}; give an array, a store or chunks of rows.")
         first = next(self._parts, None)
         if first is None:
             raise GraphDataError("features have no chunk at all, so that their width is unknown. Give one, if empty.")
-        # Known before any byte is written, so that every chunk is checked against them.
+        # Read before any byte is written, so that every chunk is checked against them.
         self.width, self.dtype = first.shape[1], first.dtype
         self._parts = itertools.chain([first], self._parts)
 
@@ -119,10 +119,10 @@ class _Table:
             self.num_rows += part.shape[0]
 
 
-def _part(rows: Any) -> FeatureStore | torch.Tensor:
+def _as_chunk(rows: Any) -> FeatureStore | torch.Tensor:
     if isinstance(rows, FeatureStore):
         return rows
-    table = as_rows(rows, what="features")
+    table = as_rows(rows, name="features")
     if table.ndim != 2:
         raise GraphDataError(f"features, or each chunk of them, must be [N, F], but the shape is {list(table.shape)}.")
     return table

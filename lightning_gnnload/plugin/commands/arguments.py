@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.description import short
 from lightning_gnnload.data.datasets.folder import subclass_names
-from lightning_gnnload.data.storage.places import check_parent
+from lightning_gnnload.data.storage.targets import check_creatable
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
 
 RENAMED = {"predictions": "out"}
@@ -164,7 +164,7 @@ def output_file(text: str) -> Path:
 
 def _check_output(file: Path) -> None:
     try:
-        check_parent(file)
+        check_creatable(file)
         if file.exists() and not os.access(file, os.W_OK):
             raise StoreFormatError(f"{file} may not be written to. Give another file.")
     except ValueError as error:

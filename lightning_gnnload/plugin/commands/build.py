@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_gnnload.data.storage.places import check_place
+from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ingest.build import build_graph_folder, peek_tables
 from lightning_gnnload.ingest.report import as_text, preview_text
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        check_place(options.folder, "graph", overwrite=options.overwrite)
+        check_target(options.folder, "graph", overwrite=options.overwrite)
         spec, home = GraphSpec.read(options.spec), options.spec.absolute().parent
         if options.check:
             print(preview_text(peek_tables(spec, home=home, reads=options.read, transforms=options.transforms)))

@@ -15,9 +15,9 @@ from rich.table import Table
 
 from lightning_gnnload import GraphDataModule, ops
 from lightning_gnnload.cache.trace import node_lists
-from lightning_gnnload.data.orders.figure import Tried, draw_orders
+from lightning_gnnload.data.orders.figure import OrderTrial, draw_orders
 from lightning_gnnload.data.orders.proximity import ProximityOrder
-from lightning_gnnload.data.orders.reads import CACHE_RATIO, EVICTION, enough_batches, reads
+from lightning_gnnload.data.orders.reads import CACHE_RATIO, EVICTION, cache_reads, enough_batches
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import breadth_first_ring
 from lightning_gnnload.data.orders.shuffling import (
@@ -111,11 +111,11 @@ def _classes(workload: Workload) -> torch.Tensor | None:
     return workload.labels if workload.kind.table is None and are_classes(workload.labels) else None
 
 
-def _try_order(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> Tried:
+def _try_order(workload: Workload, sequences: int | None, steps: int, options: argparse.Namespace) -> OrderTrial:
     order: SeedOrder = Shuffled() if sequences is None else ProximityOrder(sequences)
     workload = Workload(**{**workload.settings(), "order": order})
     num_batches = steps * workload.num_ranks
-    counted = reads(
+    counted = cache_reads(
         (nodes for _, nodes in node_lists(workload, islice(workload.requests(0), num_batches))),
         num_batches // 2,
         workload.graph.num_nodes,
@@ -123,14 +123,16 @@ def _try_order(workload: Workload, sequences: int | None, steps: int, options: a
         options.policy,
     )
     if (labels := _classes(workload)) is None:
-        return Tried(sequences, counted, None)
+        return OrderTrial(sequences, counted, None)
     size = workload.batch_size * workload.num_ranks
     order = order.bind(workload.graph, labels, size)
     distance = mean_distance(order, workload.seeds, labels, seed=workload.seed, global_batch_size=size)
-    return Tried(sequences, counted, distance)
+    return OrderTrial(sequences, counted, distance)
 
 
-def _say(console: Console, shuffled: Tried, near: Sequence[Tried], default: Tried | None, cache: str) -> None:
+def _say(
+    console: Console, shuffled: OrderTrial, near: Sequence[OrderTrial], default: OrderTrial | None, cache: str
+) -> None:
     table = Table(title=f"Orders of seeds, and a {cache}")
     for column in ("sequences", "rows, %", "missed, %", "hits, %", "labels", ""):
         table.add_column(column, justify="right" if column else "left")
@@ -150,7 +152,7 @@ def _say(console: Console, shuffled: Tried, near: Sequence[Tried], default: Trie
     console.print(table)
 
 
-def _verdict(order: Tried, shuffled: Tried) -> str:
+def _verdict(order: OrderTrial, shuffled: OrderTrial) -> str:
     if order is shuffled:
         return ""
     if (

@@ -21,9 +21,9 @@ from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.progress import drawn
+from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.data.storage.partitions import load_partition
-from lightning_gnnload.data.storage.places import FIGURE, REPORT, check_place
+from lightning_gnnload.data.storage.targets import FIGURE, REPORT, check_target
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.cut import count_sampled_cross_edges
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _partition(options: argparse.Namespace, module: GraphDataModule, method: Partitioner, console: Console) -> int:
-    check_place(options.out, "partition", overwrite=options.overwrite)
+    check_target(options.out, "partition", overwrite=options.overwrite)
     hops = _hops(options, module)
     module.prepare_data()
     module.setup("fit")
@@ -181,7 +181,7 @@ def _hops(options: argparse.Namespace, module: GraphDataModule) -> int:
 @contextmanager
 def _bar(title: str) -> Iterator[Callable[[float], object]]:
     console = Console(stderr=True)
-    with drawn(Progress(console=console, transient=True, disable=not console.is_terminal)) as bars:
+    with shown_display(Progress(console=console, transient=True, disable=not console.is_terminal)) as bars:
         task = bars.add_task(title, total=1.0)
         yield lambda share_done: bars.update(task, completed=share_done)
 

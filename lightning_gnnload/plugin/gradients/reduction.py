@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Parameter
 
-from lightning_gnnload.data.loopback import own_pairs
+from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import StalenessError
 
 
@@ -166,10 +166,10 @@ class DelayedReduction:
         self.stats = StalenessStats()
         self.stop_asked = self.stop_agreed = False
         self.save_asked = self.save_agreed = False
-        with own_pairs(dist.get_world_size(), dist.get_backend()):
+        with guarded_group(dist.get_world_size(), dist.get_backend()):
             self._group = dist.new_group(timeout=timeout)
         # gloo whatever the trainers' backend: the host reads the words, and must not wait for a device to do so.
-        with own_pairs(dist.get_world_size()):
+        with guarded_group(dist.get_world_size()):
             self._control = dist.new_group(timeout=timeout, backend="gloo")
         self._world_size = dist.get_world_size()
         self._is_first = dist.get_rank() == 0

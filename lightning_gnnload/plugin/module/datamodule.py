@@ -22,9 +22,8 @@ from lightning_gnnload.data.by_type import flat_split
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
-from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, seen_issue
+from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, visibility_issue
 from lightning_gnnload.data.seedtable import SeedTable, as_table, refuse_tables
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
@@ -61,6 +60,7 @@ from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings, seed_kind
 from lightning_gnnload.sample.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 _MAX_DEFAULT_THREADS = 4
 
@@ -482,7 +482,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._has_logged[phase] = True
         if (oddities := workload.seen()) is not None:
             task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
-            issue = seen_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
+            issue = visibility_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
             issues += [] if issue is None else [issue]
         for oddity in issues:
             log = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
@@ -540,7 +540,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         refuse_tables("predict", self.predict)
         if isinstance(self.predict, Mapping):
             return flat_split("predict", self.predict, self.graph_data.graph.types)
-        return as_ids(self.predict, what="predict ids", num_nodes=self.graph_data.num_nodes)
+        return as_ids(self.predict, name="predict ids", num_nodes=self.graph_data.num_nodes)
 
 
 def _as_it_is(batch: MiniBatch) -> MiniBatch:

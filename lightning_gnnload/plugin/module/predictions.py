@@ -13,8 +13,8 @@ from typing import IO, Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.nodenames import NodeNames
-from lightning_gnnload.data.output import OutputFile, check_output, owners_file, writing
+from lightning_gnnload.data.id_columns import NodeIdColumns
+from lightning_gnnload.data.output import OutputFile, check_output, explain_write_errors, private_file
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
@@ -67,9 +67,9 @@ class PredictionWriter(pl.Callback):
     def on_predict_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         check_output(self.path)  # now, not after an hour of work
         part = self._part_path(trainer.global_rank)
-        with writing(part):
+        with explain_write_errors(part):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._part = owners_file(part)
+            self._part = private_file(part)
 
     def on_predict_batch_end(
         self,
@@ -95,11 +95,11 @@ class PredictionWriter(pl.Callback):
         self._values = PREDICTION if PREDICTION in columns else next(iter(outputs))
         assert self._part is not None, "Lightning has begun the epoch"
         # Of the order of all ranks' rows: by steps, and in a step by ranks.
-        with writing(self._part_path(trainer.global_rank)):
+        with explain_write_errors(self._part_path(trainer.global_rank)):
             _write_rows(self._part, batch_idx * loader.num_ranks + loader.rank, columns)
 
     def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        with writing(self._part_path(trainer.global_rank)):
+        with explain_write_errors(self._part_path(trainer.global_rank)):
             self._close()
         trainer.strategy.barrier("predictions")
         if not trainer.is_global_zero:
@@ -147,7 +147,7 @@ class _Rows:
         self._workload = workload = source.workload
         self._class_names = source.data.class_names
         endpoints = workload.kind.nodes_of(workload.seeds).T
-        self._ends = [NodeNames(source.data, nodes) for nodes in endpoints]
+        self._ends = [NodeIdColumns(source.data, nodes) for nodes in endpoints]
         table = workload.kind.table
         self._targets = None if table is None or table.dst_ptr is None else table.targets_in(workload.graph)
         # Seeds are the nodes themselves, unless they are rows: of a table, or as another library's loaders have them.

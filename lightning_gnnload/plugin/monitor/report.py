@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.table import Table
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate, rows_read
-from lightning_gnnload.data.drawing import SMALL, new_figure, save, tidy
+from lightning_gnnload.data.drawing import SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.data.features import Reads
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
@@ -224,7 +224,7 @@ def draw_report(report: TimeReport, file: Path) -> None:
     axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=SMALL, columnspacing=1, handlelength=1, frameon=False
     )
-    save(figure, file)
+    save_figure(figure, file)
 
 
 _LOW = 0.5

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_gnnload.data.drawing import SMALL, new_figure, save, tidy
+from lightning_gnnload.data.drawing import SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.pipeline.stats import Delivery
 
 MOST_AHEAD = 256
@@ -193,7 +193,7 @@ def draw_timeline(spans: Sequence[Span], world_size: int, file: Path) -> None:
         "handlelength": 1,
     }
     axes.legend([bars[stage] for stage in stages], stages, ncols=len(stages), frameon=False, **legend)
-    save(figure, file)
+    save_figure(figure, file)
 
 
 def _timeline_title(window: Sequence[Span], width_ms: float, world_size: int) -> str:

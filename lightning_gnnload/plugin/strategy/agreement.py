@@ -19,8 +19,8 @@ import torch
 import torch.distributed
 from rich.console import Console
 
-from lightning_gnnload.data.patience import Patience
-from lightning_gnnload.data.progress import drawn
+from lightning_gnnload.data.heartbeat import Patience
+from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
@@ -127,7 +127,9 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
         torch_threads=_most_torch_threads(job),
         on_sampler=lambda module, source: SamplerDevice(job).source(module, source),
     )
-    with drawn(Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ...")):
+    with shown_display(
+        Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ...")
+    ):
         measured_on, stages = profile.measure(
             trainer, arguments, setting, lambda facts: earlier is not None and earlier.measured_on == facts
         )

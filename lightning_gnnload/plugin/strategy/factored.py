@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightning_gnnload.data.keywords import keywords_of, refuse_unknown
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.depth import FIRST
@@ -46,6 +45,7 @@ from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options, check_run_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
+from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 
 class FactoredStrategy(RankedStrategy):

@@ -19,7 +19,7 @@ from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
 from lightning_gnnload.data import processes
-from lightning_gnnload.data.storage.folders import clear_leftovers, workshop
+from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.pipeline import flags
 from lightning_gnnload.pipeline.failure import Failure
@@ -183,7 +183,7 @@ def private_temporary_files() -> Iterator[None]:
     before = tempfile.tempdir
     target = Path(tempfile.gettempdir()) / f"gnnload-{os.getuid()}"
     clear_leftovers(target)  # of processes that were killed
-    with workshop(target) as folder:
+    with staging_folder(target) as folder:
         tempfile.tempdir = str(folder)
         try:
             yield

@@ -23,8 +23,8 @@ from typing import Any
 import torch.distributed
 from torch.distributed import DistError, PrefixStore, Store, TCPStore
 
-from lightning_gnnload.data.loopback import own_pairs
-from lightning_gnnload.data.patience import Patience
+from lightning_gnnload.data.heartbeat import Patience
+from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError, TrainerDiedError
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
@@ -121,7 +121,7 @@ def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeou
     """Forms the trainers' default process group. Raises StrangerError: a process of another user has connected to
     it."""
     limit: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
-    with own_pairs(world_size, backend):
+    with guarded_group(world_size, backend):
         torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, **limit)
 
 

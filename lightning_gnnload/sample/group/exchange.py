@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from lightning_gnnload.data.loopback import own_pairs
+from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import ExchangeError, StrangerError
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -159,7 +159,7 @@ class DistributedExchange(Exchange):
         options = gloo._Options()  # type: ignore[attr-defined]
         options._timeout = timedelta(seconds=timeout_s)
         try:
-            with own_pairs(num_ranks):
+            with guarded_group(num_ranks):
                 device = gloo.create_device(interface=interface) if interface else gloo.create_default_device()
                 options._devices = [device]
                 group = gloo(store, rank, num_ranks, options)

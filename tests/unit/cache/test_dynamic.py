@@ -20,7 +20,7 @@ from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.dynamic import DynamicCache, SharedSlots
 from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.static import StaticCache
-from lightning_gnnload.data.features import Reads, TierReads, bytes_of
+from lightning_gnnload.data.features import Reads, TierReads, byte_rows
 from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
 from lightning_gnnload.ops import EVICTIONS
@@ -93,7 +93,7 @@ def test_two_levels(behind, eviction):
     else:
         location = np.full(NUM_NODES, -1, np.int32)
         location[:30] = np.arange(30)
-        second = StaticCache(store, location, [bytes_of(table[:30])], tier="cache 2")
+        second = StaticCache(store, location, [byte_rows(table[:30])], tier="cache 2")
     cache = DynamicCache(second, 10, eviction)
     total: dict[str, int] = {}
     for _ in range(100):

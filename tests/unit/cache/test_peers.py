@@ -19,8 +19,8 @@ from lightning_gnnload.cache import peers as peers_module
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.cache.shared import is_mapped_file, share_rows
 from lightning_gnnload.data import sockets
+from lightning_gnnload.data.heartbeat import HEARTBEAT
 from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.errors import CacheShareError
 from tests import guards
 from tests.unit.cache.ranks import TIMEOUT_S, together
@@ -306,12 +306,12 @@ def test_pieces_of_work_are_told_to_the_others(monkeypatch: pytest.MonkeyPatch) 
     def work(peers: PeerGroup) -> None:
         peers.agree({})
         if peers.membership.index == 1:
-            PULSE.beat()
+            HEARTBEAT.beat()
         peers.agree({})
 
     assert together(2, meet(work)) == [None, None]
     assert set(said) == {0, 1}  # whose process is one
-    PULSE.beat()
+    HEARTBEAT.beat()
     assert len(said) == 2
 
 
@@ -322,9 +322,9 @@ def test_who_waits_says_so_meanwhile() -> None:
     def work(peers: PeerGroup) -> None:
         if peers.membership.index == 1:
             time.sleep(0.3)
-            waited.append(PULSE.is_waiting)
+            waited.append(HEARTBEAT.is_waiting)
         peers.agree({})
 
     together(2, meet(work))
     assert waited == [True]
-    assert not PULSE.is_waiting
+    assert not HEARTBEAT.is_waiting

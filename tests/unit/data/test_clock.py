@@ -66,13 +66,13 @@ def test_dates_are_nanoseconds_by_utc() -> None:
     text = "2024-05-01T12:00:00"
     exact = np.array([text], "M8[ns]").astype(np.int64)
     for given_as in ([text], [datetime.fromisoformat(text)], np.array([text], "M8[s]"), np.array([text], ">M8[us]")):
-        assert (as_times(given_as, what="t") == exact).all()
+        assert (as_times(given_as, name="t") == exact).all()
     zone = timezone(timedelta(hours=2))
     with pytest.warns(UserWarning, match="timezones"):  # NumPy's
-        assert as_times([datetime.fromisoformat(text).replace(tzinfo=zone)], what="t") == exact - 7200 * 10**9
+        assert as_times([datetime.fromisoformat(text).replace(tzinfo=zone)], name="t") == exact - 7200 * 10**9
     zoned = pandas.Series(pandas.to_datetime([f"{text}.000000001+02:00"]))
-    assert as_times(zoned, what="t") == exact - 7200 * 10**9 + 1
-    assert as_times(pandas.DatetimeIndex(zoned), what="t") == exact - 7200 * 10**9 + 1
+    assert as_times(zoned, name="t") == exact - 7200 * 10**9 + 1
+    assert as_times(pandas.DatetimeIndex(zoned), name="t") == exact - 7200 * 10**9 + 1
 
 
 @pytest.mark.parametrize(
@@ -92,11 +92,11 @@ def test_dates_are_nanoseconds_by_utc() -> None:
 )
 def test_what_is_no_time_is_refused(times, message: str) -> None:
     with pytest.raises(GnnLoadError, match=message):
-        as_times(times, what="t")
+        as_times(times, name="t")
 
 
 def test_fractions_of_a_nanosecond_are_cut() -> None:
-    assert as_times(np.array([1500, -1], "M8[ps]"), what="t").tolist() == [1, -1]
+    assert as_times(np.array([1500, -1], "M8[ps]"), name="t").tolist() == [1, -1]
 
 
 @pytest.mark.parametrize(

@@ -151,10 +151,10 @@ def test_types_without_edges_have_times_of_any_kind() -> None:
         num_nodes={"user": 2, "item": 3, "tag": 0},
         node_time={"user": days[:2], "tag": []},
     )
-    assert graph.clock.of_dates
-    assert Clock.from_json(graph.clock.to_json(), None).of_dates
+    assert graph.clock.has_dates
+    assert Clock.from_json(graph.clock.to_json(), None).has_dates
     assert graph.node_time.dtype == np.int64
-    assert not example().clock.of_dates
+    assert not example().clock.has_dates
 
 
 def test_times_with_edge_type_are_refused() -> None:

@@ -16,7 +16,7 @@ import torch
 
 from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.data import leases
-from lightning_gnnload.data.leases import hold_mapped
+from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.pages import mapped_bytes, mapped_file
 from tests.threadless import refused
 
@@ -43,7 +43,7 @@ def file(tmp_path):
 
 
 def num_leases():
-    return sum(each.has_lease for each in leases._keeper._held)
+    return sum(each.has_lease for each in leases._keeper._leased)
 
 
 @pytest.mark.parametrize("code", [OVERWRITE, CUT_OFF], ids=["overwritten", "cut off"])
@@ -71,7 +71,7 @@ def test_a_mapped_graph_is_sampled_as_it_was(tmp_path, code, caplog):
 def test_an_array_of_a_file_of_numpy_is_held_as_well(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(100_000))
     owner, array = Owner(), np.load(tmp_path / "a.npy", mmap_mode="r")[10:]
-    hold_mapped(owner, [array])
+    protect_mapped(owner, [array])
     write(tmp_path / "a.npy")
     assert np.array_equal(array, np.arange(10, 100_000))
 
@@ -79,7 +79,7 @@ def test_an_array_of_a_file_of_numpy_is_held_as_well(tmp_path):
 def test_a_file_that_is_open_for_writing_is_copied_at_once(file):
     owner, array, wanted = Owner(), mapped_bytes(file), file.read_bytes()
     with open(file, "r+b") as opened:
-        hold_mapped(owner, [array])
+        protect_mapped(owner, [array])
         assert mapped_file(array.ctypes.data) is None
         opened.write(bytes(len(wanted)))
     assert array.tobytes() == wanted
@@ -88,7 +88,7 @@ def test_a_file_that_is_open_for_writing_is_copied_at_once(file):
 def test_a_file_system_that_others_change_is_copied_at_once(file, monkeypatch):
     monkeypatch.setattr(leases, "_file_system", lambda device: "nfs4")
     owner, array, wanted = Owner(), mapped_bytes(file), file.read_bytes()
-    hold_mapped(owner, [array])
+    protect_mapped(owner, [array])
     write(file)
     assert array.tobytes() == wanted
 
@@ -119,7 +119,7 @@ def test_a_file_of_another_user_is_copied_at_once(file):
 
         def act():
             owner, array = Owner(), mapped_bytes(Path(readable))
-            hold_mapped(owner, [array])
+            protect_mapped(owner, [array])
             return mapped_file(array.ctypes.data) is None
 
         assert exit_code(fork(act, uid=65534)) == 0
@@ -127,7 +127,7 @@ def test_a_file_of_another_user_is_copied_at_once(file):
 
 def test_a_fork_holds_what_its_parent_holds(file):
     owner, array, wanted = Owner(), mapped_bytes(file), file.read_bytes()
-    hold_mapped(owner, [array])
+    protect_mapped(owner, [array])
     reader, writer = os.pipe()
 
     def act():
@@ -145,7 +145,7 @@ def test_a_fork_holds_what_its_parent_holds(file):
 
 def test_a_fork_that_gets_no_thread_copies_what_its_parent_holds(file):
     owner, array = Owner(), mapped_bytes(file)
-    hold_mapped(owner, [array])
+    protect_mapped(owner, [array])
     with refused():
         pid = fork(lambda: mapped_file(array.ctypes.data) is None and owner is not None)
     assert exit_code(pid) == 0
@@ -158,7 +158,7 @@ def test_a_process_without_room_for_a_copy_ends_before_the_file_changes(file, mo
 
     def act():
         owner, array = Owner(), mapped_bytes(file)
-        hold_mapped(owner, [array])
+        protect_mapped(owner, [array])
         faulthandler.disable()  # its traceback would go to the tests' own output
         os.write(writer, b".")
         while array.any():  # it sees no zero
@@ -176,7 +176,7 @@ def test_a_process_without_room_for_a_copy_ends_before_the_file_changes(file, mo
 def test_a_lease_ends_with_its_owner(file):
     before, descriptors = num_leases(), len(os.listdir("/proc/self/fd"))
     owner, array = Owner(), mapped_bytes(file)
-    hold_mapped(owner, [array, array[:5]])
+    protect_mapped(owner, [array, array[:5]])
     assert num_leases() == before + 2
     del owner
     gc.collect()
@@ -193,7 +193,7 @@ def test_memory_is_let_be(file):
     shared = torch.from_file(f"/proc/self/fd/{fd}", shared=True, size=5000, dtype=torch.uint8)
     os.close(fd)
     owner = Owner()
-    hold_mapped(owner, [np.arange(5), np.arange(9).reshape(3, 3)[1:], shared.numpy(), np.empty(0), None])
+    protect_mapped(owner, [np.arange(5), np.arange(9).reshape(3, 3)[1:], shared.numpy(), np.empty(0), None])
     assert num_leases() == before
     assert mapped_file(shared.data_ptr()).path.startswith("/memfd:")
 
@@ -203,7 +203,7 @@ def test_what_this_process_maps_to_write_to_is_its_own(tmp_path):
     owner, before = Owner(), num_leases()
     for mode in ("r+", "c"):
         array = np.load(tmp_path / "a.npy", mmap_mode=mode)
-        hold_mapped(owner, [array])
+        protect_mapped(owner, [array])
         array[:] = 7
         array.flush()
     assert np.array_equal(np.load(tmp_path / "a.npy"), np.full(5000, 7))
@@ -215,4 +215,4 @@ def test_without_a_lease_and_without_room_the_user_is_told(file, monkeypatch):
     monkeypatch.setattr(leases, "free_bytes", lambda: 1 << 20)
     owner = Owner()
     with pytest.warns(UserWarning, match=r"indices\.bin is mapped, and nothing keeps others from changing it"):
-        hold_mapped(owner, [mapped_bytes(file)])
+        protect_mapped(owner, [mapped_bytes(file)])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.data import pages
-from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes, private_bytes, rest_mapped
+from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes, private_bytes, release_pages
 from tests.forked import in_child
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -96,7 +96,7 @@ def test_mapped_pages_rest_and_come_back(tmp_path: Path) -> None:
     mapped = mapped_bytes(tmp_path / "file").view(np.int64)
     total = int(mapped.sum())
     before = resident_bytes()
-    rest_mapped(mapped[5:])
+    release_pages(mapped[5:])
     assert before - resident_bytes() > 16 << 20
     assert int(mapped.sum()) == total
 
@@ -105,6 +105,6 @@ def test_memory_of_ones_own_keeps_what_it_holds() -> None:
     own, heap = private_bytes(1 << 22), np.arange(100)
     own[:] = 7
     for array in (own, own.view(np.int64), heap):
-        rest_mapped(array)
+        release_pages(array)
     assert (own == 7).all()
     assert heap.sum() == 4950

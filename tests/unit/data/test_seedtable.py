@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, SeedTable
-from lightning_gnnload.data.orders.time import TimeOrder
+from lightning_gnnload.data.orders.seeds import TimeOrder
 from lightning_gnnload.data.storage.graphs import load_graph_data, save_graph_data
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError, StoreFormatError
 from lightning_gnnload.plugin.module.settings import seed_order

@@ -22,7 +22,7 @@ from lightning_gnnload.cache.lookahead import ReadAhead
 from lightning_gnnload.cache.trace import node_lists, visit_counts
 from lightning_gnnload.data.leases import LeaseKeeper
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.progress import drawn
+from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.errors import ForkError, ThreadLimitError
@@ -124,7 +124,7 @@ def test_a_bar_leaves_the_terminal_as_it_was() -> None:
         with pytest.raises(ThreadLimitError, match="The bar that shows progress cannot start"):
             visit_counts(workload, [0], num_threads=1)
         bars = Progress(console=Console(force_terminal=True, file=terminal, legacy_windows=False))
-        with pytest.raises(ThreadLimitError), drawn(bars):
+        with pytest.raises(ThreadLimitError), shown_display(bars):
             pass
     assert sys.stdout is before
     assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")  # the cursor is shown
@@ -149,7 +149,7 @@ def test_reading_ahead_begins_when_there_is_a_thread() -> None:
         (lambda: BackgroundCheck(Path("nowhere"), "", Path("nowhere")), "gnnload-verify"),
         (lambda: StageClock().__enter__(), "gnnload-stages"),
         (lambda: watched(1.0, gets_on=int, hangs=str).__enter__(), "gnnload-watch"),
-        (lambda: LeaseKeeper().hold(LeaseKeeper(), []), "gnnload-leases"),
+        (lambda: LeaseKeeper().protect(LeaseKeeper(), []), "gnnload-leases"),
     ],
 )
 def test_what_works_beside_training(work: Callable[[], Any], name: str) -> None:

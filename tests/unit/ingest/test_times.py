@@ -32,7 +32,7 @@ TIMES = {
 def test_spans_of_pieces_make_the_clock_of_all(kind, seed):
     rng = np.random.default_rng(seed)
     times = TIMES[kind](rng)
-    wanted = Clock.of([times], TIMED, of_dates=True)
+    wanted = Clock.of([times], TIMED, has_dates=True)
     with_gaps = np.where(rng.random(400) < 0.2, NO_TIME, times)
     held = with_gaps[with_gaps != NO_TIME]
     pieces = np.split(with_gaps, [0, 1, 150, 151])
@@ -41,7 +41,7 @@ def test_spans_of_pieces_make_the_clock_of_all(kind, seed):
         span |= TimeSpan.of(piece, span.unit)
     assert span == reduce(lambda one, other: other | one, map(TimeSpan.of, pieces), TimeSpan())
     clock = span.clock(TIMED, lambda: np.unique(held))
-    assert clock.to_json() == Clock.of([held], TIMED, of_dates=True).to_json()
+    assert clock.to_json() == Clock.of([held], TIMED, has_dates=True).to_json()
     full = TimeSpan.of(times).clock(TIMED, lambda: np.unique(times))
     assert full.to_json() == wanted.to_json()
     np.testing.assert_array_equal(codes_of(times, full), wanted.codes(times))
@@ -49,7 +49,7 @@ def test_spans_of_pieces_make_the_clock_of_all(kind, seed):
 
 def test_no_times_make_a_clock_too():
     clock = TimeSpan.of(np.full(3, NO_TIME)).clock(TIMED, lambda: np.empty(0, np.int64))
-    assert clock.to_json() == Clock.of([], TIMED, of_dates=True).to_json()
+    assert clock.to_json() == Clock.of([], TIMED, has_dates=True).to_json()
     assert codes_of(np.full(3, NO_TIME), clock).tolist() == [0, 0, 0]
 
 

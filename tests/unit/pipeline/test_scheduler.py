@@ -209,27 +209,27 @@ def test_steps_that_are_passed_over_are_not_dealt() -> None:
     assert scheduler.deal({"a": 9}, now=0.0) == [("a", 7), ("a", 8), ("a", 9)]
 
 
-def at_homes(homes: Sequence[int], batch_times: dict[str, float], *, start: int = 0) -> Scheduler[str]:
-    spec = StreamSpec("train", loader=0, reload=0, epoch=0, start=start, stop=len(homes))
-    scheduler: Scheduler[str] = Scheduler(spec, homes=np.array(homes))
+def at_owners(owners: Sequence[int], batch_times: dict[str, float], *, start: int = 0) -> Scheduler[str]:
+    spec = StreamSpec("train", loader=0, reload=0, epoch=0, start=start, stop=len(owners))
+    scheduler: Scheduler[str] = Scheduler(spec, owners=np.array(owners))
     scheduler.workers = {
-        who: WorkerState(BatchTime(each), has_opened=True, home=home)
-        for home, (who, each) in enumerate(batch_times.items())
+        who: WorkerState(BatchTime(each), has_opened=True, owner=owner)
+        for owner, (who, each) in enumerate(batch_times.items())
     }
     return scheduler
 
 
 def test_steps_are_made_where_they_are_at_home() -> None:
-    homes = [0, 1, 1, 0, 2, 2, 1, 0, 2, 0, 1, 2]
-    scheduler = at_homes(homes, {"a": 0.02, "b": 0.1}, start=1)
+    owners = [0, 1, 1, 0, 2, 2, 1, 0, 2, 0, 1, 2]
+    scheduler = at_owners(owners, {"a": 0.02, "b": 0.1}, start=1)
     dealt = scheduler.deal({"a": 12, "b": 12}, now=0.0, blind_s=10.0)
-    # Nobody lives at home 2: whoever has room makes these, too. Each step once.
+    # Nobody lives at owner 2: whoever has room makes these, too. Each step once.
     assert sorted(step for _, step in dealt) == list(range(1, 12))
-    assert all(homes[step] in (2, scheduler.workers[who].home) for who, step in dealt)
+    assert all(owners[step] in (2, scheduler.workers[who].owner) for who, step in dealt)
 
 
 def test_the_steps_of_a_lost_home_are_made_by_others() -> None:
-    scheduler = at_homes([1, 1, 0, 0], {"a": 0.02, "b": 0.02})
+    scheduler = at_owners([1, 1, 0, 0], {"a": 0.02, "b": 0.02})
     assert sorted(scheduler.deal({"a": 1, "b": 1}, now=0.0)) == [("a", 2), ("b", 0)]
     scheduler.workers.pop("b")
     scheduler.give_back(0)
@@ -237,5 +237,5 @@ def test_the_steps_of_a_lost_home_are_made_by_others() -> None:
 
 
 def test_an_awaited_step_is_made_at_home_though_it_has_no_room() -> None:
-    scheduler = at_homes([1, 1, 0, 0], {"a": 0.02, "b": 0.05})
+    scheduler = at_owners([1, 1, 0, 0], {"a": 0.02, "b": 0.05})
     assert scheduler.deal({"a": 0, "b": 0}, now=0.0, is_awaited=True) == [("b", 0)]

@@ -8,8 +8,7 @@ import torch
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.data.orders.proximity import ProximityOrder
-from lightning_gnnload.data.orders.seeds import Sequential
-from lightning_gnnload.data.orders.time import TimeOrder
+from lightning_gnnload.data.orders.seeds import Sequential, TimeOrder
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from lightning_gnnload.data.heartbeat import HEARTBEAT
 from lightning_gnnload.data.progress import progress
-from lightning_gnnload.data.pulse import PULSE
 from lightning_gnnload.pipeline import setup_watch
 from lightning_gnnload.pipeline.setup_watch import watched
 
@@ -41,7 +41,7 @@ def test_who_gets_nowhere_is_told_of_once_with_where_it_hangs() -> None:
 @pytest.mark.parametrize("shown", [True, False])
 def test_pieces_of_work_are_progress_whether_a_bar_shows_them_or_not(shown: bool) -> None:
     hung: list[str] = []
-    with watched(TIMEOUT_S, gets_on=lambda: None, hangs=hung.append), progress("Filling", None, shown=shown) as advance:
+    with watched(TIMEOUT_S, gets_on=lambda: None, hangs=hung.append), progress("Filling", None, show=shown) as advance:
         for _ in range(30):
             time.sleep(LOOK_S)
             advance(1)
@@ -51,7 +51,7 @@ def test_pieces_of_work_are_progress_whether_a_bar_shows_them_or_not(shown: bool
 def test_who_waits_for_another_process_is_not_to_blame_until_that_is_over() -> None:
     hung: list[str] = []
     with watched(TIMEOUT_S, gets_on=lambda: None, hangs=hung.append):
-        with PULSE.waiting():
+        with HEARTBEAT.waiting():
             time.sleep(4 * TIMEOUT_S)
         assert not hung
         time.sleep(4 * TIMEOUT_S)
@@ -60,8 +60,8 @@ def test_who_waits_for_another_process_is_not_to_blame_until_that_is_over() -> N
 
 def test_who_listens_hears_each_beat_until_it_is_enough() -> None:
     heard: list[int] = []
-    with PULSE.heard_by(lambda: heard.append(threading.get_ident())):
-        PULSE.beat()
-        PULSE.beat()
-    PULSE.beat()
+    with HEARTBEAT.heard_by(lambda: heard.append(threading.get_ident())):
+        HEARTBEAT.beat()
+        HEARTBEAT.beat()
+    HEARTBEAT.beat()
     assert heard == [threading.get_ident()] * 2

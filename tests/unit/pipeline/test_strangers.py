@@ -33,7 +33,7 @@ def test_no_address_tells_of_a_name_or_of_another_address() -> None:
 
 
 def test_a_name_of_any_length_fits() -> None:
-    sockets.listen("x" * 1000).close()
+    sockets.open_listener("x" * 1000).close()
 
 
 # Flags.
@@ -69,7 +69,7 @@ def test_a_stranger_who_takes_a_flags_name_for_another_kind_of_socket_hides_it_f
 def test_a_system_that_does_not_tell_owners_leaves_flags_to_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     name = uuid.uuid4().hex
     flag = Flag(name)
-    monkeypatch.setattr("lightning_gnnload.data.owners._SOCK_DIAG", 99)  # no such protocol
+    monkeypatch.setattr("lightning_gnnload.data.socket_owners._SOCK_DIAG", 99)  # no such protocol
     assert flags.is_up(name)
     flag.lower()
     assert not flags.is_up(name)

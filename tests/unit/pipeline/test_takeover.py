@@ -80,11 +80,11 @@ def test_samplers_of_parts_make_all_steps_when_one_is_lost(start: int) -> None:
     data = toy_data()
     order = LocalOrder(np.split(data.train, [30]), num_ranks=1)
     source = BatchSource(data, toy_workload(data, batch_size=8, order=order))
-    homes = source.workload.homes(num_ranks=1, num_holders=2)
-    assert homes is not None
+    owners = source.workload.owners(num_ranks=1, num_owners=2)
+    assert owners is not None
     broken = Breaking(6)
     broken.workload = source.workload
-    for lost, until in (({}, len(homes)), ({1: broken}, broken.step)):
+    for lost, until in (({}, len(owners)), ({1: broken}, broken.step)):
         with job(source, broken=lost, num_samplers=2, takeover=True) as running:
             loader, made_by, contents = running.loader(running.queue()), [], []
             loader.load_state_dict({**loader.state_dict(), "step": start})

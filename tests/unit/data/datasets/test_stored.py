@@ -165,7 +165,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path, monkeypatch, where):
 def test_what_a_living_process_needs_stays(tmp_path):
     """A prepare that finds the folder ready removes nothing of one that builds another version."""
     Ring(tmp_path).prepare()
-    with stored.workshop(tmp_path / "ring") as place:
+    with stored.staging_folder(tmp_path / "ring") as place:
         Ring(tmp_path).prepare()
         assert place.exists()
 

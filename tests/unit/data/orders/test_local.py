@@ -82,7 +82,7 @@ def test_slices_of_others_are_spread_over_the_epoch() -> None:
     first, second = slices(ordered(order, seeds, 10), plan)
     assert [{seed >= 30 for seed in first[begin : begin + 10]} for begin in range(0, 60, 10)] == 3 * [{False}, {True}]
     assert min(second) >= 30
-    assert order.homes(plan, 2).tolist() == 3 * [[0, 1], [1, 1]]
+    assert order.owners(plan, 2).tolist() == 3 * [[0, 1], [1, 1]]
 
 
 @given(plans(), st.integers(1, 5), st.integers(1, 2), st.randoms(use_true_random=False))
@@ -99,7 +99,7 @@ def test_any_number_of_ranks_has_slices_of_one_part(
     order = LocalOrder(parts, num_ranks=plan.num_ranks, num_machines=num_machines, drop_last=plan.drop_last)
     result = ordered(order, seeds, plan.batch_size)
     assert sorted(result) == sorted(seeds)
-    homes = order.homes(plan, num_parts)
+    homes = order.owners(plan, num_parts)
     num_mixed = np.zeros(plan.num_ranks, int)
     for step, rank in np.ndindex(*homes.shape):
         of_parts = np.bincount(part_of[result[slice(*plan.slice(step, rank))]], minlength=num_parts)
@@ -107,7 +107,7 @@ def test_any_number_of_ranks_has_slices_of_one_part(
         num_mixed[rank] += np.count_nonzero(of_parts) > 1
     # Of each part, a rank has less than a slice that is not whole.
     assert num_mixed.max() <= num_parts
-    assert np.array_equal(order.homes(plan, 1), np.zeros_like(homes))
+    assert np.array_equal(order.owners(plan, 1), np.zeros_like(homes))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_any_number_of_ranks_has_slices_of_one_part(
 def test_ranks_share_the_parts_alike(num_ranks: int, num_machines: int, expected: list[set[int]]) -> None:
     seeds = np.arange(240)
     order = LocalOrder(balanced(seeds, 4), num_ranks=num_ranks, num_machines=num_machines)
-    homes = order.homes(StepPlan(240, 5, num_ranks), 4)
+    homes = order.owners(StepPlan(240, 5, num_ranks), 4)
     assert [set(of_rank) for of_rank in homes.T.tolist()] == expected
     # In turn: whatever is made at the same time is made by as many as can be.
     assert np.bincount(homes.ravel()).tolist() == [12, 12, 12, 12]

@@ -9,7 +9,7 @@ import torch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders import shuffling
 from lightning_gnnload.data.orders.proximity import ProximityOrder
-from lightning_gnnload.data.orders.reads import Stretch, neighborhoods, reads, stretches
+from lightning_gnnload.data.orders.reads import BatchSpan, batch_spans, cache_reads, neighborhoods
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import RingOrder, breadth_first_ring, epoch_order
 from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, _saved, label_distance, mean_distance, smallest_within
@@ -210,23 +210,23 @@ def test_what_is_saved_is_that_of_whole_epochs(width: int, part: int, sequences:
     num_steps = len(seeds) // size
     missed = []
     for each in (order, Shuffled()):
-        stretch = Stretch(0, num_steps, max(600 // num_steps, 2) * num_steps)
+        stretch = BatchSpan(0, num_steps, max(600 // num_steps, 2) * num_steps)
         nodes = neighborhoods(graph, lambda epoch, each=each: each.order(seeds, seed=5, epoch=epoch), size, stretch)
-        missed.append(reads(nodes, stretch.warm_up, graph.num_nodes).missed)
+        missed.append(cache_reads(nodes, stretch.warm_up, graph.num_nodes).missed)
     saved = 1 - missed[0] / missed[1]
     estimate = _saved(graph, order, seeds, size)
     assert estimate == pytest.approx(saved, abs=0.03)
 
 
 def test_reads_are_looked_at_until_they_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[Stretch] = []
+    taken: list[BatchSpan] = []
 
-    def counted(*sizes: int) -> Iterator[Stretch]:
-        for stretch in stretches(*sizes):
+    def counted(*sizes: int) -> Iterator[BatchSpan]:
+        for stretch in batch_spans(*sizes):
             taken.append(stretch)
             yield stretch
 
-    monkeypatch.setattr(shuffling, "stretches", counted)
+    monkeypatch.setattr(shuffling, "batch_spans", counted)
     seeds, order = np.arange(3000), RingOrder(breadth_first_ring(ring(3000), np.arange(3000), 0), 1)
     numbers = []
     for standard_errors in (4.0, 1e9):  # nine tenths are saved, which is soon clear; or nothing ever is
@@ -239,7 +239,7 @@ def test_reads_are_looked_at_until_they_tell(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_stretches_lie_all_over_the_epoch_each_after_what_warms_a_cache_up() -> None:
     # A cache of a tenth of 1000 rows turns over once in ten mini-batches of ten rows.
-    some = list(itertools.islice(stretches(10, 1000, 400), 16))
+    some = list(itertools.islice(batch_spans(10, 1000, 400), 16))
     assert all(each.warm_up >= 15 and each.counted >= 16 and each.begin >= 0 for each in some)
     starts = [(each.begin + each.warm_up) % 400 for each in some]
     assert {start // 50 for start in starts[:13]} == set(range(8))

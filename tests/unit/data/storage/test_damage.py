@@ -24,8 +24,8 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.data.storage import background, damage, folders, manifest
 from lightning_gnnload.data.storage.background import BackgroundCheck
-from lightning_gnnload.data.storage.damage import Finding, check_folder, find_damage
-from lightning_gnnload.data.storage.opened import OpenFolder
+from lightning_gnnload.data.storage.damage import FileCheck, check_folder, find_damage
+from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.errors import StoreFormatError
 from tests.unit.toy import toy_data
 
@@ -47,7 +47,7 @@ def short_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "_READ_BYTES", 64)
 
 
-def found(folder: Path) -> list[Finding]:
+def found(folder: Path) -> list[FileCheck]:
     with OpenFolder(folder) as opened:
         return [finding for finding in check_folder(opened) if finding.error is not None]
 
@@ -174,7 +174,7 @@ def test_a_manifest_with_one_letter_changed_is_refused(tmp_path: Path) -> None:
     assert num_changed > 500
     less = {key: value for key, value in json.loads(sound).items() if key not in ("checksum", "clock")}
     with pytest.raises(StoreFormatError, match="the keys 'clock' are missing"):
-        manifest.parse_manifest(file, json.dumps(manifest.sealed(less)).encode())
+        manifest.parse_manifest(file, json.dumps(manifest.with_checksum(less)).encode())
     old = json.loads(sound)
     del old["checksum"], old["seed_tables"]  # what folders of before may lack
     assert "seed_tables" not in manifest.parse_manifest(file, json.dumps(old).encode())

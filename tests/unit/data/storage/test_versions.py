@@ -211,12 +211,12 @@ def test_a_folder_that_never_holds_still_is_an_error(tmp_path: Path) -> None:
         save(0, tmp_path / "graph")
         raise StoreFormatError("a file is missing")
 
-    from lightning_gnnload.data.storage import opened
+    from lightning_gnnload.data.storage import open_folder
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened, "_MOST_TRIES", 3)
+        patch.setattr(open_folder, "_MOST_TRIES", 3)
         with pytest.raises(StoreFormatError, match="was replaced 3 times while it was read"):
-            opened.read_folder(tmp_path / "graph", replaced)
+            open_folder.read_folder(tmp_path / "graph", replaced)
 
 
 def test_no_folder_stays_open_but_that_of_parts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from lightning_gnnload.data.output import OutputFile
 from lightning_gnnload.data.storage import folders
-from lightning_gnnload.data.storage.folders import new_folder, workshop
+from lightning_gnnload.data.storage.folders import new_folder, staging_folder
 from lightning_gnnload.plugin.commands import build, cli
 from lightning_gnnload.plugin.commands.cli import heeding_signals
 
@@ -83,7 +83,7 @@ def test_signals_while_it_tidies_up_leave_nothing_either(tmp_path: Path, monkeyp
     monkeypatch.setattr(shutil, "rmtree", interrupted)
 
     def command() -> int:
-        with workshop(tmp_path / "out") as place:
+        with staging_folder(tmp_path / "out") as place:
             (place / "a").touch()
             (place / "b").touch()
             tell(signal.SIGTERM)
@@ -99,8 +99,8 @@ def test_a_signal_before_the_folder_is_locked_leaves_nothing(tmp_path: Path, mon
         assert place.is_dir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folders, "locked", told)
-    with pytest.raises(KeyboardInterrupt), workshop(tmp_path / "out"):
+    monkeypatch.setattr(folders, "folder_lock", told)
+    with pytest.raises(KeyboardInterrupt), staging_folder(tmp_path / "out"):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -155,7 +155,7 @@ def test_what_nobody_told_is_passed_on() -> None:
 
 
 def test_the_command_line_heeds_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "check_place", lambda *_, **__: tell(signal.SIGTERM))
+    monkeypatch.setattr(build, "check_target", lambda *_, **__: tell(signal.SIGTERM))
     monkeypatch.setattr(sys, "argv", ["gnnload", "build", "graph.yaml", str(tmp_path / "out")])
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(SystemExit) as ended:

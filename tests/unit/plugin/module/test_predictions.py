@@ -27,7 +27,7 @@ from lightning_gnnload import (
     load_graph_data,
     save_graph_data,
 )
-from lightning_gnnload.data.output import owners_file
+from lightning_gnnload.data.output import private_file
 from lightning_gnnload.errors import LoaderConfigError, OutputError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.plugin.module.predictions import _write_rows
@@ -254,7 +254,7 @@ def test_ranks_are_joined_in_the_order_of_one(tmp_path: Path, suffix: str) -> No
     for rank in range(3):
         writers[0]._part_path(rank).touch()
     trainer.received_sigterm = True
-    _write_rows(whole := owners_file(writers[0]._part_path(1)), 0, {"prediction": np.zeros(2)})
+    _write_rows(whole := private_file(writers[0]._part_path(1)), 0, {"prediction": np.zeros(2)})
     whole.close()
     before = path.read_bytes()
     with pytest.raises(SystemExit) as ended:

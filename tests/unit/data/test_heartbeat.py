@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lightning_gnnload.data import patience as module
-from lightning_gnnload.data.patience import Patience
+from lightning_gnnload.data import heartbeat as module
+from lightning_gnnload.data.heartbeat import Patience
 
 
 class Clock:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph, NeighborSampler, SeedTable
-from lightning_gnnload.data import seen as module
-from lightning_gnnload.data.sanity import seen_issue
-from lightning_gnnload.data.seen import SeenEdges, looked_at
+from lightning_gnnload.data import visibility as module
+from lightning_gnnload.data.sanity import visibility_issue
+from lightning_gnnload.data.visibility import VisibleEdges, spaced_rows
 from lightning_gnnload.sample.links import seed_kind
 
 OPENS, HOLDS, KNOWS = ("bank", "opens", "box"), ("box", "of", "bank"), ("bank", "knows", "bank")
@@ -39,7 +39,7 @@ def test_counts_equal_what_a_sampler_of_all_neighbours_finds(before, window) -> 
                 draws = sampler if place else NeighborSampler([-1], edge_ids=True)
                 block = draws.sample(graph, table.ends[[row], 0], times=times).blocks[0]
                 edges[place, row] = np.isin(block.edge_type, [0, 1]).sum()  # KNOWS has no times
-        assert (found.num_edges, found.num_seen) == tuple(edges.sum(1))
+        assert (found.num_edges, found.num_visible) == tuple(edges.sum(1))
         assert found.num_dated == (edges[0] > 0).sum()
         assert found.num_blind == ((edges[0] > 0) & (edges[1] == 0)).sum()
 
@@ -48,17 +48,17 @@ def test_both_ends_of_a_link_are_looked_at() -> None:
     graph = Graph.from_coo([2, 2], [0, 1], edge_time=[5, 9])
     table = SeedTable(src=[0, 0], dst=[1, 1], time=[4, 6])
     found = seed_kind(graph, NeighborSampler([2]), table).seen(np.arange(2))
-    assert (found.num_dated, found.num_blind, found.num_edges, found.num_seen) == (2, 1, 4, 1)
+    assert (found.num_dated, found.num_blind, found.num_edges, found.num_visible) == (2, 1, 4, 1)
 
 
 def test_of_many_seeds_a_part_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_ROWS", 4)
-    assert looked_at(np.arange(4)).tolist() == [0, 1, 2, 3]
-    assert looked_at(np.arange(9)).tolist() == [0, 3, 6]
+    assert spaced_rows(np.arange(4)).tolist() == [0, 1, 2, 3]
+    assert spaced_rows(np.arange(9)).tolist() == [0, 3, 6]
 
 
-def seen(num_blind: int, num_seen: int, times=(3, 8), *, are_own: bool = False) -> SeenEdges:
-    return SeenEdges(10, 10, num_blind, 40, num_seen, are_own, times, (0, 9))
+def seen(num_blind: int, num_visible: int, times=(3, 8), *, are_own: bool = False) -> VisibleEdges:
+    return VisibleEdges(10, 10, num_blind, 40, num_visible, are_own, times, (0, 9))
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,6 @@ def seen(num_blind: int, num_seen: int, times=(3, 8), *, are_own: bool = False) 
     ],
 )
 def test_what_is_said(found, text, is_suspicious) -> None:
-    issue = seen_issue(found, "rows", "wait")
+    issue = visibility_issue(found, "rows", "wait")
     assert (issue and issue.is_suspicious) == is_suspicious
     assert text is None or text in issue.text

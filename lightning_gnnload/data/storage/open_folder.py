@@ -1,4 +1,4 @@
-"""OpenFolder: a folder of arrays that stays one version of itself while it is read."""
+"""OpenFolder: a folder of arrays, of which one version is read even if another process replaces it."""
 
 from __future__ import annotations
 
@@ -19,22 +19,17 @@ from lightning_gnnload.data.storage.manifest import MANIFEST, array_of_entry, pa
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
 
 Read = TypeVar("Read")
-_MAX_BYTES = 1 << 24  # a manifest is read whole, and a file of anyone's could be any size
-_MOST_TRIES = 1000  # each takes a new version, written by another process while the one before was read
+_MAX_BYTES = 1 << 24  # of a manifest, which is read whole, and which anyone may have written
+_MOST_TRIES = 1000  # of reading a folder, each after another process has replaced it meanwhile
 
 
 class OpenFolder:
-    """A folder of arrays, held open: what is opened through it is of one version, also when another takes its place.
+    """An open folder of arrays: all files that it opens are of one version, even if the folder is replaced.
 
-    The files of a version that was replaced are removed. Those that are mapped or open stay readable; those that were
-    not opened before are an error then, and never the other version's.
+    Files of a replaced version are removed: those that are mapped or open stay readable, and opening others is an
+    error. ``folder`` is a path, or a name ``within`` another open folder.
 
-    Args:
-        folder: path of the folder, or the name of one ``within`` another.
-        within: the folder that it lies in.
-
-    Raises:
-        StoreFormatError: there is no such folder.
+    Raises StoreFormatError: there is no such folder.
     """
 
     def __init__(self, folder: str | os.PathLike[str], within: OpenFolder | None = None) -> None:
@@ -50,16 +45,16 @@ class OpenFolder:
             raise StoreFormatError(f"{self.path} cannot be read: {error}.") from error
 
     def close(self) -> None:
-        """Opens no more files; what is mapped or open stays so. Safe to call twice."""
+        """Closes the folder, but not files that are open or mapped. Safe to call twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
     def again(self) -> OpenFolder:
-        """Returns the same version of the folder, to be closed for itself."""
-        other = object.__new__(OpenFolder)
-        other.path, other._fd = self.path, os.dup(self._fd)
-        return other
+        """Returns a second object of the same version, to be closed on its own."""
+        duplicate = object.__new__(OpenFolder)
+        duplicate.path, duplicate._fd = self.path, os.dup(self._fd)
+        return duplicate
 
     def __enter__(self) -> OpenFolder:
         return self
@@ -72,20 +67,20 @@ class OpenFolder:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether another folder has its path by now, or none has."""
+        """Whether its path now belongs to another folder, or to none."""
         try:
             return not os.path.samestat(os.stat(self.path), os.fstat(self._fd))
         except OSError:
             return True
 
     def names(self) -> dict[str, int]:
-        """Lists all that the folder holds, with the mode of each, as ``os.stat`` has it; links are not followed."""
-        with os.scandir(self._fd) as found:
-            return {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in found}
+        """Returns the mode of each file in the folder, as of ``os.stat``, without following links."""
+        with os.scandir(self._fd) as entries:
+            return {entry.name: entry.stat(follow_symlinks=False).st_mode for entry in entries}
 
     @cached_property
     def manifest_bytes(self) -> bytes:
-        """Raises StoreFormatError: there is no manifest, or none that can be read."""
+        """The content of the manifest. Raises StoreFormatError: it is missing or cannot be read."""
         path = self.path / MANIFEST
         try:
             with open(self.open_file(MANIFEST), "rb") as file:
@@ -96,22 +91,19 @@ class OpenFolder:
         except FileNotFoundError:
             raise _no_manifest(self.path) from None
         except StoreFormatError:
-            raise
+            raise  # it is a ValueError, too, and says more
         except (OSError, ValueError) as error:
             raise StoreFormatError(f"{path} cannot be read: {error}. Prepare the data set again.") from error
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the manifest says, of sound form. Raises StoreFormatError: it is missing, foreign, newer or broken."""
+        """The manifest, of sound form. Raises StoreFormatError: it is missing, foreign, newer or broken."""
         return parse_manifest(self.path / MANIFEST, self.manifest_bytes)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hexadecimal digits that are alike for folders of equal content, wherever and whenever these were written.
-
-        It stands for all that the manifest says, checksums and all, but for the settings and sources of a data set and
-        the figures of a partition's report.
-        """
+        """Hexadecimal digits that are alike for folders of equal content, wherever and whenever these were written."""
+        # Of the manifest with its checksums, but without settings of a data set and timings of a partition's report.
         content = dict(self.manifest)
         described = content.pop("attributes").get("partition")
         if isinstance(described, dict):
@@ -120,15 +112,11 @@ class OpenFolder:
 
     @cached_property
     def arrays(self) -> dict[str, StoredArray]:
-        """The arrays by name, after checking them.
-
-        Raises:
-            StoreFormatError: an entry is malformed; a file is missing, of another size, or not of this folder.
-        """
+        """The arrays by name."""
         return {name: self.array(name) for name in self.manifest["arrays"]}
 
     def array(self, name: str) -> StoredArray:
-        """Returns one of :attr:`arrays`, whatever the others are. Raises StoreFormatError: likewise."""
+        """Returns one of :attr:`arrays`, without checking the others. Raises StoreFormatError."""
         array = StoredArray(self, name, *array_of_entry(self.path / MANIFEST, name, self.manifest["arrays"][name]))
         found_bytes = None
         try:
@@ -138,54 +126,54 @@ class OpenFolder:
         except OSError as error:
             raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare the data set again.") from error
         if found_bytes != array.size_bytes:
-            found = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
+            problem = "is missing" if found_bytes is None else f"has {found_bytes} bytes"
             dtype = str(array.dtype).removeprefix("torch.")
             raise StoreFormatError(
-                f"{array.file} {found}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
+                f"{array.file} {problem}, but the manifest says {array.size_bytes} ({dtype} {array.shape}): the folder "
                 f"is broken, perhaps by an interrupted copy. Prepare it again."
             )
         return array
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The names of the folders of a partition's parts, each with the CRC-32 of its manifest; of others, none."""
+        """The folder names of a partition's parts, with the CRC-32 of their manifests; empty for other folders."""
         described = self.manifest["attributes"].get("partition")
         checksums = described.get("parts") if isinstance(described, dict) else None
-        return {part_folder(n): each for n, each in enumerate(checksums if isinstance(checksums, list) else ())}
+        return {part_folder(n): checksum for n, checksum in enumerate(checksums if isinstance(checksums, list) else ())}
 
     def open_file(self, name: str, flags: int = 0) -> int:
         """Opens a file of this folder for reading.
 
         Raises:
-            FileNotFoundError: there is none. A pipe or a device is none: reading may not end.
-            StoreFormatError: a link leads out of the folder, where it would pass off any file for the data set's.
+            FileNotFoundError: there is no such file; a pipe or a device, whose reading may not end, counts as none.
+            StoreFormatError: it is a link out of the folder, by which any file of the user could be read.
             OSError: it cannot be opened.
         """
         name, _ = self._find(name)
-        # A link was followed already, and in this version of the folder.
+        # O_NOFOLLOW, as _find has resolved a link; O_NONBLOCK, as opening a pipe that has come since would wait.
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=self._fd)
 
     def _find(self, name: str) -> tuple[str, int]:
-        """Returns the name of a file, which is another where this one is a link, and its size."""
+        """Returns the name of a file, after following a link, and its size."""
         try:
-            found = os.stat(name, dir_fd=self._fd)
+            status = os.stat(name, dir_fd=self._fd)
         except ValueError as error:  # no name that a file can have
             raise FileNotFoundError(str(error)) from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(f"{self.path / name} is no file")
         if stat.S_ISLNK(os.stat(name, dir_fd=self._fd, follow_symlinks=False).st_mode):
-            place = (self.path / name).resolve()
-            if place.parent != self.path.resolve():
+            target = (self.path / name).resolve()
+            if target.parent != self.path.resolve():
                 raise StoreFormatError(
-                    f"{self.path / name} is a link out of its folder, to {place}. Copy that file in its place."
+                    f"{self.path / name} is a link out of its folder, to {target}. Copy that file in its place."
                 )
-            name = place.name
-        return name, found.st_size
+            name = target.name
+        return name, status.st_size
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Describes one array as the manifest lists it: its file, dtype, shape and checksums."""
+    """An array as the manifest lists it: its file, dtype, shape and checksums."""
 
     folder: OpenFolder
     name: str
@@ -203,17 +191,12 @@ class StoredArray:
         return math.prod(self.shape) * self.dtype.itemsize
 
     def open(self, flags: int = 0) -> int:
-        """Opens its file, as :meth:`OpenFolder.open_file`, while the folder is open."""
+        """Opens its file, while the folder is open."""
         return self.folder.open_file(self.file_name, flags)
 
 
 def read_folder(folder: str | os.PathLike[str], read: Callable[[OpenFolder], Read]) -> Read:
-    """Returns what ``read`` makes of a folder, all of it of one version: where another process replaces the folder
-    meanwhile, the new one is read from the start.
-
-    Raises:
-        StoreFormatError, FeatureFileError: as ``read`` has them; the folder is missing, or changes all the time.
-    """
+    """Returns what ``read`` makes of a folder; where that fails because the folder was replaced, reads the new one."""
     for _ in range(_MOST_TRIES):
         with OpenFolder(folder) as opened:
             try:

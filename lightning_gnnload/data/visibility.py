@@ -1,4 +1,4 @@
-"""What seeds see of a graph with times: how many of their in-edges are there by then."""
+"""How many in-edges of seeds exist at the seeds' times, in a graph with times."""
 
 from __future__ import annotations
 
@@ -12,87 +12,79 @@ from lightning_gnnload.data.clock import Before, Clock
 from lightning_gnnload.ops import TypedLists
 
 MOST_ROWS = 1 << 16
-"""Of seeds looked at, a second's worth on a cold disk; of more, rows at equal distances."""
-_OTHER_UNIT = 500
-"""Lengths of the graph's own time that seeds are later by in another unit: milliseconds for seconds."""
+"""Seeds that are counted: a second's worth on a cold disk."""
+_OTHER_UNIT = 500  # spans of the graph's time: seeds that are later by more are in another unit, as ms for seconds
 
 
-def looked_at(rows: np.ndarray) -> np.ndarray:
-    """Returns these rows, or of many as many at equal distances as are looked at."""
+def spaced_rows(rows: np.ndarray) -> np.ndarray:
+    """Returns all rows, or of many some at equal distances: MOST_ROWS at most."""
+    # At equal distances, not the first ones: rows are often sorted by time, and early ones see little.
     return rows[:: max(-(-len(rows) // MOST_ROWS), 1)]
 
 
 @dataclass(frozen=True)
-class SeenEdges:
-    """Counts the in-edges of seeds that have a time, and those that are there at the seeds' times.
+class VisibleEdges:
+    """Counts of the in-edges that have a time, and of those that exist at the seeds' times.
 
-    Attributes:
-        num_rows: rows that were looked at.
-        num_dated: those of them with in-edges that have a time.
-        num_blind: those of these that see none of them.
-        num_edges: in-edges of the rows that have a time.
-        num_seen: those that count.
-        are_own: whether the times of seeds are those of their nodes.
-        times: the earliest and the latest of the seeds.
-        of_graph: those of the graph.
+    ``times`` and ``graph_times`` are the earliest and the latest of the seeds and of the graph.
     """
 
     num_rows: int
-    num_dated: int
-    num_blind: int
-    num_edges: int
-    num_seen: int
-    are_own: bool
+    num_dated: int  # rows with in-edges that have a time
+    num_blind: int  # of these, rows that see none of them
+    num_edges: int  # in-edges of all rows that have a time
+    num_visible: int
+    use_node_times: bool  # the seeds' times are those of their nodes
     times: tuple[Any, Any]
-    of_graph: tuple[Any, Any]
+    graph_times: tuple[Any, Any]
 
     @classmethod
     def of(
         cls,
         lists: TypedLists,
         clock: Clock,
-        ends: np.ndarray,
+        endpoints: np.ndarray,
         times: np.ndarray,
         *,
-        are_own: bool,
+        use_node_times: bool,
         before: Before = "<=",
         window: Any = None,
-    ) -> SeenEdges:
-        """Counts for seeds of these nodes ``[n, 1]``, or of links ``[n, 2]``, of these times ``[n]``."""
+    ) -> VisibleEdges:
+        """Counts for seeds with nodes ``[n, 1]``, links ``[n, 2]``, and times ``[n]``."""
         until, since = clock.eligible(times, before, window)
-        edges, seen = np.zeros(len(ends), np.int64), np.zeros(len(ends), np.int64)
-        for nodes in ends.T:
+        edges, visible = np.zeros(len(endpoints), np.int64), np.zeros(len(endpoints), np.int64)
+        for nodes in endpoints.T:
             for part, begin, end in _timed_runs(lists, nodes):
                 assert lists.edge_time is not None
                 first = begin if since is None else _first_from(lists.edge_time, begin, end, since[part])
                 last = _first_from(lists.edge_time, begin, end, until[part])
                 edges[part] += end - begin
-                seen[part] += np.maximum(last - first, 0)
+                visible[part] += np.maximum(last - first, 0)
         return cls(
-            len(ends),
+            len(endpoints),
             int(np.count_nonzero(edges)),
-            int(np.count_nonzero((edges > 0) & (seen == 0))),
+            int(np.count_nonzero((edges > 0) & (visible == 0))),
             int(edges.sum()),
-            int(seen.sum()),
-            are_own,
+            int(visible.sum()),
+            use_node_times,
             (times.min().item(), times.max().item()) if len(times) else (0, 0),
-            clock.ends,
+            clock.span,
         )
 
     @property
     def are_early(self) -> bool:
-        """Whether all seeds come before everything in the graph."""
-        return self.num_rows > 0 and self.times[1] < self.of_graph[0]
+        """Whether all seeds are earlier than everything in the graph."""
+        return self.num_rows > 0 and self.times[1] < self.graph_times[0]
 
     @property
     def are_late(self) -> bool:
-        """Whether all come so long after everything that their times may be in another unit."""
-        first, last = self.of_graph
+        """Whether all seeds are so much later than the graph that their times may be in another unit."""
+        first, last = self.graph_times
         return self.num_rows > 0 and last > first and self.times[0] - last > _OTHER_UNIT * (last - first)
 
 
 def _timed_runs(lists: TypedLists, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields the runs of nodes ``[n]`` whose edges have times: which nodes, and where their runs begin and end."""
+    """Yields, by edge type with times, positions among the nodes ``[n]`` and where their runs begin and end."""
     number = np.searchsorted(lists.first_node, nodes, side="right") - 1
     for t in np.unique(number):
         part = np.flatnonzero(number == t)
@@ -103,8 +95,8 @@ def _timed_runs(lists: TypedLists, nodes: np.ndarray) -> Iterator[tuple[np.ndarr
 
 
 def _first_from(codes: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray) -> np.ndarray:
-    """Returns for each stretch of ascending codes, from ``low`` up to ``high``, where those of ``bound`` or more
-    begin."""
+    """Returns where the codes of ``bound`` or more begin in each ascending run ``[low, high)``: a binary search."""
+    # For all runs at once: np.searchsorted searches a single array.
     low, high = low.copy(), high.copy()
     while len(open_ := np.flatnonzero(low < high)):
         middle = (low[open_] + high[open_]) // 2

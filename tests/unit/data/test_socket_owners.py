@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from torch.distributed import FileStore
 
-from lightning_gnnload.data.loopback import own_pairs
+from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import StrangerError
 from lightning_gnnload.sample.group.exchange import DistributedExchange
 from tests.forked import in_child
@@ -43,7 +43,7 @@ def accept_pair(listening: socket.socket) -> socket.socket:
 
 
 def form_pair(listening: socket.socket, end: Callable[[], None] = lambda: None) -> socket.socket:
-    with own_pairs(2):
+    with guarded_group(2):
         pair = accept_pair(listening)
         end()
     return pair
@@ -56,7 +56,7 @@ def connect(port: int) -> None:
 
 
 def test_what_leads_to_this_user_passes() -> None:
-    with own_pairs(2), listener() as listening:
+    with guarded_group(2), listener() as listening:
         mine = socket.create_connection(listening.getsockname())
         theirs, _ = listening.accept()
         as_pair(mine)
@@ -74,7 +74,7 @@ def test_a_pair_with_a_stranger_is_refused() -> None:
 
 def test_a_pair_with_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has sent something and is gone can be anybody."""
-    monkeypatch.setattr("lightning_gnnload.data.loopback._PATIENCE_S", 0.1)
+    monkeypatch.setattr("lightning_gnnload.data.socket_owners._PATIENCE_S", 0.1)
     with listener() as listening:
         gone = socket.create_connection(listening.getsockname())
         with pytest.raises(StrangerError, match="leads to nobody"):
@@ -83,7 +83,7 @@ def test_a_pair_with_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @RunIf(root=True)
 def test_a_stranger_that_has_merely_connected_does_no_harm_and_no_other_comes_after() -> None:
-    with own_pairs(2):
+    with guarded_group(2):
         made = socket.create_server((AT, 0))
         port = made.getsockname()[1]
         with beside_stranger(lambda: connect(port)):
@@ -107,7 +107,7 @@ def test_a_server_of_another_thread_is_left_alone() -> None:
     def serve() -> None:
         made.append(socket.create_server((AT, 0)))
 
-    with own_pairs(2):
+    with guarded_group(2):
         thread = threading.Thread(target=serve)
         thread.start()
         thread.join()

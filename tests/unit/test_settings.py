@@ -1,4 +1,4 @@
-"""Keyword arguments that nobody has are refused with the nearest, or with what says the same here."""
+"""Settings are refused with what was passed and what is needed: numbers, choices, and keywords that nobody has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import FactoredStrategy, Graph, NeighborSampler, WeightedNeighborSampler
-from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, UnknownSettingError
+from lightning_gnnload.errors import GraphFormatError, LoaderConfigError, SamplerConfigError, UnknownSettingError
+from lightning_gnnload.settings import check_one_of, check_whole_number
 
 
 @pytest.mark.parametrize(
@@ -49,3 +50,34 @@ def test_an_edge_index_is_told_how_to_be_given() -> None:
 def test_data_in_the_place_of_their_graph() -> None:
     with pytest.raises(SamplerConfigError, match=r"NeighborSampler\.sample: a list is given; a Graph is needed"):
         NeighborSampler([2]).sample([0], [0], seed=0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "bounds", "needed"),
+    [
+        (0, {}, "of at least 1"),
+        (True, {}, "of at least 1"),
+        (2.0, {"least": 0}, "of at least 0"),
+        ("3", {}, "of at least 1"),
+        (-1, {"least": 0, "most": 7}, "from 0 to 7"),
+        (8, {"least": 0, "most": 7}, "from 0 to 7"),
+    ],
+)
+def test_a_number_out_of_its_bounds(value: Any, bounds: dict[str, int], needed: str) -> None:
+    with pytest.raises(LoaderConfigError) as refused:
+        check_whole_number("depth", value, LoaderConfigError, **bounds)
+    assert str(refused.value) == f"depth={value!r}: a whole number {needed} is needed."
+
+
+def test_numbers_and_choices_within_their_bounds_pass() -> None:
+    for value in (0, 7):
+        check_whole_number("depth", value, LoaderConfigError, least=0, most=7)
+    check_one_of("order", "time", {"shuffle": 1, "time": 2}, LoaderConfigError)
+
+
+@pytest.mark.parametrize("value", ["TIME", None, ["time"]])
+def test_a_value_that_is_none_of_the_choices(value: Any) -> None:
+    with pytest.raises(
+        SamplerConfigError, match=r"^order=.* is not known; give one of 'shuffle', 'time' or an order\.$"
+    ):
+        check_one_of("order", value, ("shuffle", "time"), SamplerConfigError, alternative=" or an order")
