@@ -31,7 +31,7 @@ def arenas_of_any_size(sampler: Sampler, cases: Sequence[Case]) -> None:
             step = max(enough // _MAX_SIZES // ARENA_ALIGNMENT, 1) * ARENA_ALIGNMENT
             fits = False
             for num_bytes in range(0, enough + 2 * step, step):
-                whole, arena = _guarded(num_bytes)
+                whole, arena = _guarded_memory(num_bytes)
                 try:
                     layout = case.draw_into(sampler, arena)
                 except ArenaTooSmall as small:
@@ -56,7 +56,7 @@ def layout_is_sound(sampler: Sampler, cases: Sequence[Case]) -> None:
     for case in cases:
         with on(case):
             # With some room to spare, so that there is a free part to look at.
-            _, arena = _guarded(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
+            _, arena = _guarded_memory(_grown(sampler, case) + 4 * ARENA_ALIGNMENT)
             layout = case.draw_into(sampler, arena)
             parts = sorted(_parts(layout))
             for (begin, end, name), (after, _, next_name) in pairwise(parts):
@@ -88,7 +88,7 @@ def _grown(sampler: Sampler, case: Case) -> int:
     num_bytes = 0
     for _ in range(64):
         try:
-            case.draw_into(sampler, _guarded(num_bytes)[1])
+            case.draw_into(sampler, _guarded_memory(num_bytes)[1])
         except ArenaTooSmall as small:
             # Grows even where needed_bytes does not, which arenas_of_any_size tells of.
             num_bytes = max(small.needed_bytes, num_bytes + ARENA_ALIGNMENT)
@@ -99,7 +99,7 @@ def _grown(sampler: Sampler, case: Case) -> int:
     )
 
 
-def _guarded(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+def _guarded_memory(num_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """Allocates aligned memory between two guards: returns the whole, and the arena in it."""
     raw = np.full(num_bytes + 2 * _GUARD_BYTES + ARENA_ALIGNMENT, _GUARD, np.uint8)
     begin = -raw.ctypes.data % ARENA_ALIGNMENT

@@ -53,7 +53,7 @@ def generators_do_not_matter(sampler: Sampler, cases: Sequence[Case]) -> None:
 
     torch.manual_seed must not change a batch, nor a batch the model's dropout.
     """
-    with _generators_restored():
+    with _restore_generators():
         for case in cases:
             with on(case):
                 batch = case.sample(sampler)
@@ -226,7 +226,7 @@ def _expect_seed_error(sampler: Sampler, case: Case, seeds: np.ndarray) -> None:
 
 
 @contextmanager
-def _generators_restored() -> Iterator[None]:
+def _restore_generators() -> Iterator[None]:
     python, legacy, torches = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield

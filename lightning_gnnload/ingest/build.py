@@ -164,7 +164,7 @@ class _GraphBuilder:
         with self.report.stage("finish"):
             self._describe_nodes()
             for name, read in tasks.items():
-                describe_seeds(self.report, name, self.spec.tasks[name], read, self.graph, self.nodes, self._mapped)
+                describe_seeds(self.report, name, self.spec.tasks[name], read, self.graph, self.nodes, self._map_array)
             self._write_tasks(tasks)
         self._write_manifest(tasks, tables, edge_tables, attributes)
         self.fitted.write(self.folder)
@@ -215,7 +215,7 @@ class _GraphBuilder:
 
     def _describe_nodes(self) -> None:
         """Reports degrees and nodes without edges."""
-        indptr = self._mapped("indptr")
+        indptr = self._map_array("indptr")
         first = 0
         for name, nodes in self.nodes.items():
             begins = indptr[first : first + nodes.num_nodes + 1]
@@ -231,10 +231,10 @@ class _GraphBuilder:
 
     def _user_ids(self, node_type: str) -> UserIds:
         name = ids_name(node_type if self.is_typed else "")
-        offsets = self._mapped(f"{name}.offsets") if self.nodes[node_type].id_type == "text" else None
-        return UserIds(self._mapped(name), offsets=offsets, column=self.nodes[node_type].column)
+        offsets = self._map_array(f"{name}.offsets") if self.nodes[node_type].id_type == "text" else None
+        return UserIds(self._map_array(name), offsets=offsets, column=self.nodes[node_type].column)
 
-    def _mapped(self, name: str) -> np.ndarray:
+    def _map_array(self, name: str) -> np.ndarray:
         entry = self.entries[name]
         if 0 in entry["shape"]:
             return np.empty(entry["shape"], entry["dtype"])

@@ -50,7 +50,7 @@ class CsvColumns:
         self, con: duckdb.DuckDBPyConnection, file: Path, separator: str, ids: Mapping[str, IdType | None]
     ) -> None:
         self.file = file
-        source, self.left_out = _opened(con, file, separator)
+        source, self.left_out = _open_csv(con, file, separator)
         forms = _forms(source, ids, self.left_out)
         readings = [form.reading(name) for name, form in forms.items()]
         batches = list(source.batches(readings))
@@ -58,7 +58,7 @@ class CsvColumns:
             reading.column: [batch.column(number) for batch in batches] for number, reading in enumerate(readings)
         }
         self.ids = {
-            reading.column: _joined(columns.pop(reading.column), reading.id_type)
+            reading.column: _join(columns.pop(reading.column), reading.id_type)
             for reading in readings
             if reading.column in ids
         }
@@ -184,7 +184,7 @@ def _form_of(text: str) -> _Form | None:
     return None if first is None else _Form(first, count, text)
 
 
-def _opened(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple[Source, list[str]]:
+def _open_csv(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple[Source, list[str]]:
     """Opens a file, all columns as texts; returns those without a name, too."""
     with reading(file, "Values in UTF-8, with a header, are needed."):
         with open(file, encoding="utf-8-sig", newline="") as lines:  # skips a mark that spreadsheets write
@@ -207,7 +207,7 @@ def _opened(con: duckdb.DuckDBPyConnection, file: Path, separator: str) -> tuple
         return Source(con, query, str(file), file.parent), list(unnamed.values())
 
 
-def _joined(pieces: list[pa.Array], id_type: IdType) -> pa.Array:
+def _join(pieces: list[pa.Array], id_type: IdType) -> pa.Array:
     import pyarrow as pa
 
     type_ = pa.int64() if id_type == "integer" else pa.large_string()

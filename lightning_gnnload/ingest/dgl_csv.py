@@ -163,7 +163,7 @@ class _CsvFolder:
         fields = {"src_id_field": "src_id", "dst_id_field": "dst_id"}
         columns, names = self._read(entry, fields, [self._node_ids[end].id_type for end in end_types])
         self._edges[edge_type] = columns
-        src, dst = (self._numbered(columns, name, end) for name, end in zip(names, end_types, strict=True))
+        src, dst = (self._node_numbers(columns, name, end) for name, end in zip(names, end_types, strict=True))
         self._ends[edge_type] = src, dst
         columns.ids.clear()  # which may be most of what memory holds
 
@@ -179,7 +179,7 @@ class _CsvFolder:
             raise entry.error("etype", "another file holds edges of this type; one each is needed")
         return src, relation, dst
 
-    def _numbered(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
+    def _node_numbers(self, columns: CsvColumns, name: str, node_type: str) -> np.ndarray:
         numbers = self._node_ids[node_type].find(columns.ids[name])
         strangers = np.flatnonzero(numbers < 0)
         if len(strangers):
@@ -210,8 +210,8 @@ class _CsvFolder:
         seeds = {} if edges_of is None else self._link_rows(edges_of)
         for edge_type, rows in self._edges.items():
             parts["edge_x"][edge_type] = rows.take(dataset.feature_name)
-        parts["tables"] = {node_type: self._named(rows) for node_type, rows in self._nodes.items()}
-        parts["edge_tables"] = {edge_type: self._named(rows) for edge_type, rows in self._edges.items()}
+        parts["tables"] = {node_type: self._tables(rows) for node_type, rows in self._nodes.items()}
+        parts["edge_tables"] = {edge_type: self._tables(rows) for edge_type, rows in self._edges.items()}
         return assemble_data(graph, **parts | seeds)
 
     def _graph(self, edges_are_seeds: bool) -> Graph:
@@ -274,7 +274,7 @@ class _CsvFolder:
                 )
         return tables
 
-    def _named(self, rows: CsvColumns) -> dict[str, np.ndarray]:
+    def _tables(self, rows: CsvColumns) -> dict[str, np.ndarray]:
         """Returns the columns that are left, by names that tables can have."""
         named = {}
         for name, column in rows.values.items():

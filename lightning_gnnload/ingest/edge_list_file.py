@@ -102,16 +102,16 @@ class EdgeListFile(StoredDataset):
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {**self._described, "state": list(file_state(str(self.path)))}
+        return {**self._choices, "state": list(file_state(str(self.path)))}
 
     @property
-    def _described(self) -> dict[str, Any]:
+    def _choices(self) -> dict[str, Any]:
         chosen = {name: value for name, value in asdict(self).items() if name not in ("path", "root", "memory")}
         return {"dataset": "edge list", "recipe": 1, "path": str(Path(self.path).absolute()), **chosen}
 
     @property
     def folder(self) -> Path:
-        digest = hashlib.sha256(json.dumps(self._described, sort_keys=True).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(json.dumps(self._choices, sort_keys=True).encode()).hexdigest()[:12]
         name = Path(self.path).name.removesuffix(".gz").rpartition(".")[0] or Path(self.path).name
         return Path(self.root or default_root()) / f"{name}-{digest}"
 

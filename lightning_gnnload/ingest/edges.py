@@ -205,7 +205,7 @@ class EdgeReader:
         self.counts[name] = counts
         with (
             progress(f"Reading {where}", self.num_rows[name], show=self.show_progress) as advance,
-            in_order(partial(self._numbered, name, edges), source.batches(readings), self.num_threads) as batches,
+            in_order(partial(self._number_ends, name, edges), source.batches(readings), self.num_threads) as batches,
         ):
             for batch in batches:
                 # One list, or two where there are reverse edges, whose ids are those of their originals.
@@ -221,7 +221,7 @@ class EdgeReader:
         if edges.on_missing == "error":
             _check_ends(name, edges, counts)
 
-    def _numbered(self, name: str, edges: EdgeSpec, batch: pa.RecordBatch) -> _EdgeBatch:
+    def _number_ends(self, name: str, edges: EdgeSpec, batch: pa.RecordBatch) -> _EdgeBatch:
         """Numbers the ends of a batch; threads do so at once."""
         where, counts = f"edges.{name}", EdgeCounts()
         src, dst = (

@@ -129,16 +129,16 @@ def unfitted_features(source: Source, columns: Sequence[ColumnSpec], *, timezone
     for spec in columns:
         zone = spec.timezone or timezone
         feature = Feature(
-            spec.column, _kind(source, spec), log=spec.scale == "log", time_unit=spec.time_unit, timezone=zone
+            spec.column, _feature_kind(source, spec), log=spec.scale == "log", time_unit=spec.time_unit, timezone=zone
         )
         _reading(source, feature)
         features.append(feature)
     return features
 
 
-def _kind(source: Source, spec: ColumnSpec) -> str:
+def _feature_kind(source: Source, spec: ColumnSpec) -> str:
     """Returns what a column is; raises TableError where that has to be said, or cannot be."""
-    where, type_ = f"{source.where}.x", source.types[source.named(spec.column)]
+    where, type_ = f"{source.where}.x", source.types[source.check_column(spec.column)]
     is_integer = is_whole(type_)
     if spec.kind != "auto":
         if not _can_be(spec.kind, type_):

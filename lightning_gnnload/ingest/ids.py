@@ -126,8 +126,8 @@ def write_node_ids(
     if len(repeated) and not keeps_first:
         raise TableError(
             f"{where}: {len(repeated)} rows repeat the {spec.id!r} of an earlier one. The first is row {repeated[0]}, "
-            f"which has {_shown(*written.ids, int(repeated[0]))}, as row {originals[0]} does. Clean the table, or keep "
-            "the first row of each: on_duplicate: first."
+            f"which has {_id_text(*written.ids, int(repeated[0]))}, as row {originals[0]} does. Clean the table, or "
+            "keep the first row of each: on_duplicate: first."
         )
     if keeps_first:
         del index  # before there is another
@@ -193,8 +193,8 @@ def _write(
             entries[f"{name}.offsets"] = offsets.entry()
         if time is not None:
             time.entry()
-    ids = _mapped(values), None if offsets is None else _mapped(offsets)
-    return _Written(ids, None if time is None else _mapped(time), entries)
+    ids = _map_array(values), None if offsets is None else _map_array(offsets)
+    return _Written(ids, None if time is None else _map_array(time), entries)
 
 
 def _append(values: ArrayWriter, offsets: ArrayWriter | None, keys: Keys) -> None:
@@ -207,7 +207,7 @@ def _append(values: ArrayWriter, offsets: ArrayWriter | None, keys: Keys) -> Non
     values.append(keys.values[first:last])
 
 
-def _mapped(written: ArrayWriter) -> np.ndarray:
+def _map_array(written: ArrayWriter) -> np.ndarray:
     if not written.num_rows:
         return np.empty(0, written.dtype)
     return mapped_bytes(written.path).view(written.dtype)
@@ -240,7 +240,7 @@ def _without(written: _Written, repeated: np.ndarray) -> Iterator[_Chunk]:
         yield Keys(raw, np.concatenate([[0], np.cumsum(lengths[stays])]).astype(np.int64), None), times
 
 
-def _shown(values: np.ndarray, offsets: np.ndarray | None, row: int) -> str:
+def _id_text(values: np.ndarray, offsets: np.ndarray | None, row: int) -> str:
     if offsets is None:
         return str(values[row])
     raw = values[offsets[row] : offsets[row + 1]]

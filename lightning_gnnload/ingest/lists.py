@@ -90,7 +90,7 @@ class _ListWriter:
     def write(self, repeats: bool) -> WrittenGraph:
         self._find_repeats(repeats)
         if self.spill.has_time:
-            self.clock = self.edges.span.clock(self._timed(), self._ranked)
+            self.clock = self.edges.span.clock(self._timed_types(), self._write_ranks)
             self._write_node_times()
         ptr = self._write_edges()
         if self.types is not None:
@@ -186,10 +186,10 @@ class _ListWriter:
 
     # Times.
 
-    def _timed(self) -> np.ndarray:
+    def _timed_types(self) -> np.ndarray:
         return np.array(list(self.edges.has_time.values()), np.bool_)
 
-    def _ranked(self) -> np.ndarray:
+    def _write_ranks(self) -> np.ndarray:
         """Writes all times that there are, ascending, and maps them."""
 
         def chunks() -> Iterator[np.ndarray]:
@@ -249,7 +249,7 @@ class _ListWriter:
         num_edges = 0
         with (
             progress("Sorting edges", self.num_records, show=self.edges.show_progress) as advance,
-            in_order(self._sorted, self._pieces(), self.edges.num_threads) as results,
+            in_order(self._sort_piece, self._pieces(), self.edges.num_threads) as results,
         ):
             for origin, group in groupby(results, key=lambda result: result[0].origin):
                 sizes = np.zeros(origin.num_lists, np.int64)
@@ -265,7 +265,7 @@ class _ListWriter:
                 num_edges += int(sizes.sum())
         return num_edges
 
-    def _sorted(self, piece: _Piece) -> tuple[_Piece, Runs]:
+    def _sort_piece(self, piece: _Piece) -> tuple[_Piece, Runs]:
         """Reads a piece, and sorts it by list, time and row; threads do so at once."""
         records = self._without_repeats(piece.bucket, self.spill.read(piece.bucket, piece.rows))
         edges = EdgeList(

@@ -1,4 +1,4 @@
-"""OpenTables: all tables of a graph.yaml, opened, and checked by their columns before any row is read."""
+"""OpenTables: all tables of a graph.yaml, open_section, and checked by their columns before any row is read."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class OpenTables:
     def __init__(self, con: duckdb.DuckDBPyConnection, spec: GraphSpec, home: Path, *, peek: bool = False) -> None:
         self.spec = spec
 
-        def opened(section: str, specs: Mapping[str, Any], keys: Any) -> dict[str, Source]:
+        def open_section(section: str, specs: Mapping[str, Any], keys: Any) -> dict[str, Source]:
             return {
                 name: Source(con, table.table, f"{section}.{name}", home, keys(table), peek=peek)
                 for name, table in specs.items()
                 if table.table is not None
             }
 
-        self.nodes = opened("nodes", spec.nodes, lambda nodes: [nodes.id])
-        self.edges = opened("edges", spec.edges, lambda edges: [edges.src.column, edges.dst.column])
+        self.nodes = open_section("nodes", spec.nodes, lambda nodes: [nodes.id])
+        self.edges = open_section("edges", spec.edges, lambda edges: [edges.src.column, edges.dst.column])
         # A task without a table of its own has that of its nodes or edges.
-        self.tasks = opened("tasks", spec.tasks, lambda task: [key.column for key in task.ends])
+        self.tasks = open_section("tasks", spec.tasks, lambda task: [key.column for key in task.ends])
         for name, task in spec.tasks.items():
             if task.table is None:
                 owner = self.nodes[task.seed.node_type] if task.seed else self.edges[str(task.edge)]
@@ -56,14 +56,14 @@ class OpenTables:
             self._check_keys(self.edges[name], (edges.src, edges.dst))
             self._check_columns(self.edges[name], edges, edges.x)
             if edges.weight is not None:
-                self.edges[name].named(edges.weight)
+                self.edges[name].check_column(edges.weight)
         for name, task in self.spec.tasks.items():
             source = self.tasks[name]
             self._check_keys(source, task.ends)
             self._check_columns(source, task, ())
             for column in (task.y, task.split.column):
                 if column is not None:
-                    source.named(column)
+                    source.check_column(column)
 
     def _check_keys(self, source: Source, keys: tuple[End, ...]) -> None:
         for key in keys:

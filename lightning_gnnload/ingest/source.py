@@ -109,10 +109,10 @@ class Source:
         self._name = f"source_{next(_NUMBERS)}"
         self.is_csv = False
         try:
-            self._from = self._opened(table, home, keys, peek)
+            self._from = self._open(table, home, keys, peek)
             self.types = {str(row[0]): str(row[1]) for row in self._run(f"describe from {self._from}").fetchall()}
         except duckdb.Error as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     def at(self, where: str) -> Source:
         """Returns the same table as one that stands elsewhere in graph.yaml."""
@@ -124,7 +124,7 @@ class Source:
     def num_rows(self) -> int:
         return int(self.ask("count(*)")[0][0])
 
-    def named(self, name: str) -> str:
+    def check_column(self, name: str) -> str:
         """Returns the name of a column; raises TableError where there is none, with the nearest."""
         if name not in self.types:
             raise TableError(
@@ -134,8 +134,8 @@ class Source:
         return name
 
     def column(self, name: str) -> str:
-        """Returns the SQL of a column; raises as :meth:`named` does."""
-        return quoted(self.named(name))
+        """Returns the SQL of a column; raises as :meth:`check_column` does."""
+        return quoted(self.check_column(name))
 
     def key(self, name: str, id_type: IdType | None = None, *, cast: bool = False) -> Reading:
         """Reads a column of ids as ``id_type``, or as what it holds; with ``cast`` other types are converted. Raises
@@ -241,7 +241,7 @@ class Source:
             # From DuckDB's own stream: to_arrow_reader would take three times as long.
             yield from pa.RecordBatchReader.from_stream(self._run(f"select {columns} from {self._from}"))
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            raise self._explained(error, readings) from error
+            raise self._explain(error, readings) from error
 
     def ask(
         self, columns: str, tail: str = "", *, table: str | None = None, readings: Sequence[Reading] = ()
@@ -253,7 +253,7 @@ class Source:
         try:
             return self._run(self.select(columns, tail, table=table)).fetchall()
         except duckdb.Error as error:
-            raise self._explained(error, readings) from error
+            raise self._explain(error, readings) from error
 
     def select(self, columns: str, tail: str = "", *, table: str | None = None) -> str:
         """Returns the SQL that :meth:`ask` runs."""
@@ -278,7 +278,7 @@ class Source:
 
     # How it is opened.
 
-    def _opened(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
+    def _open(self, table: Any, home: Path, keys: Sequence[str], peek: bool) -> str:
         """Returns the SQL that ``from`` takes."""
         if is_query(table):
             query = checked_query(self.con, table.strip().rstrip(";"), home, self.where)
@@ -287,12 +287,12 @@ class Source:
             self._run(f"create temp {'view' if peek else 'table'} {self._name} as\n{query}\n")
             return self._name
         if not isinstance(table, (str, Path, list, tuple)):
-            return self._registered(self._as_arrow(table))
+            return self._register(self._as_arrow(table))
         paths = [table] if isinstance(table, (str, Path)) else table
         files = [file for path in paths for file in self._files(str(path), home)]
         match self._format(files):
             case "arrow":
-                return self._registered(self._arrow_files(files, peek))
+                return self._register(self._arrow_files(files, peek))
             case "parquet":
                 return f"read_parquet({listed(files)})"
         return self._csv(files, keys)
@@ -362,7 +362,7 @@ class Source:
             raise TableError(f"{self.where}: from: {path!r} in {home.absolute()}: {say}.")
         return [whole_path(file) for file in files]
 
-    def _registered(self, table: Any) -> str:
+    def _register(self, table: Any) -> str:
         self.con.register(self._name, table)
         return self._name
 
@@ -378,7 +378,7 @@ class Source:
                 f"{self.where}.timezone: {zone!r} is no time zone that is known; give one as UTC or Europe/Berlin."
             ) from error
 
-    def _explained(self, error: Exception, readings: Sequence[Reading] = ()) -> TableError:
+    def _explain(self, error: Exception, readings: Sequence[Reading] = ()) -> TableError:
         """Returns an error in our words: what DuckDB says is of its queries, which the user has not written."""
         if problem := csv_problem(str(error)):
             return TableError(f"{self.where}: {problem}")

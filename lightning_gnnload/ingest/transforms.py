@@ -40,7 +40,7 @@ class Transforms:
             raise TableError(f"{file} is no file of transforms, version {_VERSION}. Give a folder of gnnload build.")
         check_checksum(file, values)
         nodes, edges, classes = (
-            {name: _listed(entries, file) for name, entries in values[section].items()} for section in _SECTIONS
+            {name: _as_list(entries, file) for name, entries in values[section].items()} for section in _SECTIONS
         )
         return cls(
             {name: list(map(Feature.from_json, features)) for name, features in nodes.items()},
@@ -77,7 +77,7 @@ def _is_sound(values: Any) -> bool:
     return has_keys and values["version"] == _VERSION and all(isinstance(values[name], dict) for name in _SECTIONS)
 
 
-def _listed(value: Any, file: Path) -> list[Any]:
+def _as_list(value: Any, file: Path) -> list[Any]:
     if not isinstance(value, list):
         raise TableError(f"{file}: {value!r:.100} is no list. Give a folder of gnnload build.")
     return value

@@ -25,7 +25,7 @@ class Description:
         self.file, self.where = file, where
         if not isinstance(fields, dict) or not all(isinstance(name, str) for name in fields):
             problem = f"{where} is" if where else "it holds"
-            raise DatasetError(f"{file}: {problem} {_shown(fields)}, but fields by name are needed.")
+            raise DatasetError(f"{file}: {problem} {_text_of(fields)}, but fields by name are needed.")
         self._fields = fields
         self._read_names: set[str] = set()
         self._parts: dict[str, list[Description]] = {}
@@ -94,7 +94,7 @@ class Description:
 
     def error(self, name: str, problem: str) -> DatasetError:
         """Makes the error about a field, with its value."""
-        return DatasetError(f"{self.file}: {self._at(name)} is {_shown(self._fields.get(name))}; {problem}.")
+        return DatasetError(f"{self.file}: {self._at(name)} is {_text_of(self._fields.get(name))}; {problem}.")
 
     @property
     def left_out(self) -> list[str]:
@@ -147,6 +147,6 @@ def short(value: Any) -> str:
     return _REPR.repr(value)
 
 
-def _shown(value: Any) -> str:
+def _text_of(value: Any) -> str:
     text = short(value)
     return text if isinstance(value, str) else f"{text} ({type(value).__name__})"

@@ -87,10 +87,10 @@ class GraphBolt(ForeignFolder):
         """Reads what the folder says of itself; refuses one that was preprocessed and has nothing else."""
         file, preprocessed = self._metadata, self.home / "preprocessed" / _METADATA
         if not file.is_file() and preprocessed.is_file():
-            raise _preprocessed(preprocessed)
+            raise _preprocessed_error(preprocessed)
         metadata = Description.read(file)
         if not metadata.has("graph") and metadata.has("graph_topology"):
-            raise _preprocessed(file)
+            raise _preprocessed_error(file)
         return metadata
 
 
@@ -111,7 +111,10 @@ class _BoltFolder:
         for part in (self._graph, self._metadata):
             for entry in part.parts("feature_data", optional=True):
                 self._add_feature(entry)
-        weights, times = self._named(dataset.edge_weight_name, "edge"), self._named(dataset.time_name, "node", "edge")
+        weights, times = (
+            self._features_named(dataset.edge_weight_name, "edge"),
+            self._features_named(dataset.time_name, "node", "edge"),
+        )
         dataset.demand("edge_weight_name", weights)
         dataset.demand("time_name", times)
         self.graph_features = weights + times  # converted with the edges, not mapped
@@ -164,7 +167,7 @@ class _BoltFolder:
             raise entry.error("name", f"{columns[name].where} has this name, too; one of each is needed")
         columns[name] = entry
 
-    def _named(self, name: str | None, *domains: str) -> list[Description]:
+    def _features_named(self, name: str | None, *domains: str) -> list[Description]:
         by_type = (columns for domain in domains for columns in self._features[domain].values())
         return [columns[name] for columns in by_type if name in columns]
 
@@ -255,7 +258,7 @@ class _BoltFolder:
         return rows
 
 
-def _preprocessed(file: Path) -> DatasetError:
+def _preprocessed_error(file: Path) -> DatasetError:
     return DatasetError(
         f"{file}: the edges of this folder are in GraphBolt's own form alone, a pickled Python object, which may run "
         "code when it is read, and is not read here. Give the folder as it was before: metadata.yaml with the field "

@@ -22,7 +22,7 @@ def map_array(entry: Description) -> np.ndarray | torch.Tensor:
     """Maps the array of an entry with ``format`` and ``path``, ``[R, ...]``; what is read of it is up to the system."""
     entry.take("in_memory", bool, optional=True)  # files are mapped either way
     format_, file = entry.choose("format", ("numpy", "torch")), entry.path("path")
-    rows = _mapped(file) if format_ == "numpy" else _tensor(file)
+    rows = _map_npy(file) if format_ == "numpy" else _tensor(file)
     if rows.ndim < 1:
         raise DatasetError(f"{file} holds a single number; rows are needed.")
     return rows
@@ -33,7 +33,7 @@ def read_edges(entry: Description) -> np.ndarray:
     format_, file = entry.choose("format", ("csv", "numpy")), entry.path("path")
     if format_ == "csv":
         return _csv_edges(file)
-    edges = _mapped(file)
+    edges = _map_npy(file)
     if edges.ndim != 2 or len(edges) != 2 or edges.dtype.kind not in "iu":
         hint = " Save its transpose." if edges.ndim == 2 and edges.shape[1] == 2 else ""
         raise DatasetError(
@@ -42,7 +42,7 @@ def read_edges(entry: Description) -> np.ndarray:
     return edges
 
 
-def _mapped(file: Path) -> np.ndarray:
+def _map_npy(file: Path) -> np.ndarray:
     with reading(file, "One array of numbers is needed, saved by numpy.save."):
         rows = np.load(file, mmap_mode="r", allow_pickle=False)
     if not isinstance(rows, np.ndarray):

@@ -160,7 +160,7 @@ class SetReader:
                 rows = rows.flatten(1) if rows.ndim > 1 else rows[:, None]
                 by_end[end] = self._ids(rows, end_types[end], f"{seeds.where}: {name}")
         if by_end:
-            end = self._replaced(seeds, by_end)
+            end = self._replaced_end(seeds, by_end)
             negatives = by_end[end]
         elif seeds.labels is None or "indexes" not in seeds.columns:
             return
@@ -177,7 +177,7 @@ class SetReader:
         if end == "src":
             self.notes.append("Its negatives replace sources: give negatives=Negatives('hard', corrupt='src').")
 
-    def _replaced(self, seeds: SeedSet, by_end: dict[str, np.ndarray]) -> str:
+    def _replaced_end(self, seeds: SeedSet, by_end: dict[str, np.ndarray]) -> str:
         """Returns which end negatives replace: that of which alone they are given, or at which alone they differ."""
         for end, opposite, column in (("dst", "src", 0), ("src", "dst", 1)):
             if end in by_end and (opposite not in by_end or (by_end[opposite] == seeds.ids[:, [column]]).all()):

@@ -79,12 +79,12 @@ def _rows(split: Columns, ranges: Mapping[str, range] | None, years: np.ndarray 
     columns = {"relation": split["relation"].astype(np.int64)} if "relation" in split else {}
     false = [ids[name] for name in ("dst_false", "src_false") if name in ids]
     if false:
-        columns["negatives"] = _narrowed(np.concatenate(false, axis=1))
+        columns["negatives"] = _narrow(np.concatenate(false, axis=1))
     time = years[ids["src"]] if isinstance(years, np.ndarray) else None
     return SeedTable(src=ids["src"], dst=ids["dst"], columns=columns, time=time)
 
 
-def _narrowed(ids: np.ndarray) -> np.ndarray:
+def _narrow(ids: np.ndarray) -> np.ndarray:
     """Returns int32 where it does: thousand negatives a row are most of the table."""
     return ids.astype(np.int32 if ids.size == 0 or ids.max() < 2**31 else np.int64)
 
@@ -166,16 +166,16 @@ def _empty_array_of_old(*_: Any) -> _Array:
     return _Array()
 
 
-def _named(stand_in: Any, module: str, name: str) -> Any:
+def _rename(stand_in: Any, module: str, name: str) -> Any:
     stand_in.__module__, stand_in.__name__, stand_in.__qualname__ = module, name, name
     return stand_in
 
 
 # By the names of what they stand for, by which torch.load finds them.
 _STAND_INS = [
-    _named(_Dtype, "numpy", "dtype"),
-    _named(_Array, "numpy", "ndarray"),
-    _named(_empty_array, "numpy._core.multiarray", "_reconstruct"),
-    _named(_empty_array_of_old, "numpy.core.multiarray", "_reconstruct"),
+    _rename(_Dtype, "numpy", "dtype"),
+    _rename(_Array, "numpy", "ndarray"),
+    _rename(_empty_array, "numpy._core.multiarray", "_reconstruct"),
+    _rename(_empty_array_of_old, "numpy.core.multiarray", "_reconstruct"),
 ]
 _REMEDY = "The split folder is incomplete or damaged: delete the data set's folder and prepare again."

@@ -74,7 +74,7 @@ class Relation:
         if self.primary_key is None:
             rows = _naming(owner, "keys", lambda: compute.cast(keys, arrow.int64()))
             return _within(rows.fill_null(-1).to_numpy(), self.num_rows)
-        primary = _decoded(self.columns[self.primary_key]).combine_chunks()
+        primary = _decode(self.columns[self.primary_key]).combine_chunks()
         key = f"the primary key {self.primary_key!r}"
         distinct = _naming(
             f"table {self.name!r}", key, lambda: compute.count_distinct(primary, mode="only_valid").as_py()
@@ -84,7 +84,7 @@ class Relation:
                 f"table {self.name!r}: {key} has {primary.null_count} empty entries and {distinct} different ones in "
                 f"{len(primary)} rows; each row needs one of its own."
             )
-        cast = _naming(owner, "keys", lambda: compute.cast(_decoded(keys), primary.type))
+        cast = _naming(owner, "keys", lambda: compute.cast(_decode(keys), primary.type))
         # Keys that count rows, as RelBench's reindexed ones do, need no lookup.
         if arrow.types.is_integer(primary.type) and np.array_equal(primary.to_numpy(), np.arange(len(primary))):
             return _within(compute.cast(cast, arrow.int64()).fill_null(-1).to_numpy(), len(primary))
@@ -217,7 +217,7 @@ def _within(rows: np.ndarray, num_rows: int) -> np.ndarray:
     return np.where((rows >= 0) & (rows < num_rows), rows, -1)
 
 
-def _decoded(column: Any) -> Any:
+def _decode(column: Any) -> Any:
     kinds = _arrow("pyarrow").types
     return column.cast(column.type.value_type) if kinds.is_dictionary(column.type) else column
 
@@ -266,6 +266,6 @@ _CONVERTERS: dict[tuple[str, ...], Callable[[Any], np.ndarray | str]] = {
     ("is_decimal",): _floats,
     ("is_date", "is_timestamp"): _dates,
     ("is_boolean",): _truths,
-    ("is_dictionary",): lambda column: _codes(_decoded(column)),
+    ("is_dictionary",): lambda column: _codes(_decode(column)),
     ("is_list", "is_large_list", "is_fixed_size_list"): _matrix,
 }

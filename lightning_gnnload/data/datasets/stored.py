@@ -58,7 +58,7 @@ class StoredDataset(Dataset):
             if self._is_ready():
                 return
             self.folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with _locked(self.folder):
+            with _lock(self.folder):
                 if not self._is_ready():
                     check_target(self.folder, "graph", overwrite=True, repair=True)  # now, not after a download
                     self.write(self.settings)  # of the source as it is now: what changes while it is read is read again
@@ -108,7 +108,7 @@ def scratch_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def _lock(folder: Path) -> Iterator[None]:
     """Holds an advisory lock beside ``folder``. Its file stays: a third process might lock a new one."""
     descriptor = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,17 +12,17 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import LoaderConfigError, warn
+from lightning_gnnload.errors import LoaderConfigError
 
 
 class SeedOrder(ABC):
     """Orders the seeds of an epoch, as a pure function of (seeds, seed, epoch)."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         if "homes" in cls.__dict__:
-            warn(f"{cls.__name__}.homes is now SeedOrder.owners: give it that name.", DeprecationWarning)
-            cls.owners = cls.__dict__["homes"]
+            warnings.warn(f"{cls.__name__}.homes: define owners, its new name.", DeprecationWarning, stacklevel=2)
+            cls.owners = cls.__dict__["homes"]  # type: ignore[method-assign]
 
     @abstractmethod
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
