@@ -22,13 +22,13 @@ def check_graph_arrays(graph: Any) -> None:
         raise GraphFormatError(
             f"Graph: origin names {len(graph.origin.node_ids)} nodes, but the graph has {graph.num_nodes}."
         )
-    if graph.origin is not None and (graph.types is not None or graph.clock is not None):
-        raise GraphFormatError("Graph: a part of a graph with types or times cannot be made yet. Give the whole graph.")
     _check_weights(graph.edge_weight)
-    if (graph.types is None) != (graph.run_ptr is None):
+    if graph.origin is not None and graph.run_ptr is not None:
+        raise GraphFormatError("Graph: a part's nodes do not lie by type: edge_type cuts its lists, not run_ptr.")
+    is_part = graph.origin is not None and graph.edge_type is not None
+    if (graph.types is None) != (graph.run_ptr is None) and not is_part:
         raise GraphFormatError("Graph: types and run_ptr come together. Build the graph with Graph.from_hetero.")
     _check_times(graph)
-    _check_runs(graph)
 
 
 def check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edges: int) -> None:
@@ -105,22 +105,22 @@ def _check_times(graph: Any) -> None:
         )
     if of_nodes is not None and np.isnan(of_nodes.min(initial=0)):
         raise GraphFormatError(f"Graph: node_time[{np.isnan(of_nodes).argmax()}] is no time (NaN).")
-    if graph.edge_type is not None:
-        raise GraphFormatError(
-            "Graph: times together with edge_type. Give the types by Graph.from_hetero, which cuts lists by them."
-        )
 
 
-def _check_runs(graph: Any) -> None:
+def check_graph_runs(graph: Any) -> None:
+    """Raises GraphFormatError: runs that do not cut the lists of a Graph, or whose times do not ascend."""
     types, run_ptr = graph.types, graph.run_ptr
-    if types is None and graph.edge_time is not None:  # each list is one run
-        everyone = range(graph.num_nodes)
-        of_nodes = [ops.NodesOfType(0, graph.num_nodes, 0, [everyone])]
-        ops.check_runs(graph.indptr, graph.indices, graph.indptr, graph.edge_time, of_nodes)
     if types is not None and run_ptr is not None:
         if graph.edge_type is not None:
             raise GraphFormatError("Graph: types and edge_type exclude each other: run_ptr tells types of edges.")
         ops.check_runs(graph.indptr, graph.indices, run_ptr, graph.edge_time, _nodes_by_type(types))
+    elif graph.edge_time is not None:
+        # Each run is checked as the list of a node of its own.
+        run_ptr = graph.indptr
+        if graph.edge_type is not None:
+            run_ptr = ops.SparseLists.of(graph.indptr, graph.edge_type).run_ptr
+        owners = ops.NodesOfType(0, len(run_ptr) - 1, 0, [range(graph.num_nodes)])
+        ops.check_runs(run_ptr, graph.indices, run_ptr, graph.edge_time, [owners])
 
 
 def _nodes_by_type(types: GraphTypes) -> list[ops.NodesOfType]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,8 +61,9 @@ class SeenEdges:
         until, since = clock.eligible(times, before, window)
         edges, seen = np.zeros(len(ends), np.int64), np.zeros(len(ends), np.int64)
         for nodes in ends.T:
-            for part, begin, end in _timed_runs(lists, nodes):
+            for part, run in lists.timed_runs(nodes):
                 assert lists.edge_time is not None
+                begin, end = (lists.run_ptr[at].astype(np.int64) for at in (run, run + 1))
                 first = begin if since is None else _first_from(lists.edge_time, begin, end, since[part])
                 last = _first_from(lists.edge_time, begin, end, until[part])
                 edges[part] += end - begin
@@ -89,17 +89,6 @@ class SeenEdges:
         """Whether all come so long after everything that their times may be in another unit."""
         first, last = self.of_graph
         return self.num_rows > 0 and last > first and self.times[0] - last > _OTHER_UNIT * (last - first)
-
-
-def _timed_runs(lists: TypedLists, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields the runs of nodes ``[n]`` whose edges have times: which nodes, and where their runs begin and end."""
-    number = np.searchsorted(lists.first_node, nodes, side="right") - 1
-    for t in np.unique(number):
-        part = np.flatnonzero(number == t)
-        slots = lists.slot_type[lists.slot_ptr[t] : lists.slot_ptr[t + 1]]
-        for slot in np.flatnonzero(lists.timed[slots]):
-            run = lists.first_run[t] + (nodes[part] - lists.first_node[t]) * len(slots) + slot
-            yield part, lists.run_ptr[run].astype(np.int64), lists.run_ptr[run + 1].astype(np.int64)
 
 
 def _first_from(codes: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray) -> np.ndarray:

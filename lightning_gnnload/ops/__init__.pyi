@@ -41,9 +41,6 @@ from .dynamic_cache import DynamicCache as DynamicCache
 from .edge_lists import SplitEdgeList as SplitEdgeList
 from .edge_lists import list_edges as list_edges
 from .edge_lists import split_edge_list as split_edge_list
-from .edge_types import MAX_EDGE_TYPES as MAX_EDGE_TYPES
-from .edge_types import EdgeTypeIndex as EdgeTypeIndex
-from .edge_types import index_edge_types as index_edge_types
 from .files import MOST_IN_FLIGHT as MOST_IN_FLIGHT
 from .files import RowFile as RowFile
 from .files import RowReader as RowReader
@@ -80,7 +77,6 @@ from .parts import spread_parts as spread_parts
 from .quantized import gather_quantized as gather_quantized
 from .queries import Draw as Draw
 from .queries import Queries as Queries
-from .queries import TypedLists as TypedLists
 from .runs import EdgeList as EdgeList
 from .runs import NodesOfType as NodesOfType
 from .runs import Runs as Runs
@@ -102,6 +98,11 @@ from .steps import step_walks as step_walks
 from .tiers import MAX_SHARDS as MAX_SHARDS
 from .tiers import SLOT_BITS as SLOT_BITS
 from .tiers import gather_tiered as gather_tiered
+from .typed_lists import MAX_EDGE_TYPES as MAX_EDGE_TYPES
+from .typed_lists import DenseLists as DenseLists
+from .typed_lists import SparseLists as SparseLists
+from .typed_lists import TypedLists as TypedLists
+from .typed_lists import sort_by_type as sort_by_type
 from .walks import WalkRuns as WalkRuns
 from .walks import Walks as Walks
 from .walks import check_visits as check_visits

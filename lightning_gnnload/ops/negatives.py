@@ -13,7 +13,7 @@ from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
 from .checks import INDEX_DTYPES, as_integer, check_array, check_choice, check_kind
 from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
-from .queries import TypedLists
+from .typed_lists import DenseLists
 
 MOST_DRAWS = 1 << 25  # negatives of a row: a name has 2**26 draws, and one may take two
 MOST_TYPED_NODES = 1 << 32  # draws are of 32 bits
@@ -29,7 +29,7 @@ def num_corrupt_dst(num: int, corrupt: Corrupt) -> int:
 
 
 def draw_negatives(
-    lists: TypedLists,
+    lists: DenseLists,
     indices: np.ndarray,
     edge_type: int,
     sources: range,
@@ -130,7 +130,7 @@ def draw_negatives(
 
 
 def mark_edges(
-    lists: TypedLists,
+    lists: DenseLists,
     indices: np.ndarray,
     edge_type: int,
     sources: np.ndarray,
@@ -174,7 +174,7 @@ def mark_edges(
 
 
 def find_edges(
-    lists: TypedLists,
+    lists: DenseLists,
     indices: np.ndarray,
     edge_type: int,
     destinations: np.ndarray,
@@ -220,9 +220,9 @@ def find_edges(
     return positions
 
 
-def _place(lists: TypedLists, indices: np.ndarray, edge_type: int) -> tuple[int, tuple[int, int, int, int]]:
+def _place(lists: DenseLists, indices: np.ndarray, edge_type: int) -> tuple[int, tuple[int, int, int, int]]:
     """Checks lists and an edge type, and returns the type's number and where its runs are."""
-    check_kind("lists", lists, TypedLists)
+    check_kind("lists", lists, DenseLists)
     check_array("indices", indices, INDEX_DTYPES, 1, GraphFormatError)
     if int(lists.run_ptr[-1]) != len(indices):
         raise GraphFormatError(
@@ -235,7 +235,7 @@ def _place(lists: TypedLists, indices: np.ndarray, edge_type: int) -> tuple[int,
     return number, lists.places[number]
 
 
-def _count_ends(lists: TypedLists, edge_type: int, sources: range, place: tuple[int, int, int, int]) -> tuple[int, int]:
+def _count_ends(lists: DenseLists, edge_type: int, sources: range, place: tuple[int, int, int, int]) -> tuple[int, int]:
     """Returns how many sources and destinations there are to draw from."""
     check_kind("sources", sources, range)
     num_nodes = int(lists.first_node[-1])
@@ -249,7 +249,7 @@ def _count_ends(lists: TypedLists, edge_type: int, sources: range, place: tuple[
     return len(sources), place[3]
 
 
-def _edge_time(lists: TypedLists, edge_type: int, until: np.ndarray | None) -> np.ndarray | None:
+def _edge_time(lists: DenseLists, edge_type: int, until: np.ndarray | None) -> np.ndarray | None:
     """Returns the codes of edges, where some of this type may be too late."""
     return lists.edge_time if until is not None and lists.timed[edge_type] else None
 

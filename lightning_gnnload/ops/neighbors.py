@@ -13,9 +13,9 @@ import numpy as np
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_kind
 from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, check_hops, kernels
-from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex
 from .inputs import SamplerInput
-from .queries import Queries, TypedLists, check_lists, native_queries
+from .queries import Queries, native_queries
+from .typed_lists import MAX_EDGE_TYPES, TypedLists, check_lists
 
 # Fewer than elsewhere: edge types take 12 of the 16 bits that number a draw's hop.
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
@@ -63,7 +63,7 @@ def sample_neighbors(
 
 def sample_typed_neighbors(
     inputs: SamplerInput,
-    lists: TypedLists | EdgeTypeIndex,
+    lists: TypedLists,
     fanouts: np.ndarray,
     *,
     replace: bool = False,
@@ -81,7 +81,7 @@ def sample_typed_neighbors(
     the query of each.
 
     Args:
-        lists: the graph's, by type and time, or its index of edge types, by :func:`.index_edge_types`.
+        lists: the graph's, by type and time.
         fanouts: int64 ``[L, K]``, of each hop, nearest first, and edge type; 0 draws nothing, -1 takes all.
         pick: ``"last"``: of the edges of types with times that count, the newest, of equal ones those with the
             largest edge id; edges of the other types are drawn.
@@ -93,7 +93,7 @@ def sample_typed_neighbors(
             more queries than there are numbers for above those of nodes and edges, in 63 bits.
     """
     check_kind("inputs", inputs, SamplerInput)
-    check_kind("lists", lists, (TypedLists, EdgeTypeIndex))
+    check_kind("lists", lists, TypedLists)
     check_choice("expand", expand, ("all", "new"))
     check_choice("pick", pick, ("uniform", "last"))
     fanouts = check_fanout_table(fanouts, lists, inputs)
@@ -147,7 +147,7 @@ def fanout_table(fanouts: Sequence[int | Mapping[int, int]], num_edge_types: int
     return table
 
 
-def check_fanout_table(fanouts: np.ndarray, lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> np.ndarray:
+def check_fanout_table(fanouts: np.ndarray, lists: TypedLists, inputs: SamplerInput) -> np.ndarray:
     """Checks fanouts int64 ``[L, K]``, by hop and edge type, and that the lists are of the input's graph.
 
     Returns:

@@ -16,7 +16,8 @@ from .checks import as_flag, check_choice, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
-from .queries import Queries, TypedLists, native_queries
+from .queries import Queries, native_queries
+from .typed_lists import TypedLists
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
 

@@ -38,17 +38,25 @@ def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) ->
     ]
 
 
-def fanout_table(fanouts: Sequence[HopFanouts], types: GraphTypes | None) -> np.ndarray:
-    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; one without types has
-    one."""
-    return _table_of(tuple([tuple(hop.items()) if isinstance(hop, dict) else hop for hop in fanouts]), types)
+def fanout_table(
+    fanouts: Sequence[HopFanouts], types: GraphTypes | None, num_types: int, *, is_part: bool = False
+) -> np.ndarray:
+    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; those of unknown types
+    are a mistake in a whole graph, but a part may have no edge of a type by chance."""
+    hops = tuple([tuple(hop.items()) if isinstance(hop, dict) else hop for hop in fanouts])
+    return _table_of(hops, types, num_types, is_part)
 
 
 @lru_cache(maxsize=64)
-def _table_of(hops: tuple[int | tuple[tuple[Any, int], ...], ...], types: GraphTypes | None) -> np.ndarray:
+def _table_of(
+    hops: tuple[int | tuple[tuple[Any, int], ...], ...], types: GraphTypes | None, num_types: int, is_part: bool
+) -> np.ndarray:
     """Makes a table of fanouts, which each mini-batch asks for."""
-    fanouts: list[HopFanouts] = [dict(hop) if isinstance(hop, tuple) else hop for hop in hops]
-    table = ops.fanout_table(numbered_fanouts(fanouts, types), 1 if types is None else len(types.edge_types))
+    by_hop = numbered_fanouts([dict(hop) if isinstance(hop, tuple) else hop for hop in hops], types)
+    for number, hop in enumerate(by_hop):
+        if is_part and types is None and isinstance(hop, dict):
+            by_hop[number] = {edge_type: fanout for edge_type, fanout in hop.items() if edge_type < num_types}
+    table = ops.fanout_table(by_hop, num_types)
     table.flags.writeable = False
     return table
 

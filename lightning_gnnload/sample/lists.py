@@ -203,7 +203,7 @@ def lists(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
 @operation
 def num_types(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Tells how many edge types the part has, counted up to its largest."""
-    return {"num_types": np.array([owned.graph.edge_type_index.num_types])}
+    return {"num_types": np.array([owned.graph.lists_by_number.num_edge_types])}
 
 
 @operation

@@ -50,8 +50,9 @@ def why_on_host(workload: Workload) -> str | None:
     graph, sampler = workload.graph, workload.sampler
     if workload.rows.has_queries and sampler.weighting == "always":
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
-    if graph.types is None and "edge_type" in (sampler.columns or ()):
-        return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"
+    is_timed = graph.edge_type is not None and graph.edge_time is not None
+    if graph.types is None and (is_timed or "edge_type" in (sampler.columns or ())):
+        return f"{sampler!r} draws by edge types without names, which has no kernels for a device"
     return None
 
 

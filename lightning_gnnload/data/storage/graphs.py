@@ -48,7 +48,7 @@ from lightning_gnnload.data.storage.seeds import (
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError, warn
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""
@@ -177,6 +177,14 @@ def open_graph(
             clock=None if clock is None else Clock.from_json(clock, numpy.get(RANKED)),
         )
         graph.lost_order = manifest.get("lost_order", False)
+        if graph.edge_type is not numpy.get("edge_type"):
+            warn(
+                f"{path}: its lists do not lie by edge_type, as those of older folders. They were sorted in memory, "
+                "where they now take room in each process. Write the folder anew: gnnload build, or "
+                "save_graph_data(data, folder, overwrite=True)."
+            )
+            if graph.lost_order and "edge_order" not in numpy:
+                graph.edge_order = None  # positions in a list that nobody has
         if graph.num_nodes != manifest["num_nodes"]:
             raise StoreFormatError(
                 f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "

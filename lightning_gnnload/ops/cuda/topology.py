@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..queries import TypedLists
+from ..typed_lists import DenseLists
 from .device import Device, Mapped
 
 
 @dataclass(frozen=True)
 class DeviceLists:
-    """:class:`.TypedLists` on a device: ``DenseRuns`` of ``kernels/sample_typed/dense_runs.h``, and times by type.
+    """:class:`.DenseLists` on a device: ``DenseRuns`` of ``kernels/sample_typed/dense_runs.h``, and times by type.
 
     Attributes:
         run_ptr, first_node, first_run, slot_ptr, slot_type, timed, is_untyped: as there; uint32 as int32.
@@ -36,7 +36,7 @@ class DeviceLists:
     is_untyped: bool = False
 
     @classmethod
-    def of(cls, lists: TypedLists, run_ptr: torch.Tensor | Mapped, device: Device) -> DeviceLists:
+    def of(cls, lists: DenseLists, run_ptr: torch.Tensor | Mapped, device: Device) -> DeviceLists:
         """Puts on a device what is few of the lists; ``run_ptr``: the rest, which lies there already."""
         few = {
             name: device.put(getattr(lists, name))
