@@ -6,7 +6,6 @@ import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.origin import Origin
-from lightning_gnnload.errors import GraphFormatError
 
 
 def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
@@ -19,17 +18,12 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
         seeds: int64 ``[S]``.
         hops: 0 holds the nodes alone, without their lists.
 
-    Raises:
-        GraphFormatError: a graph with types or times, which parts cannot hold yet.
-
     Example:
         >>> graph = Graph.from_coo(src=[1, 2, 3, 0], dst=[0, 1, 2, 3])
         >>> part = part_around(graph, np.array([0]), hops=2)
         >>> sorted(part.origin.node_ids.tolist()), part.num_edges
         ([0, 1, 2], 2)
     """
-    if graph.types is not None or graph.clock is not None:
-        raise GraphFormatError(f"part_around: {graph} has types or times, which parts cannot hold yet.")
     held, reach = np.zeros(graph.num_nodes, bool), np.zeros(graph.num_nodes, np.uint8)
     held[seeds], reach[seeds] = True, hops
     for left in range(hops, 0, -1):
@@ -45,8 +39,12 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
         np.concatenate([[0], np.cumsum(np.where(has_list, graph.in_degrees[node_ids], 0))]),
         local[graph.indices[edges]].astype(graph.indices.dtype),
         None if graph.edge_weight is None else graph.edge_weight[edges],
-        None if graph.edge_type is None else graph.edge_type[edges],
+        None if graph.edge_type is None and graph.types is None else graph.edge_types_of(edges),
         origin=Origin(node_ids, reach[node_ids], graph.indptr[node_ids]),
+        edge_time=None if graph.edge_time is None else graph.edge_time[edges],
+        node_time=None if graph.node_time is None else graph.node_time[node_ids],
+        types=graph.types,
+        clock=graph.clock,
     )
 
 

@@ -72,9 +72,8 @@ def partition_graph(
     written in turn.
 
     Raises:
-        PartitionError: more parts than training nodes, none of these, a graph that is a part itself or has types or
-            times, too many hops, a
-            seed not in [0, 2**64).
+        PartitionError: more parts than training nodes, none of these, a graph that is a part itself, types of nodes or
+            times with 0 hops, links with more, too many hops, a seed not in [0, 2**64).
         StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_place` has
             it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
@@ -111,7 +110,9 @@ def partition_graph(
         numbering = number_nodes(owner, num_parts)
         checksums = write_parts(place, graph, holdings, dealt, numbering, advance)
         written = write_features(place, data, numbering.node_ids, advance) if features else {"arrays": {}}
-        written["arrays"] |= write_numbering(place, numbering)
+        written["arrays"] |= write_numbering(place, numbering, graph.clock)
+        written["types"] = None if graph.types is None else graph.types.to_json()
+        written["clock"] = None if graph.clock is None else graph.clock.to_json()
         advance(_MEASURING, 0.0)
         described = {
             "hops": hops,
@@ -133,11 +134,6 @@ def partition_graph(
 def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequence[str]) -> None:
     if data.graph.origin is not None:
         raise PartitionError("this graph is a part of another already. Give the whole graph to partition_graph.")
-    if data.graph.types is not None or data.graph.clock is not None:
-        raise PartitionError(
-            "a graph with types or times cannot be partitioned yet: its parts would lose them. Train on the whole "
-            "graph, or give a graph without, by Graph.from_coo(src, dst)."
-        )
     if not 0 <= hops <= MAX_HOPS:
         raise PartitionError(f"hops is {hops}, but must lie in [0, {MAX_HOPS}]: a sampler's reach, or 0.")
     if not 0 <= seed < 2**64:
@@ -153,6 +149,16 @@ def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequen
     if not named or "train" not in named or any(named.count(phase) > 1 or phase not in SPLITS for phase in named):
         raise PartitionError(
             f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
+        )
+    if hops == 0 and (data.graph.types is not None or data.graph.clock is not None):
+        raise PartitionError(
+            "hops=0 is for parts that are sampled together, which heeds no types of nodes and no times yet. Give hops= "
+            "of a sampler's reach, for parts that each sample alone."
+        )
+    if hops and (of_links := [phase for phase in named if (rows := data.table(phase)) is not None and rows.is_links]):
+        raise PartitionError(
+            f"{', '.join(of_links)} are links, but parts that sample alone hold what surrounds seeds that are nodes: "
+            "negatives may be any node. Train on the whole graph, or give node ids."
         )
     if len(data.train) < num_parts:
         raise PartitionError(

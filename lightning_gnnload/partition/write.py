@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -26,7 +27,7 @@ from lightning_gnnload.data.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.data.storage.graphs import quantized_dtypes, raw_stores, table_name
+from lightning_gnnload.data.storage.graphs import RANKED, quantized_dtypes, raw_stores, table_name
 from lightning_gnnload.data.storage.manifest import part_folder
 from lightning_gnnload.data.storage.opened import OpenFolder
 from lightning_gnnload.data.storage.parts import manifest_checksum
@@ -96,9 +97,13 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
     return {"arrays": entries, "quantized": quantized_dtypes(given), "tables": dict.fromkeys(tables)}
 
 
-def write_numbering(folder: Path, numbering: Numbering) -> dict[str, Any]:
-    """Writes its three arrays, and returns their entries."""
-    return {name: _write_array(folder, name, array) for name, array in numbering._asdict().items()}
+def write_numbering(folder: Path, numbering: Numbering, clock: Clock | None) -> dict[str, Any]:
+    """Writes the numbering's arrays, and the times of the graph's clock where these are numbered by rank; returns their
+    entries."""
+    arrays = numbering._asdict()
+    if clock is not None and clock.ranked is not None:
+        arrays[RANKED] = clock.ranked
+    return {name: _write_array(folder, name, array) for name, array in arrays.items()}
 
 
 def _write_part(
@@ -120,12 +125,17 @@ def _write_part(
         "edge_starts": graph.indptr[nodes],
         **{phase: np.sort(local[ids]).astype(np.int64) for phase, ids in seeds.items()},
     }
+    if graph.node_time is not None:
+        arrays["node_time"] = graph.node_time[nodes]
     entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
     narrow = _index_dtype(len(nodes))
     columns: dict[str, Column] = {"indices": lambda edges: local[graph.indices[edges]].astype(narrow, copy=False)}
-    for name in ("edge_weight", "edge_type"):
+    for name in ("edge_weight", "edge_type", "edge_time"):
         if getattr(graph, name) is not None:
             columns[name] = getattr(graph, name).__getitem__
+    if graph.types is not None:
+        number = np.min_scalar_type(len(graph.types.edge_types))
+        columns["edge_type"] = lambda edges: graph.edge_types_of(edges).astype(number)
     for name, column in columns.items():
         # A column of no edges tells the dtype of what will be written, before any is read.
         dtype = tensor_view(column(np.empty(0, np.int64))).dtype

@@ -15,7 +15,9 @@ from lightning_gnnload.errors import PartReachError, SeedError
 from lightning_gnnload.ops import SampleLayout
 
 
-def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any) -> np.ndarray:
+def local_seeds(
+    graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any, *, may_repeat: bool = False
+) -> np.ndarray:
     """Returns the seeds by their ids in the part, int64 ``[S]``.
 
     Args:
@@ -23,10 +25,11 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
         seeds: int64 ``[S]``, ids of the whole graph.
         reach: hops of in-neighbours that will be read; None: nobody knows how many.
         reader: who will read them, for error texts.
+        may_repeat: seeds have nodes of their own.
 
     Raises:
         PartReachError: the part does not hold all that will be read.
-        SeedError: a seed repeats.
+        SeedError: a seed repeats, but may not.
     """
     if graph.origin is None:
         return seeds
@@ -38,7 +41,7 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
         )
     # Before ids become the part's: a sampler that found the repeat would name an id that the user does not know.
     ordered = np.sort(seeds)
-    if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
+    if not may_repeat and len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
         raise SeedError(
             f"seeds holds node {repeated[0]} more than once. The seeds of a batch must be distinct: remove repeats, "
             "for example with numpy.unique."

@@ -48,6 +48,9 @@ def why_on_host(workload: Workload) -> str | None:
     """Says why mini-batches of this workload are drawn on the host, by a sampler that has kernels for a device; None
     where they need not."""
     graph, sampler = workload.graph, workload.sampler
+    has_types_or_times = graph.types is not None or graph.clock is not None
+    if isinstance(sampler, PartSampler) and (has_types_or_times or workload.rows.has_queries):
+        return "parts with types or times, or rows with nodes of their own, have no kernels for a device"
     if workload.rows.has_queries and sampler.weighting == "always":
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
     is_timed = graph.edge_type is not None and graph.edge_time is not None
@@ -145,7 +148,7 @@ class DevicePartSampler:
         """
         from lightning_gnnload.ops.cuda.gather import gather_rows
 
-        assert draw.queries is None, "parts hold neither types nor times, and sample node ids"
+        assert draw.queries is None, "why_on_host() says so"
         part, local = place_seeds(self.sampler.partition, draw.seeds, self.sampler.reach or 0)
         drawn = self._of(part.index)
         sample = drawn.sample(draw._replace(seeds=local))

@@ -57,6 +57,10 @@ class PartSampler(Relayed):
         return layout
 
     @property
+    def heeds(self) -> frozenset[str]:
+        return self.sampler.heeds - {"exclusion"}  # links have negatives, which may be any node
+
+    @property
     def description(self) -> str:
         return self.sampler.description
 

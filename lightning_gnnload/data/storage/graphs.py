@@ -165,33 +165,11 @@ def open_graph(
     try:
         arrays = map_arrays(folder, verify)
         stores, tables, edge_tables = open_stores(folder, arrays, features)
-        require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
-        known = (*Graph.ARRAYS, *SPLITS, *ORIGIN, RANKED)
-        numpy: dict[str, Any] = {name: as_array(arrays[name], what=name) for name in known if name in arrays}
-        origin = Origin(**{name: numpy[name] for name in ORIGIN}) if "node_ids" in numpy else None
-        types, clock = _types(manifest), manifest.get("clock")
-        graph = Graph(
-            **{name: numpy[name] for name in Graph.ARRAYS if name in numpy},
-            origin=origin,
-            types=types,
-            clock=None if clock is None else Clock.from_json(clock, numpy.get(RANKED)),
-        )
-        graph.lost_order = manifest.get("lost_order", False)
-        if graph.edge_type is not numpy.get("edge_type"):
-            warn(
-                f"{path}: its lists do not lie by edge_type, as those of older folders. They were sorted in memory, "
-                "where they now take room in each process. Write the folder anew: gnnload build, or "
-                "save_graph_data(data, folder, overwrite=True)."
-            )
-            if graph.lost_order and "edge_order" not in numpy:
-                graph.edge_order = None  # positions in a list that nobody has
-        if graph.num_nodes != manifest["num_nodes"]:
-            raise StoreFormatError(
-                f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
-                f"Prepare it again."
-            )
+        types, clock = open_types(manifest), open_clock(manifest, arrays)
+        graph = open_topology(folder, arrays, types, clock)
         tasks = open_tasks(path, manifest.get("tasks", {}), arrays)
-        splits = {name: numpy.get(name) for name in SPLITS} | open_seeds(path, manifest.get("seed_tables", {}), arrays)
+        splits: dict[str, Any] = {name: arrays.get(name) for name in SPLITS}
+        splits |= open_seeds(path, manifest.get("seed_tables", {}), arrays)
         data = GraphData(
             graph,
             stores.get("x"),
@@ -212,6 +190,37 @@ def open_graph(
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
     data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
     return data
+
+
+def open_topology(
+    folder: OpenFolder, arrays: Mapping[str, torch.Tensor], types: GraphTypes | None, clock: Clock | None
+) -> Graph:
+    """Makes the graph of a folder's arrays; a part's types and clock are those of the partition that it is in.
+
+    Raises:
+        StoreFormatError: an array is missing, or they are of another number of nodes.
+        GraphFormatError: they are no graph.
+    """
+    path, manifest = folder.path, folder.manifest
+    require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
+    numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *ORIGIN) if name in arrays}
+    origin = Origin(**{name: numpy.pop(name) for name in ORIGIN}) if "node_ids" in numpy else None
+    graph = Graph(**numpy, origin=origin, types=types, clock=clock)  # type: ignore[arg-type]
+    graph.lost_order = manifest.get("lost_order", False)
+    if graph.edge_type is not numpy.get("edge_type"):
+        warn(
+            f"{path}: its lists do not lie by edge_type, as those of older folders. They were sorted in memory, where "
+            "they now take room in each process. Write the folder anew: gnnload build, gnnload partition, or "
+            "save_graph_data(data, folder, overwrite=True)."
+        )
+        if graph.lost_order and "edge_order" not in numpy:
+            graph.edge_order = None  # positions in a list that nobody has
+    if graph.num_nodes != manifest["num_nodes"]:
+        raise StoreFormatError(
+            f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it "
+            "again."
+        )
+    return graph
 
 
 def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = None) -> dict[str, torch.Tensor]:
@@ -237,7 +246,7 @@ def open_stores(
     path, manifest = folder.path, folder.manifest
     of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
     of_edges = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
-    x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(_types(manifest))}
+    x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(open_types(manifest))}
     require_arrays(path, arrays, (*of_tables.values(), *of_edges.values()))
     stores: dict[str, Any] = dict(arrays)
     if features == "disk":
@@ -257,9 +266,16 @@ def open_stores(
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
 
 
-def _types(manifest: dict[str, Any]) -> GraphTypes | None:
+def open_types(manifest: Mapping[str, Any]) -> GraphTypes | None:
+    """Reads the names of types out of a manifest."""
     types = manifest.get("types")
     return None if types is None else GraphTypes.from_json(types)
+
+
+def open_clock(manifest: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> Clock | None:
+    """Reads the clock out of a manifest and the array of its times, where it has one."""
+    clock, ranked = manifest.get("clock"), arrays.get(RANKED)
+    return None if clock is None else Clock.from_json(clock, None if ranked is None else as_array(ranked, what=RANKED))
 
 
 def _x_by_type(types: GraphTypes | None) -> dict[str, EdgeType]:
@@ -297,7 +313,7 @@ def _own_seeds(data: GraphData) -> dict[str, Any]:
     return {} if data.task is not None else data.seed_tables
 
 
-def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[str]) -> None:
+def require_arrays(path: Path, arrays: Mapping[str, torch.Tensor], names: Iterable[str]) -> None:
     """Raises StoreFormatError: the folder lacks one."""
     for name in names:
         if name not in arrays:

@@ -19,12 +19,12 @@ from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.leases import hold_mapped
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.storage.graphs import map_arrays, open_stores, require_arrays
+from lightning_gnnload.data.storage.graphs import map_arrays, open_clock, open_stores, open_types, require_arrays
 from lightning_gnnload.data.storage.manifest import MANIFEST
 from lightning_gnnload.data.storage.opened import OpenFolder, read_folder
 from lightning_gnnload.data.storage.parts import StoredParts
 from lightning_gnnload.data.tables import as_store
-from lightning_gnnload.errors import GraphDataError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 NUMBERING = ("starts", "node_ids", "new_ids")
 _KINDS = {
@@ -92,6 +92,12 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         # For as long as parts are read: they are found by these numbers, which index memory.
         hold_mapped(kept_open, numbering.values())
         _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
+        types, clock = open_types(manifest), open_clock(manifest, arrays)
+        if types is not None and int(types.first_node[-1]) != manifest["num_nodes"]:
+            raise StoreFormatError(
+                f"{path}: its types have {types.first_node[-1]} nodes, but the manifest says {manifest['num_nodes']}. "
+                "Make the partition again."
+            )
         stores, tables, _ = open_stores(folder, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
@@ -100,9 +106,9 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
             name: select_rows(as_store(store, what=name, dims=(1, None)), new_ids)
             for name, store in {**({} if x is None else {"x": x}), **tables}.items()
         }
-    except (GraphDataError, OSError) as error:
+    except (GraphDataError, GraphFormatError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
-    parts = StoredParts(kept_open, described, numbering, by_node.get("x"), y)
+    parts = StoredParts(kept_open, described, numbering, by_node.get("x"), y, types, clock)
     if verify:
         parts.verify()
     return StoredPartition(

@@ -13,15 +13,17 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.features import gather as gather_rows
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Part
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.storage.graphs import map_arrays, open_graph, require_arrays
+from lightning_gnnload.data.storage.graphs import map_arrays, open_topology, require_arrays
 from lightning_gnnload.data.storage.manifest import MANIFEST, part_folder
 from lightning_gnnload.data.storage.opened import OpenFolder
-from lightning_gnnload.errors import GraphDataError, StoreFormatError
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 
 class StoredParts(Sequence[Part]):
@@ -35,8 +37,11 @@ class StoredParts(Sequence[Part]):
         numbering: Mapping[str, np.ndarray],
         x: FeatureStore | None,
         y: torch.Tensor | None,
+        types: GraphTypes | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._folder, self._described, self._numbering, self._x, self._y = folder, described, numbering, x, y
+        self._types, self._clock = types, clock
         self._loaded: dict[int, Part] = {}
         self._loading = threading.Lock()
 
@@ -105,15 +110,23 @@ class StoredParts(Sequence[Part]):
             raise StoreFormatError(f"{part.path} is broken: {error} Make the partition again.") from error
 
     def _load(self, number: int, verify: bool) -> Part:
+        starts, new_ids, phases = self._numbering["starts"], self._numbering["new_ids"], self._described["phases"]
         with self._opened(number) as part:
-            folder, data = part.path, open_graph(part, verify=verify)
-        starts, new_ids = self._numbering["starts"], self._numbering["new_ids"]
-        ids, num_own = _check_origin(folder, data.graph, new_ids, starts[number : number + 2], self._described)
+            folder, arrays = part.path, map_arrays(part, verify)
+            require_arrays(folder, arrays, phases)
+            try:
+                graph = open_topology(part, arrays, self._types, self._clock)
+                seeds = {
+                    phase: as_ids(arrays[phase], what=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
+                }
+            except (GraphFormatError, GraphDataError, OSError) as error:
+                raise StoreFormatError(f"{folder} is broken: {error} Make the partition again.") from error
+        ids, num_own = _check_origin(folder, graph, new_ids, starts[number : number + 2], self._described)
         return Part(
             number,
-            data.graph,
+            graph,
             num_own,
-            {phase: np.sort(ids[data.split(phase)]) for phase in self._described["phases"]},
+            {phase: np.sort(ids[local]) for phase, local in seeds.items()},
             None if self._x is None else select_rows(self._x, ids),
             None if self._y is None else _rows(self._y, new_ids[ids]),
         )
