@@ -51,9 +51,9 @@ class DerivedArrays:
             counts = np.zeros(len(types.edge_types), np.int64)
             for number, slots in enumerate(types.slots):
                 first, last = types.first_run[number : number + 2]
-                for place, kind in enumerate(slots):
-                    begins, ends = (run_ptr[first + place + end : last + end : len(slots)] for end in (0, 1))
-                    counts[kind] = ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
+                for slot, edge_type in enumerate(slots):
+                    begins, run_ends = (run_ptr[first + slot + end : last + end : len(slots)] for end in (0, 1))
+                    counts[edge_type] = run_ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
             return counts
 
         return self._derive("num_edges_by_type", count)
@@ -254,5 +254,5 @@ def typed_lists_of(
 def whole_lists_of(indptr: np.ndarray, edge_time: np.ndarray | None, clock: Clock | None) -> ops.DenseLists:
     """Views whole lists as runs of one type, which is none."""
     timed = np.array([clock is not None and clock.timed.any()], np.uint8)
-    ends, one = np.array([0, len(indptr) - 1]), np.zeros(1, np.int32)
-    return ops.DenseLists(indptr, edge_time, timed, ends, ends, np.array([0, 1]), one, is_untyped=True)
+    bounds, one = np.array([0, len(indptr) - 1]), np.zeros(1, np.int32)
+    return ops.DenseLists(indptr, edge_time, timed, bounds, bounds, np.array([0, 1]), one, is_untyped=True)

@@ -58,22 +58,17 @@ def flat_arrays(
     clock = _clock([edge_time, node_time], [time, of_nodes]) if has_times else None
     columns = {"edge_weight": edge_weight, "edge_type": edge_type}
     given = {name: values for name, values in columns.items() if values is not None}
-    edges = ops.EdgeList(
-        what,
-        src,
-        dst,
-        num_nodes,
-        num_nodes,
-        code=_codes(clock, time, of_nodes, src),
-        columns=tuple(given.values()),
-    )
+    code: Any = _codes(clock, time, of_nodes, src)
+    if code is None and edge_type is not None and ops.are_type_numbers(edge_type):
+        code = edge_type.astype(np.uint32)  # lists lie by type, as runs by time
+    edges = ops.EdgeList(what, src, dst, num_nodes, num_nodes, code=code, columns=tuple(given.values()))
     order_dtype = _index_dtype(len(src)) if keep_order else None
     runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), order_dtype=order_dtype)
     return {
         "indptr": runs.run_ptr,
         "indices": runs.indices,
         "edge_order": runs.order,
-        "edge_time": runs.edge_time,
+        "edge_time": None if clock is None else runs.edge_time,
         "node_time": of_nodes,
         "clock": clock,
         **dict(zip(given, runs.columns, strict=True)),

@@ -99,9 +99,9 @@ class Graph(DerivedArrays):
         self.origin = origin
         self._derived = {}
         # Before they are checked: what is seen then is what kernels read later.
-        of_origin = () if origin is None else (origin.node_ids, origin.reach, origin.edge_starts)
-        of_clock = () if clock is None else (clock.ranked,)
-        hold_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *of_origin, *of_clock])
+        origin_arrays = () if origin is None else (origin.node_ids, origin.reach, origin.edge_starts)
+        clock_arrays = () if clock is None else (clock.ranked,)
+        hold_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *origin_arrays, *clock_arrays])
         check_graph_arrays(self)
         self._sort_by_type()
         check_graph_runs(self)
@@ -123,8 +123,8 @@ class Graph(DerivedArrays):
         Raises:
             GraphFormatError: the arrays are no CSC graph; the message names the first bad entry.
         """
-        for name, given in (("indptr", indptr), ("indices", indices)):
-            if hasattr(given, "tocsc") or getattr(given, "layout", None) in _SPARSE_LAYOUTS:
+        for name, argument in (("indptr", indptr), ("indices", indices)):
+            if hasattr(argument, "tocsc") or getattr(argument, "layout", None) in _SPARSE_LAYOUTS:
                 raise GraphFormatError(
                     f"Graph.from_csc: {name} is a sparse matrix, but its arrays are needed. Of SciPy's A[src, dst]: "
                     f"csc = A.tocsc(); Graph.from_csc(csc.indptr.astype('int64'), csc.indices)."
@@ -156,9 +156,11 @@ class Graph(DerivedArrays):
             >>> Graph.from_csr(indptr=[0, 2, 2, 2], indices=[1, 2]).in_neighbors(2).tolist()
             [0]
         """
-        given = cls.from_csc(indptr, indices)  # checks the arrays, which say what they list alone
-        src = np.repeat(np.arange(given.num_nodes, dtype=given.indices.dtype), given.in_degrees)
-        return cls.from_coo(src, given.indices, given.num_nodes, edge_weight, edge_type, keep_order=keep_order)
+        transposed = cls.from_csc(indptr, indices)  # checks the arrays, which say what they list alone
+        src = np.repeat(np.arange(transposed.num_nodes, dtype=transposed.indices.dtype), transposed.in_degrees)
+        return cls.from_coo(
+            src, transposed.indices, transposed.num_nodes, edge_weight, edge_type, keep_order=keep_order
+        )
 
     @classmethod
     def from_coo(
@@ -211,8 +213,8 @@ class Graph(DerivedArrays):
         ]
         for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):
             check_edge_array(name, values, "fiu", len(src))
-        weight, kind = per_edge
-        arrays = flat_arrays(src, dst, num_nodes, weight, kind, edge_time, node_time, keep_order=keep_order)
+        weight, types = per_edge
+        arrays = flat_arrays(src, dst, num_nodes, weight, types, edge_time, node_time, keep_order=keep_order)
         graph = cls(**arrays)
         graph.lost_order = not keep_order
         if not keep_order:
@@ -294,16 +296,14 @@ class Graph(DerivedArrays):
 
     def _sort_by_type(self) -> None:
         types = self.edge_type
-        if types is None or (types.size and not 0 <= types.min() <= types.max() < ops.MAX_EDGE_TYPES):
-            return
-        order = ops.sort_by_type(self.indptr, types)
+        order = None if types is None or not ops.are_type_numbers(types) else ops.sort_by_type(self.indptr, types)
         if order is None:
             return
         for name in ("indices", "edge_weight", "edge_type", "edge_time", "edge_order"):
             if (array := getattr(self, name)) is not None:
                 setattr(self, name, array[order])
         if self.edge_order is None and self.origin is None:
-            self.edge_order = order.astype(np.int32) if len(order) <= 2**31 else order
+            self.edge_order = order
 
     @property
     def flat_order(self) -> np.ndarray | None:

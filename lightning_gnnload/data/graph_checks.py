@@ -36,9 +36,10 @@ def check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edges
     if values is None:
         return
     if values.ndim != 1 or len(values) != num_edges or values.dtype.kind not in kinds:
-        wanted = "floats" if kinds == "f" else "integers" if kinds == "iu" else "numbers"
+        numbers = "floats" if kinds == "f" else "integers" if kinds == "iu" else "numbers"
         raise GraphFormatError(
-            f"Graph: {name} must be {wanted} [{num_edges}], one an edge, but it is {values.dtype} {list(values.shape)}."
+            f"Graph: {name} must be {numbers} [{num_edges}], one an edge, but it is {values.dtype} "
+            f"{list(values.shape)}."
         )
 
 
@@ -84,8 +85,8 @@ def _check_weights(weight: np.ndarray | None) -> None:
 
 def _check_times(graph: Any) -> None:
     """The arrays of times and their clock come together. Whether edges lie in their order is seen with the runs."""
-    clock, time, of_nodes = graph.clock, graph.edge_time, graph.node_time
-    if (clock is None) != (time is None) or (of_nodes is not None and clock is None):
+    clock, time, node_time = graph.clock, graph.edge_time, graph.node_time
+    if (clock is None) != (time is None) or (node_time is not None and clock is None):
         raise GraphFormatError(
             "Graph: edge_time and clock come together, and node_time with them. Build the graph with Graph.from_coo or "
             "from_hetero, which make the clock of the times."
@@ -98,13 +99,15 @@ def _check_times(graph: Any) -> None:
             f"Graph: clock.timed must be bool [{num_types}], one an edge type, but it is {clock.timed.dtype} "
             f"{list(clock.timed.shape)}."
         )
-    if of_nodes is not None and (of_nodes.shape != (graph.num_nodes,) or of_nodes.dtype not in (np.int64, np.float64)):
+    if node_time is not None and (
+        node_time.shape != (graph.num_nodes,) or node_time.dtype not in (np.int64, np.float64)
+    ):
         raise GraphFormatError(
-            f"Graph: node_time must be int64 or float64 [{graph.num_nodes}], one a node, but it is {of_nodes.dtype} "
-            f"{list(of_nodes.shape)}."
+            f"Graph: node_time must be int64 or float64 [{graph.num_nodes}], one a node, but it is {node_time.dtype} "
+            f"{list(node_time.shape)}."
         )
-    if of_nodes is not None and np.isnan(of_nodes.min(initial=0)):
-        raise GraphFormatError(f"Graph: node_time[{np.isnan(of_nodes).argmax()}] is no time (NaN).")
+    if node_time is not None and np.isnan(node_time.min(initial=0)):
+        raise GraphFormatError(f"Graph: node_time[{np.isnan(node_time).argmax()}] is no time (NaN).")
 
 
 def check_graph_runs(graph: Any) -> None:
@@ -127,6 +130,6 @@ def _nodes_by_type(types: GraphTypes) -> list[ops.NodesOfType]:
     sources = [types.range_of(source) for source, _, _ in types.edge_types]
     firsts = zip(types.first_node, types.first_run, strict=True)  # which end with one more
     return [
-        ops.NodesOfType(int(first), count, int(run), [sources[kind] for kind in slots])
+        ops.NodesOfType(int(first), count, int(run), [sources[edge_type] for edge_type in slots])
         for (first, run), count, slots in zip(firsts, types.num_nodes, types.slots, strict=False)
     ]

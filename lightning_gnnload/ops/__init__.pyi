@@ -102,6 +102,7 @@ from .typed_lists import MAX_EDGE_TYPES as MAX_EDGE_TYPES
 from .typed_lists import DenseLists as DenseLists
 from .typed_lists import SparseLists as SparseLists
 from .typed_lists import TypedLists as TypedLists
+from .typed_lists import are_type_numbers as are_type_numbers
 from .typed_lists import sort_by_type as sort_by_type
 from .walks import WalkRuns as WalkRuns
 from .walks import Walks as Walks

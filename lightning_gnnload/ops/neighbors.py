@@ -138,12 +138,12 @@ def fanout_table(fanouts: Sequence[int | Mapping[int, int]], num_edge_types: int
         if not isinstance(hop, Mapping):
             [row[:]] = check_fanouts([hop])
             continue
-        for kind, fanout in hop.items():
-            if not 0 <= as_integer("fanouts: an edge type", kind) < len(row):
+        for edge_type, fanout in hop.items():
+            if not 0 <= as_integer("fanouts: an edge type", edge_type) < len(row):
                 raise SamplerConfigError(
-                    f"fanouts name edge type {kind}, but the graph's edge types lie in [0, {len(row)})."
+                    f"fanouts name edge type {edge_type}, but the graph's edge types lie in [0, {len(row)})."
                 )
-            [row[kind]] = check_fanouts([fanout])
+            [row[edge_type]] = check_fanouts([fanout])
     return table
 
 

@@ -17,9 +17,10 @@ from ..errors import GraphFormatError, SamplerConfigError
 from .checks import as_flag, check_apart, check_array
 from .dispatch import kernels
 from .inputs import SamplerInput
+from .runs import EdgeList, build_runs
 
 # A draw's hop has 16 bits: 4 for the hop and 12 for the type, of which 0 means untyped draws.
-MAX_EDGE_TYPES: int = kernels.MAX_EDGE_TYPES
+MAX_EDGE_TYPES = (1 << 12) - 1
 
 
 @dataclass(frozen=True)
@@ -136,13 +137,13 @@ class DenseLists(TypedLists):
     def places(self) -> list[tuple[int, int, int, int]]:
         """Of each edge type, where its runs are: the first one's number, how far apart they are, and the first and the
         number of the nodes that they are of."""
-        places = [(0, 0, 0, 0)] * len(self.slot_type)
+        positions = [(0, 0, 0, 0)] * len(self.slot_type)
         for t, (begin, end) in enumerate(pairwise(self.slot_ptr.tolist())):
             first, last = self.first_node[t : t + 2].tolist()
             for slot in range(begin, end):
                 run = int(self.first_run[t]) + slot - begin
-                places[self.slot_type[slot]] = run, end - begin, first, last - first
-        return places
+                positions[self.slot_type[slot]] = run, end - begin, first, last - first
+        return positions
 
     def timed_runs(self, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         node_type = np.searchsorted(self.first_node, nodes, side="right") - 1
@@ -224,15 +225,17 @@ class SparseLists(TypedLists):
             ([0, 1], [0, 1, 3])
         """
         types = _type_numbers(indptr, edge_type)
-        first_run = np.empty_like(indptr)
-        if not kernels.count_edge_type_runs(indptr, types, first_run):
+        if not _are_sorted(indptr, types):
             raise GraphFormatError(
                 "edge_type must ascend within each node's list; sort_by_type() tells how to sort it."
             )
-        run_type, run_ptr = np.empty(first_run[-1], np.int32), np.empty(first_run[-1] + 1, np.int64)
-        kernels.index_edge_types(indptr, types, run_type, run_ptr)
+        changes = types[1:] != types[:-1]
+        changes[_inner_begins(indptr) - 1] = True
+        begins = np.append(np.zeros(min(len(types), 1), np.int64), np.flatnonzero(changes) + 1)
+        run_ptr, first_run = np.append(begins, len(types)), np.searchsorted(begins, indptr)
+        run_type = types[begins].astype(np.int32, copy=False)
         if timed is None:
-            timed = np.zeros(int(types.max(initial=-1)) + 1, np.uint8)
+            timed = np.zeros(int(types.max()) + 1 if len(types) else 0, np.uint8)
         return cls(run_ptr, edge_time, timed, first_run, run_type)
 
     @property
@@ -263,8 +266,8 @@ class SparseLists(TypedLists):
 
 
 def sort_by_type(indptr: np.ndarray, edge_type: np.ndarray) -> np.ndarray | None:
-    """Returns the positions of edges, int64 ``[E]``, each node's in the order of their types, those of a type in the
-    order that they have; None where they lie so.
+    """Returns the positions of edges, int32 or int64 ``[E]``, each node's in the order of their types, those of a type
+    in the order that they have; None where they lie so.
 
     Raises:
         GraphFormatError: a type that is negative, or not below 4,095.
@@ -273,30 +276,49 @@ def sort_by_type(indptr: np.ndarray, edge_type: np.ndarray) -> np.ndarray | None
         >>> sort_by_type(np.array([0, 3]), np.array([1, 0, 1])).tolist()
         [1, 0, 2]
     """
-    types = _type_numbers(indptr, edge_type)
-    if kernels.count_edge_type_runs(indptr, types, np.empty_like(indptr)):
+    types, num_nodes = _type_numbers(indptr, edge_type), len(indptr) - 1
+    if _are_sorted(indptr, types):
         return None
-    order = np.empty(len(types), np.int64)
-    kernels.sort_edge_types(indptr, types, order)
-    return order
+    dtype = np.int32 if max(len(types), num_nodes) < 2**31 else np.int64
+    nodes = np.repeat(np.arange(num_nodes, dtype=dtype), np.diff(indptr))
+    # Types take the place of times, by which runs are sorted.
+    positions, codes = np.arange(len(types), dtype=dtype), types.astype(np.uint32)
+    edges = EdgeList("sort_by_type", positions, nodes, len(types), num_nodes, code=codes)
+    return build_runs([edges], num_nodes, dtype).indices
+
+
+def are_type_numbers(edge_type: np.ndarray) -> bool:
+    """Returns whether edges can be drawn by these types: integers in [0, 4095)."""
+    if edge_type.dtype.kind not in "iu":
+        return False
+    return not edge_type.size or bool(edge_type.min() >= 0 and edge_type.max() < MAX_EDGE_TYPES)
 
 
 def _type_numbers(indptr: np.ndarray, edge_type: np.ndarray) -> np.ndarray:
-    """Returns edge types as kernels take them, int32 ``[E]``."""
+    """Returns edge types once they are checked."""
     check_array("indptr", indptr, (np.int64,), 1, GraphFormatError)
     check_array("edge_type", edge_type, None, 1, GraphFormatError)
-    if edge_type.dtype.kind not in "iu":
-        raise GraphFormatError(f"edge_type has dtype {edge_type.dtype}, but types are integers.")
-    low, high = (int(edge_type.min()), int(edge_type.max())) if edge_type.size else (0, -1)
-    if low < 0 or high >= MAX_EDGE_TYPES:
-        raise GraphFormatError(
-            f"edge types lie in [{low}, {high}], but sampling by type needs them in [0, {MAX_EDGE_TYPES}): "
-            "number them from 0, for example with numpy.unique(edge_type, return_inverse=True)[1]."
-        )
     num_edges = indptr[-1] if len(indptr) else 0
     if len(indptr) == 0 or len(edge_type) != num_edges:
         raise GraphFormatError(f"edge_type has {len(edge_type)} entries, but the graph has {num_edges} edges.")
-    return edge_type.astype(np.int32, copy=False)
+    if not are_type_numbers(edge_type):
+        some = f"lie in [{edge_type.min()}, {edge_type.max()}]" if edge_type.size else f"are {edge_type.dtype}"
+        raise GraphFormatError(
+            f"edge types {some}, but sampling by type needs integers in [0, {MAX_EDGE_TYPES}): number them from 0, for "
+            "example with numpy.unique(edge_type, return_inverse=True)[1]."
+        )
+    return edge_type
+
+
+def _inner_begins(indptr: np.ndarray) -> np.ndarray:
+    """Returns where lists begin, but for those at the first edge and behind the last."""
+    return indptr[(indptr > 0) & (indptr < indptr[-1])]
+
+
+def _are_sorted(indptr: np.ndarray, types: np.ndarray) -> bool:
+    falls = types[1:] < types[:-1]
+    falls[_inner_begins(indptr) - 1] = False
+    return not falls.any()
 
 
 def arrays_of(name: str, described: Any) -> list[tuple[str, np.ndarray]]:

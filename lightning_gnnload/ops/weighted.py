@@ -58,7 +58,7 @@ def sample_weighted(
         flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
         check_weighted_fanouts([fanout for fanout in flat if fanout != 0])
     check_choice("expand", expand, ("all", "new"))
-    if queries is not None and any(each is not None for each in (queries.since, queries.until, queries.excluded)):
+    if queries is not None and any(array is not None for array in (queries.since, queries.until, queries.excluded)):
         raise SamplerConfigError(
             "sample_weighted draws from all edges, as its table does: queries have neither since, until nor excluded."
         )

@@ -54,16 +54,16 @@ def write_parts(
         advance("Writing parts", part / num_parts)
         nodes, reach = holdings.of(part)
         new_ids = numbering.new_ids[nodes]
-        own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
-        order = np.concatenate([np.flatnonzero(own), np.flatnonzero(~own)])
+        is_own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
+        order = np.concatenate([np.flatnonzero(is_own), np.flatnonzero(~is_own)])
         nodes, reach = nodes[order], reach[order]
         # What the part before has left elsewhere is never read: lists that a part keeps name only nodes that it holds.
         local[nodes] = np.arange(len(nodes))
-        of_phase = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
-        place = folder / part_folder(part)
-        place.mkdir(mode=0o700)
-        _write_part(place, graph, nodes, reach, local, of_phase)
-        with OpenFolder(place) as written:
+        part_seeds = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
+        part_path = folder / part_folder(part)
+        part_path.mkdir(mode=0o700)
+        _write_part(part_path, graph, nodes, reach, local, part_seeds)
+        with OpenFolder(part_path) as written:
             checksums.append(manifest_checksum(written))
     advance("Writing parts", 1.0)
     return checksums
@@ -77,24 +77,24 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
     """
     tables = {name: table for name, table in data.tables.items() if not isinstance(table, NodeTable)}
     stores = {"x": data.x, **{table_name(name): table for name, table in tables.items()}}
-    given = {name: store for name, store in stores.items() if store is not None}
-    per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(given)}
+    present = {name: store for name, store in stores.items() if store is not None}
+    per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(present)}
     shapes = {name: _whole_shape(array) for name, array in per_node.items()}
     if data.y is not None:
         # A store's rows have two dimensions; the manifest keeps the labels' own shape.
         per_node["y"], shapes["y"] = MemoryFeatureStore(data.y.reshape(len(node_ids), -1)), data.y.shape
     entries, total = {}, sum(map(_num_bytes, per_node.values()))
-    done = 0
+    written_bytes = 0
     for name, array in per_node.items():
 
         def note(chunk_bytes: int) -> None:
-            nonlocal done
-            done += chunk_bytes
-            advance("Writing features", done / max(total, 1))
+            nonlocal written_bytes
+            written_bytes += chunk_bytes
+            advance("Writing features", written_bytes / max(total, 1))
 
         rows = SelectedFeatureStore(array, node_ids) if isinstance(array, FeatureStore) else array
         entries[name] = _write(folder, name, rows.dtype, shapes[name], _noted(byte_chunks(rows), note))
-    return {"arrays": entries, "quantized": quantized_dtypes(given), "tables": dict.fromkeys(tables)}
+    return {"arrays": entries, "quantized": quantized_dtypes(present), "tables": dict.fromkeys(tables)}
 
 
 def write_numbering(folder: Path, numbering: Numbering, clock: Clock | None) -> dict[str, Any]:

@@ -50,8 +50,8 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             graph, new_ids = pull_lists(group, nodes[first:], list_columns(sampler, group))
-            drawn = draw_hop(described(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
-            return HopEdges(**{**drawn.arrays(), "neighbors": new_ids[drawn.neighbors]})
+            edges = draw_hop(described(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
+            return HopEdges(**{**edges.arrays(), "neighbors": new_ids[edges.neighbors]})
 
     return draw
 
@@ -91,8 +91,8 @@ def pull_lists(
         ids of all of them.
     """
     starts = np.zeros(len(nodes), np.int64)
-    asked = group.ask("lists", nodes[num_drawn:], {"columns": columns})
-    answers = [replace(answer, places=num_drawn + answer.places) for answer in asked]
+    sent = group.ask("lists", nodes[num_drawn:], {"columns": columns})
+    answers = [replace(answer, places=num_drawn + answer.places) for answer in sent]
     if "edge_starts" in columns:
         for answer in answers:
             starts[answer.places] = answer.numbers("edge_starts", MOST, len(answer.places))
@@ -124,21 +124,21 @@ def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
 
 
-def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
+def join_lists(positions: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
     """Joins the edges that several ranks drew, in the order of the frontier.
 
     Args:
-        places: of each rank's nodes in the frontier, int64.
+        positions: of each rank's nodes in the frontier, int64.
         parts: what each rank drew for them.
         num_nodes: D, of the frontier.
     """
     counts = np.zeros(num_nodes, np.int64)
-    for at, edges in zip(places, parts, strict=True):
+    for at, edges in zip(positions, parts, strict=True):
         counts[at] = edges.counts
     begins = np.cumsum(counts) - counts
     targets = [
         np.repeat(begins[at] - (np.cumsum(counts[at]) - counts[at]), counts[at]) + np.arange(len(edges.neighbors))
-        for at, edges in zip(places, parts, strict=True)
+        for at, edges in zip(positions, parts, strict=True)
     ]
     joined = {"counts": counts, "neighbors": np.empty(0, np.int64)}
     columns = [edges.arrays() for edges in parts]

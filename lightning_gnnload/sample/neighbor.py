@@ -85,14 +85,14 @@ class NeighborSampler(Sampler):
         self.replace = replace
         self.expand = check_expand(expand)
         self.edge_ids = edge_ids
-        for name, value, known in (
+        for name, value, choices in (
             ("sharing", sharing, (None, "plain", "disjoint", "time")),
             ("before", before, ("<=", "<", None)),
             ("order", order, ("root", "path")),
             ("pick", pick, ("uniform", "last")),
         ):
-            if not isinstance(value, str | None) or value not in known:
-                raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+            if not isinstance(value, str | None) or value not in choices:
+                raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, choices))}.")
         self.sharing = sharing
         self.before = before
         self.window = _window(window)
@@ -217,11 +217,12 @@ class NeighborSampler(Sampler):
         # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
         if self._is_typed:
             answers = group.ask_all("num_types")
-            known = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
-            named = [kind for fanout in self.fanouts if isinstance(fanout, dict) for kind in fanout]
-            if bad := [kind for kind in named if not 0 <= kind < max(known, 1)]:
+            num_types = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
+            named = [edge_type for fanout in self.fanouts if isinstance(fanout, dict) for edge_type in fanout]
+            if bad := [edge_type for edge_type in named if not 0 <= edge_type < max(num_types, 1)]:
                 raise SamplerConfigError(
-                    f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {known}), in all parts."
+                    f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {num_types}), in all "
+                    "parts."
                 )
         return lay_hops(self, group, node_wise(self, group, paradigm))
 

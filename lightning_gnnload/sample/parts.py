@@ -86,8 +86,8 @@ class PartWorkload(Workload):
         self._whole = whole
         self._part = part
         seeds = held_ids(part, part.seeds[phase])
-        own = {"graph": part.graph, "sampler": sampler, "seeds": seeds, "num_ranks": 1, "labels": None}
-        super().__init__(**{**whole.settings(), **own, "order": Sequential()})
+        part_settings = {"graph": part.graph, "sampler": sampler, "seeds": seeds, "num_ranks": 1, "labels": None}
+        super().__init__(**{**whole.settings(), **part_settings, "order": Sequential()})
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
         """Yields the rank's own of the whole workload's requests."""
@@ -165,21 +165,21 @@ def held_ids(part: Part, seeds: np.ndarray, reach: int = 0) -> np.ndarray:
     # Its own nodes ascend, and its mirrors do. A seed may be a mirror: a node that two phases name.
     for begin, end in ((0, part.num_own), (part.num_own, part.graph.num_nodes)):
         nodes = part.graph.origin.node_ids[begin:end]
-        places = np.searchsorted(nodes, seeds)
-        found = places < len(nodes)
-        found[found] = nodes[places[found]] == seeds[found]
-        local[found] = begin + places[found]
+        positions = np.searchsorted(nodes, seeds)
+        is_there = positions < len(nodes)
+        is_there[is_there] = nodes[positions[is_there]] == seeds[is_there]
+        local[is_there] = begin + positions[is_there]
     missing = seeds[local < 0]
     if len(missing):
         raise PartReachError(
             f"part {part.index} does not hold node {missing[0]}, nor {len(missing) - 1} more of {len(seeds)}. It was "
             f"made for the seeds of {', '.join(part.seeds)}; sample others in the whole graph."
         )
-    held = part.graph.origin.reach[local]
-    short = np.flatnonzero(held < reach)
+    part_reach = part.graph.origin.reach[local]
+    short = np.flatnonzero(part_reach < reach)
     if len(short):
         raise PartReachError(
-            f"part {part.index} holds {held[short[0]]} hops of the in-neighbours of node {seeds[short[0]]}, but "
+            f"part {part.index} holds {part_reach[short[0]]} hops of the in-neighbours of node {seeds[short[0]]}, but "
             f"{reach} are needed. It was made for the seeds of {', '.join(part.seeds)}; sample others in the whole "
             f"graph."
         )

@@ -3,58 +3,56 @@
 #include "sample_typed/sample_typed.h"
 
 #include <map>
+#include <optional>
 #include <set>
 
 #include "fuzz/cut.h"
 #include "fuzz/node_wise.h"
-#include "graph/edge_types.h"
 #include "sample_typed/pick_typed.h"
 
 namespace lg::fuzz {
 namespace {
 
-// Random types of edges, once they are sorted.
-Exact<int32_t> sorted_types(Choices& choose, const int64_t* indptr, int64_t num_nodes,
-                            int64_t num_types) {
-  Exact<int32_t> types(indptr[num_nodes]), sorted(types.size());
+constexpr int64_t kMaxEdgeTypes = 4095;
+
+Exact<int32_t> sorted_types(Choices& choose, const Exact<int64_t>& indptr, int64_t num_types) {
+  Exact<int32_t> types(indptr[indptr.size() - 1]);
   for (int64_t e = 0; e < types.size(); ++e) types[e] = int32_t(choose.below(num_types));
-  Exact<int64_t> order(types.size()), first_run(num_nodes + 1);
-  sort_edge_types(indptr, num_nodes, types.data(), order.data());
-  for (int64_t e = 0; e < types.size(); ++e) {
-    const int64_t from = order[e];
-    expect(in_range(from, types.size()), "position ", from, " of edge ", e);
-    sorted[e] = types[from];
-    const bool follows = e > 0 && sorted[e - 1] == sorted[e] &&
-                         !std::binary_search(indptr, indptr + num_nodes + 1, e);
-    expect(!follows || order[e - 1] < from, "edge ", e, " comes before an earlier one");
+  for (int64_t v = 0; v + 1 < indptr.size(); ++v) {
+    std::sort(types.data() + indptr[v], types.data() + indptr[v + 1]);
   }
-  expect(count_edge_type_runs(indptr, num_nodes, sorted.data(), first_run.data()), "unsorted");
-  return sorted;
+  return types;
 }
 
 // The runs that are not empty, of sorted lists.
-struct Sparse {
-  Exact<int64_t> first_run, run_ptr;
-  Exact<int32_t> run_type;
-
+class Sparse {
+ public:
   template <class Index>
-  Sparse(const Graph<Index>& graph, const int32_t* types)
-      : Sparse(graph.indptr.data(), graph.num_nodes(), types) {}
+  Sparse(const Graph<Index>& graph, const Exact<int32_t>& types)
+      : first_run_(graph.num_nodes() + 1) {
+    std::vector<int64_t> begins;
+    std::vector<int32_t> of_run;
+    for (int64_t v = 0; v < graph.num_nodes(); ++v) {
+      const int64_t first = graph.indptr[v];
+      first_run_[v] = int64_t(begins.size());
+      for (int64_t e = first; e < graph.indptr[v + 1]; ++e) {
+        if (e > first && types[e] == types[e - 1]) continue;
+        begins.push_back(e);
+        of_run.push_back(types[e]);
+      }
+    }
+    first_run_[graph.num_nodes()] = int64_t(begins.size());
+    begins.push_back(types.size());
+    run_ptr_.emplace(begins);
+    run_type_.emplace(of_run);
+  }
 
-  SparseRuns runs() const { return {run_ptr.data(), first_run.data(), run_type.data()}; }
+  SparseRuns runs() const { return {run_ptr_->data(), first_run_.data(), run_type_->data()}; }
 
  private:
-  static Exact<int64_t> counted(const int64_t* indptr, int64_t num_nodes, const int32_t* types) {
-    Exact<int64_t> first_run(num_nodes + 1);
-    count_edge_type_runs(indptr, num_nodes, types, first_run.data());
-    return first_run;
-  }
-  Sparse(const int64_t* indptr, int64_t num_nodes, const int32_t* types)
-      : first_run(counted(indptr, num_nodes, types)),
-        run_ptr(first_run[num_nodes] + 1),
-        run_type(first_run[num_nodes]) {
-    index_edge_types(indptr, num_nodes, types, run_type.data(), run_ptr.data());
-  }
+  Exact<int64_t> first_run_;
+  std::optional<Exact<int64_t>> run_ptr_;
+  std::optional<Exact<int32_t>> run_type_;
 };
 
 constexpr std::initializer_list<int64_t> kFanouts = {kAllNeighbors, 0, 0, 1, 2, 3, 5, 16, 17, 65};
@@ -118,9 +116,8 @@ template <class Index>
 void sample_indexed_graph(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   const int64_t num_types = 1 + choose.size(choose.one_in(50) ? kMaxEdgeTypes - 1 : 5);
-  const Exact<int32_t> types =
-      sorted_types(choose, graph.indptr.data(), graph.num_nodes(), num_types);
-  const Sparse sparse(graph, types.data());
+  const Exact<int32_t> types = sorted_types(choose, graph.indptr, num_types);
+  const Sparse sparse(graph, types);
   Workspace workspace = random_workspace(choose, graph.num_nodes());
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
     SampleTypedRequest<Index> request =
@@ -200,7 +197,7 @@ void sample_cut_graph(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   const Cut<Offset> cut(choose, graph);
   Workspace workspace = random_workspace(choose, graph.num_nodes());
-  const Sparse sparse(graph, cut.types.data());
+  const Sparse sparse(graph, cut.types);
   const AnyRuns runs = choose.flag() ? AnyRuns(sparse.runs()) : AnyRuns(cut.runs(cut.most_slots));
   SampleTypedRequest<Index> request =
       random_request<Index>(choose, graph, runs, cut.slot_type.size());

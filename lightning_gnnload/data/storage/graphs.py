@@ -101,12 +101,12 @@ def write_graph(
             f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
         ) from error
     arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
-    with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as made:
-        entries = {name: _write_array(made / file, array) for name, (file, array) in arrays.items()}
+    with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
+        entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
         graph = data.graph
         named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
         write_manifest(
-            made,
+            target,
             entries,
             num_nodes=data.num_nodes,
             num_classes=data._num_classes,
@@ -205,7 +205,7 @@ def open_topology(
     require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
     numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *ORIGIN) if name in arrays}
     origin = Origin(**{name: numpy.pop(name) for name in ORIGIN}) if "node_ids" in numpy else None
-    graph = Graph(**numpy, origin=origin, types=types, clock=clock)  # type: ignore[arg-type]
+    graph = Graph(**numpy, origin=origin, types=types, clock=clock)
     graph.lost_order = manifest.get("lost_order", False)
     if graph.edge_type is not numpy.get("edge_type"):
         warn(
@@ -244,13 +244,13 @@ def open_stores(
     if features not in ("mapped", "disk"):
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path, manifest = folder.path, folder.manifest
-    of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
-    of_edges = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
+    table_arrays = {name: table_name(name) for name in manifest.get("tables", {})}
+    edge_arrays = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
     x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(open_types(manifest))}
-    require_arrays(path, arrays, (*of_tables.values(), *of_edges.values()))
+    require_arrays(path, arrays, (*table_arrays.values(), *edge_arrays.values()))
     stores: dict[str, Any] = dict(arrays)
     if features == "disk":
-        for name in arrays.keys() & {"x", "edge_x", *of_tables.values(), *of_edges.values(), *x_of_edges}:
+        for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(folder, name=name)
     for name, dtype in manifest.get("quantized", {}).items():
         if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
@@ -259,10 +259,10 @@ def open_stores(
             stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
         )
     tables = {
-        name: stores[of_tables[name]] if first is None else NodeTable(stores[of_tables[name]], first)
+        name: stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
         for name, first in manifest.get("tables", {}).items()
     }
-    edge_tables = {name: stores[of_edges[name]] for name in of_edges}
+    edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
 
 
@@ -281,26 +281,28 @@ def open_clock(manifest: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) 
 def _x_by_type(types: GraphTypes | None) -> dict[str, EdgeType]:
     """Returns the names of tables of the edge types' features, which are there whether or not other tables were
     named."""
-    return {} if types is None else {table_of_type("x", kind): kind for kind in types.edge_types}
+    return {} if types is None else {table_of_type("x", edge_type): edge_type for edge_type in types.edge_types}
 
 
 def _stored_x(stores: Mapping[str, Any], types: GraphTypes | None) -> dict[EdgeType, Any]:
     """Returns the features of edges by type, as far as they were stored."""
     return {
-        kind: stores[EDGE_PREFIX + name] for name, kind in _x_by_type(types).items() if EDGE_PREFIX + name in stores
+        edge_type: stores[EDGE_PREFIX + name]
+        for name, edge_type in _x_by_type(types).items()
+        if EDGE_PREFIX + name in stores
     }
 
 
 def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], types: GraphTypes | None) -> Any:
     """Opens the user's ids, as :class:`GraphData` takes them; None where there are none."""
-    found = {}
+    by_type = {}
     for name, described in manifest.get("user_ids", {}).items():
         needed = [ids_name(name), f"{ids_name(name)}.offsets"][: 2 if described["kind"] == "text" else 1]
         if not arrays.keys() >= set(needed):
             raise GraphDataError(f"the ids of node type {name!r} lack an array of {', '.join(needed)}.")
-        values, *offsets = (arrays[each].numpy() for each in needed)
-        found[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
-    return (found or None) if types is not None else found.get("")
+        values, *offsets = (arrays[array_name].numpy() for array_name in needed)
+        by_type[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
+    return (by_type or None) if types is not None else by_type.get("")
 
 
 def ids_name(node_type: str) -> str:
@@ -330,13 +332,13 @@ def table_name(name: str) -> str:
 
 def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
-    found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
+    optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     if data.task is None:
-        found |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
-    found[RANKED] = None if graph.clock is None else graph.clock.ranked
+        optional |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+    optional[RANKED] = None if graph.clock is None else graph.clock.ranked
     if graph.origin is not None:
-        found |= {name: getattr(graph.origin, name) for name in ORIGIN}
-    arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
+        optional |= {name: getattr(graph.origin, name) for name in ORIGIN}
+    arrays = {name: tensor_view(array) for name, array in optional.items() if array is not None}
     arrays |= {**seed_arrays(_own_seeds(data)), **task_arrays(data.tasks)}
     for name, ids in data.user_ids.items():
         arrays[ids_name(name)] = tensor_view(ids.values)

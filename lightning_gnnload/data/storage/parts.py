@@ -55,7 +55,7 @@ class StoredParts(Sequence[Part]):
     def __getitem__(self, index: int | slice) -> Part | list[Part]:
         """Raises StoreFormatError: the part's folder is missing, broken, of another partition, or was replaced."""
         if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
+            return [self[at] for at in range(len(self))[index]]
         number = range(len(self))[index]
         with self._loading:  # a thread that asks for a part that is being loaded waits, and maps it no second time
             if number not in self._loaded:
@@ -143,7 +143,7 @@ def manifest_checksum(folder: OpenFolder) -> int:
 
 
 def _check_origin(
-    folder: Path, graph: Graph, new_ids: np.ndarray, ends: np.ndarray, described: Mapping[str, Any]
+    folder: Path, graph: Graph, new_ids: np.ndarray, bounds: np.ndarray, described: Mapping[str, Any]
 ) -> tuple[np.ndarray, int]:
     """Checks a part's origin; returns its nodes' ids in the whole graph and how many it owns: new ids in ``ends``."""
     origin = graph.origin
@@ -155,10 +155,10 @@ def _check_origin(
             f"{folder}: node_ids span [{ids.min()}, {ids.max()}], but the partition has {len(new_ids)} nodes. "
             f"Make the partition again."
         )
-    own = (new_ids[ids] >= ends[0]) & (new_ids[ids] < ends[1])
-    num_own = int(own.sum())
-    ascending = all((np.diff(each) > 0).all() for each in (ids[:num_own], ids[num_own:]))
-    if not (own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != ends[1] - ends[0]):
+    is_own = (new_ids[ids] >= bounds[0]) & (new_ids[ids] < bounds[1])
+    num_own = int(is_own.sum())
+    ascending = all((np.diff(run) > 0).all() for run in (ids[:num_own], ids[num_own:]))
+    if not (is_own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != bounds[1] - bounds[0]):
         raise StoreFormatError(
             f"{folder}: its nodes must be its own and then mirrors, each by ascending id, but they are not. "
             f"Make the partition again."
