@@ -106,12 +106,7 @@ def native_queries(queries: Queries, lists: TypedLists | None, inputs: SamplerIn
 
 
 def check_queries(queries: Queries, num_seeds: int, num_nodes: int, num_edges: int, has_times: bool) -> int:
-    """Checks what seeds ask of a graph, and returns how many bits the numbers of its nodes and edges take.
-
-    Raises:
-        SeedError: arrays of wrong dtypes or lengths, a query or a position out of range.
-        SamplerConfigError: too many queries, or times that the graph does not have.
-    """
+    """Checks what seeds ask of a graph, and returns how many bits the numbers of its nodes and edges take."""
     check_kind("queries", queries, Queries)
     by_query = (("name", queries.name), ("since", queries.since), ("until", queries.until))
     for name, array in by_query:

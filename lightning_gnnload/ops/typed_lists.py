@@ -31,12 +31,8 @@ class TypedLists:
 
     Attributes:
         run_ptr: ``[R + 1]``: run ``r`` is ``indices[run_ptr[r]:run_ptr[r + 1]]``. A node's runs ascend by type.
-        edge_time: uint32 ``[E]``, ascending in each run; None for a graph without times.
+        edge_time: uint32 ``[E]``, ascending in each run, which is not checked; None for a graph without times.
         timed: uint8 ``[K]``: which edge types have times; edges of the others are always eligible.
-
-    Raises:
-        GraphFormatError: arrays of wrong dtypes or lengths, or that do not fit each other. That times ascend is not
-            checked.
     """
 
     run_ptr: np.ndarray
@@ -208,16 +204,8 @@ class SparseLists(TypedLists):
         edge_time: np.ndarray | None = None,
         timed: np.ndarray | None = None,
     ) -> SparseLists:
-        """Finds the runs of lists that are sorted by type.
-
-        Args:
-            indptr: int64 ``[N + 1]``, of a graph that passed :func:`.check_csc`.
-            edge_type: integers ``[E]``.
-            edge_time: as above.
-            timed: as above, of all types; None: of those up to the largest that is there, none has times.
-
-        Raises:
-            GraphFormatError: a type that is negative, or not below 4,095; types that fall within a list.
+        """Finds the runs of lists that are sorted by ``edge_type``, integers ``[E]`` in [0, 4095); ``timed`` as above,
+        or None: of the types up to the largest, none has times.
 
         Example:
             >>> lists = SparseLists.of(np.array([0, 3]), np.array([0, 1, 1]))
@@ -268,9 +256,6 @@ class SparseLists(TypedLists):
 def sort_by_type(indptr: np.ndarray, edge_type: np.ndarray) -> np.ndarray | None:
     """Returns the positions of edges, int32 or int64 ``[E]``, each node's in the order of their types, those of a type
     in the order that they have; None where they lie so.
-
-    Raises:
-        GraphFormatError: a type that is negative, or not below 4,095.
 
     Example:
         >>> sort_by_type(np.array([0, 3]), np.array([1, 0, 1])).tolist()

@@ -35,18 +35,11 @@ def sample_weighted(
 ) -> SampleLayout:
     """Samples as :func:`.sample_neighbors` does, but in proportion to the edges' weights.
 
-    Edges of weight zero are never taken. Without replacement a node draws by weight, removes what it drew, and
-    draws again; it takes all edges of positive weight where there are no more than its fanout.
-
-    Args:
-        table: of this graph, or of its runs, by :func:`.build_alias`.
-        fanouts: neighbours a node at each hop, nearest hop first, up to 2**24; -1 takes all of positive weight. With
-            ``lists``, one for each hop and edge type, int64 ``[L, K]``, where 0 takes none.
-        lists: of this graph: each run is drawn from as if there were no others, and the hops carry edge types.
-        queries: which seeds share nodes, and the names that they draw by; without times and excluded edges.
-
-    Raises:
-        SamplerConfigError: also for a table of another graph, as far as it shows, and for other queries.
+    Edges of weight zero are never taken. Without replacement a node draws by weight, removes what it drew, and draws
+    again; it takes all edges of positive weight where there are no more than its fanout, which is at most 2**24. With
+    ``lists``, each run is drawn from as if there were no others, ``fanouts`` are int64 ``[L, K]`` by hop and edge type,
+    ``table`` is of the runs, and the hops carry edge types. Queries may have names alone, neither times nor excluded
+    edges.
     """
     check_kind("inputs", inputs, SamplerInput)
     check_table(table, inputs.indptr if lists is None else lists.run_ptr, inputs.indices)

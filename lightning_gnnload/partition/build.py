@@ -145,15 +145,19 @@ def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequen
             f"num_parts is {num_parts}, but at most {ops.MAX_CLOSED_PARTS} parts can hold hops={hops}. Give fewer "
             f"parts, or hops=0 for parts that are sampled together."
         )
-    named = not isinstance(phases, str) and isinstance(phases, Sequence) and [*phases]
-    if not named or "train" not in named or any(named.count(phase) > 1 or phase not in SPLITS for phase in named):
-        raise PartitionError(
-            f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
-        )
     if hops == 0 and (data.graph.types is not None or data.graph.clock is not None):
         raise PartitionError(
             "hops=0 is for parts that are sampled together, which heeds no types of nodes and no times yet. Give hops= "
             "of a sampler's reach, for parts that each sample alone."
+        )
+    _check_seeds(data, num_parts, hops, phases)
+
+
+def _check_seeds(data: GraphData, num_parts: int, hops: int, phases: Sequence[str]) -> None:
+    named = not isinstance(phases, str) and isinstance(phases, Sequence) and [*phases]
+    if not named or "train" not in named or any(named.count(phase) > 1 or phase not in SPLITS for phase in named):
+        raise PartitionError(
+            f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
         )
     tables = {phase: data.table(phase) for phase in named}
     links = [phase for phase, rows in tables.items() if rows is not None and rows.is_links]

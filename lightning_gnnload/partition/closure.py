@@ -78,16 +78,8 @@ class OwnLists(Holdings):
 def close_parts(
     graph: Graph, seeds: Iterable[tuple[np.ndarray, np.ndarray]], hops: int, advance: Callable[[str, float], None]
 ) -> Closure:
-    """Closes parts over their seeds' in-neighbours: finds what each has to hold for ``hops`` hops.
-
-    The graph is passed once a hop for all parts at once, in its order.
-
-    Args:
-        graph: N nodes.
-        seeds: node ids and the part of each, in pairs of arrays.
-        hops: at least 1.
-        advance: is told what is being done, and which share of it.
-    """
+    """Closes parts over their seeds' in-neighbours, ``hops`` deep, in one pass over the graph a hop for all parts at
+    once; ``seeds`` are node ids and the part of each, in pairs of arrays."""
     masks = np.zeros(graph.num_nodes, np.uint64)
     for ids, parts in seeds:
         np.bitwise_or.at(masks, ids, np.uint64(1) << parts.astype(np.uint64))

@@ -17,18 +17,9 @@ def list_degrees(indptr: np.ndarray, nodes: np.ndarray, has_list: np.ndarray) ->
 def edge_chunks(
     indptr: np.ndarray, nodes: np.ndarray, degrees: np.ndarray, chunk_edges: int = CHUNK_EDGES
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields the edges of some nodes' lists, one list after the other.
-
-    Args:
-        indptr: int64 ``[N + 1]``, of the graph.
-        nodes: int64 ``[n]``.
-        degrees: int64 ``[n]``, how many edges of each list are wanted, from its first on.
-        chunk_edges: the most that are given at once.
-
-    Yields:
-        For each edge its position in the graph's ``indices``, and the position in ``nodes`` of whose list it is of;
-        both int64.
-    """
+    """Yields the edges of some nodes' lists, one list after the other, at most ``chunk_edges`` at once: of each edge
+    its position in the graph's ``indices``, and the position in ``nodes`` of whose list it is of, both int64.
+    ``degrees`` int64 ``[n]`` say how many edges of each list are wanted, from its first on."""
     list_ends = np.cumsum(degrees)
     shift = indptr[nodes] - (list_ends - degrees)  # from an edge's number among these to its place in the graph
     for begin in range(0, int(list_ends[-1]) if len(list_ends) else 0, chunk_edges):

@@ -70,11 +70,8 @@ def write_parts(
 
 
 def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance: Advance) -> dict[str, Any]:
-    """Writes features and labels in the order of ``node_ids``; tables of one node type are left out.
-
-    Returns:
-        What :func:`.write_manifest` is to be told: ``arrays``, ``quantized``, ``tables``.
-    """
+    """Writes features and labels in the order of ``node_ids``; tables of one node type are left out. Returns what
+    :func:`.write_manifest` is to be told: ``arrays``, ``quantized``, ``tables``."""
     tables = {name: table for name, table in data.tables.items() if not isinstance(table, NodeTable)}
     stores = {"x": data.x, **{table_name(name): table for name, table in tables.items()}}
     present = {name: store for name, store in stores.items() if store is not None}

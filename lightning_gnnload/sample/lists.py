@@ -64,17 +64,8 @@ class HopEdges:
 
 
 def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> HopEdges:
-    """Draws for some nodes of a part, by a sampler of one hop.
-
-    Args:
-        sampler: of one layer.
-        graph: with an origin, n nodes.
-        rows: int64 ``[D]``, distinct nodes of it, whose lists it holds.
-        key: ``key.hop`` says which hop this is.
-
-    Returns:
-        ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
-    """
+    """Draws, by a sampler of one hop, for some distinct nodes of a part, int64 ``[D]``, whose lists it holds.
+    ``neighbors`` are ids of the part, ``edge_ids`` of the whole graph."""
     # Aside: the batch that needs this hop is being laid, perhaps in this thread's first arena.
     arena, layout = draw_here(sampler, graph, Draw(rows, key), aside=True)
     batch = MiniBatch.view(arena, layout, len(rows))
@@ -96,11 +87,7 @@ def describe(sampler: Sampler, hop: int) -> dict[str, Any]:
 
 
 def described(about: Mapping[str, Any], graph: Graph) -> Sampler:
-    """Makes the sampler that :func:`describe` described, for a part.
-
-    Raises:
-        SamplerConfigError: this process knows no such class.
-    """
+    """Makes the sampler that :func:`describe` described, for a part."""
     return class_named(about["kind"]).of_hop(about["settings"], graph)
 
 
@@ -110,11 +97,7 @@ def name_of(sampler_class: type[Sampler]) -> str:
 
 
 def class_named(name: str) -> type[Sampler]:
-    """Finds a class of this package, or one that has been imported: a name that another rank sends loads no other code.
-
-    Raises:
-        SamplerConfigError: there is none.
-    """
+    """Finds a class of this package, or one that has been imported: a name from another rank loads no other code."""
     module, _, path = name.partition(":")
     if module.startswith("lightning_gnnload.sample."):
         with contextlib.suppress(ModuleNotFoundError):
@@ -144,15 +127,8 @@ def places_of(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.ndarray, edge_ids: bool) -> HopEdges:
-    """Selects from some nodes' lists the edges whose sources lie in a scope.
-
-    Args:
-        graph: n nodes of the whole graph.
-        rows: int64, the nodes whose lists are selected from; the graph holds these lists.
-        new_ids: int64 ``[n]``, of the graph's nodes.
-        scope: new ids, ascending.
-        edge_ids: whether they are asked for.
-    """
+    """Selects from the lists of ``rows`` the edges whose sources lie in a scope of new ids, ascending; ``new_ids``
+    int64 ``[n]`` are those of the graph's nodes."""
     counts, edges = places_of(graph, rows)
     sources = graph.indices[edges]
     at = np.searchsorted(scope, new_ids[sources])
@@ -233,11 +209,7 @@ def lengths(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, 
 
 @operation
 def on_line(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Finds edges by their places on the line of a layer.
-
-    Raises:
-        SamplerConfigError: a place beyond its list.
-    """
+    """Finds edges by their positions on the line of a layer."""
     line_positions = task.arrays["places"].astype(np.int64)
     units = ops.LineUnits(*task.about["units"])
     items = ops.find_on_line(owned.graph.indptr, _weights(owned.graph), rows, units, line_positions)
@@ -252,11 +224,7 @@ def on_line(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, 
 
 @operation
 def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Looks single edges up by their places in the lists.
-
-    Raises:
-        SamplerConfigError: a place beyond its list.
-    """
+    """Looks single edges up by their positions in the lists."""
     offsets = task.arrays["places"].astype(np.int64)
     lengths = owned.graph.indptr[rows + 1] - owned.graph.indptr[rows]
     if len(bad := np.flatnonzero((offsets < 0) | (offsets >= lengths))):

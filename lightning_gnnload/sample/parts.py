@@ -39,13 +39,7 @@ class PartSampler(Relayed):
         self.partition = partition
 
     def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
-        """Samples as :meth:`.Sampler.draw` does, with ``graph`` the whole one, whose lists are not read.
-
-        Raises:
-            PartitionMismatchError: the parts are of a graph of another size.
-            PartitionError: the seeds are not all of one part.
-            PartReachError: a seed is none that its part was made for.
-        """
+        """Samples as :meth:`.Sampler.draw` does, with ``graph`` the whole one, whose lists are not read."""
         if graph.num_nodes != self.partition.num_nodes:
             raise PartitionMismatchError(
                 f"the partition is of a graph of {self.partition.num_nodes} nodes, but this one has "
@@ -74,13 +68,7 @@ class PartSampler(Relayed):
 
 class PartWorkload(Workload):
     """Makes the mini-batches of one rank by node ids of its own part, so that a policy sees the part and nothing else.
-
-    Args:
-        whole: the workload of all ranks, by ids of the whole graph; rank ``p`` has seeds of part ``p``.
-        sampler: what is drawn.
-        part: the rank's.
-        phase: the phase whose seeds these are.
-    """
+    ``whole`` is the workload of all ranks, in which rank ``p`` has seeds of part ``p``."""
 
     def __init__(self, whole: Workload, sampler: Sampler, part: Part, phase: str) -> None:
         self._whole = whole
@@ -113,18 +101,8 @@ def check_reach(sampler: Sampler, partition: Partition) -> None:
 
 
 def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tuple[Part, np.ndarray]:
-    """Finds the part that one rank's seeds belong to, and their ids in it, int64 ``[S]``.
-
-    Args:
-        partition: of N nodes.
-        seeds: int64 ``[S]``, ids of the whole graph.
-        reach: hops of in-neighbours that the part has to hold of them.
-
-    Raises:
-        SeedError: one is not a node.
-        PartitionError: they are of several parts.
-        PartReachError: the part was not made for one of them.
-    """
+    """Finds the part that one rank's seeds, ids of the whole graph, belong to, and their ids in it, int64 ``[S]``. It
+    holds ``reach`` hops of in-neighbours of them."""
     if seeds.size and not (seeds.min() >= 0 and seeds.max() < partition.num_nodes):
         raise SeedError(
             f"seeds span [{seeds.min()}, {seeds.max()}], but the graph has {partition.num_nodes} nodes; ids must lie "
@@ -150,16 +128,8 @@ def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tupl
 
 
 def held_ids(part: Part, seeds: np.ndarray, reach: int = 0) -> np.ndarray:
-    """Finds nodes of the whole graph in a part, int64 ``[S]``: in logarithmic time, with no memory beside the part's.
-
-    Args:
-        part: of a partition.
-        seeds: int64 ``[S]``, ids of the whole graph.
-        reach: hops of in-neighbours that the part has to hold of them.
-
-    Raises:
-        PartReachError: one is not in the part, or not as deep.
-    """
+    """Finds nodes of the whole graph, int64 ``[S]``, in a part that holds ``reach`` hops of them: in logarithmic time,
+    with no memory beside the part's."""
     assert part.graph.origin is not None
     local = np.full_like(seeds, -1)
     # Its own nodes ascend, and its mirrors do. A seed may be a mirror: a node that two phases name.

@@ -195,12 +195,7 @@ def open_graph(
 def open_topology(
     folder: OpenFolder, arrays: Mapping[str, torch.Tensor], types: GraphTypes | None, clock: Clock | None
 ) -> Graph:
-    """Makes the graph of a folder's arrays; a part's types and clock are those of the partition that it is in.
-
-    Raises:
-        StoreFormatError: an array is missing, or they are of another number of nodes.
-        GraphFormatError: they are no graph.
-    """
+    """Makes the graph of a folder's arrays; a part's types and clock are those of the partition that it is in."""
     path, manifest = folder.path, folder.manifest
     require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
     numpy = {name: as_array(arrays[name], what=name) for name in (*Graph.ARRAYS, *ORIGIN) if name in arrays}
@@ -224,11 +219,7 @@ def open_topology(
 
 
 def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = None) -> dict[str, torch.Tensor]:
-    """Maps the arrays of a folder, and returns them by name: all, or those of these names.
-
-    Raises:
-        StoreFormatError: a file is missing or of another size; with ``verify``, of another content.
-    """
+    """Maps the arrays of a folder, and returns them by name: all, or those of these names."""
     return {name: _map_array(array, verify) for name, array in folder.arrays.items() if names is None or name in names}
 
 
@@ -236,11 +227,7 @@ def open_stores(
     folder: OpenFolder, arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
     """Opens what a folder's features are gathered from: returns the stores by the name of their array, the tables by
-    their own name, and the tables of edges likewise, None where none were named.
-
-    Raises:
-        StoreFormatError: an array is missing.
-    """
+    their own name, and the tables of edges likewise, None where none were named."""
     if features not in ("mapped", "disk"):
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path, manifest = folder.path, folder.manifest

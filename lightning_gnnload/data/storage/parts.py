@@ -63,21 +63,13 @@ class StoredParts(Sequence[Part]):
             return self._loaded[number]
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """Reads each part's seeds from its folder, without its graph; None where the parts were made for other phases.
-
-        Raises:
-            StoreFormatError: a part's folder is missing, broken, or of another partition.
-        """
+        """Reads each part's seeds from its folder, without its graph; None where parts were made for other phases."""
         if phase not in self._described["phases"]:
             return None
         return [self._seeds(number, phase) for number in range(len(self))]
 
     def verify(self) -> None:
-        """Reads every byte of all parts, and keeps none.
-
-        Raises:
-            StoreFormatError: some are not what was written.
-        """
+        """Reads every byte of all parts, and keeps none. Raises StoreFormatError: one is not what was written."""
         for number in range(len(self)):
             self._load(number, verify=True)
 
@@ -133,11 +125,7 @@ class StoredParts(Sequence[Part]):
 
 
 def manifest_checksum(folder: OpenFolder) -> int:
-    """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds.
-
-    Raises:
-        StoreFormatError: there is none that is sound.
-    """
+    """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds."""
     _ = folder.manifest  # is sound
     return zlib.crc32(folder.manifest_bytes)
 
