@@ -159,14 +159,18 @@ class NegativeDraws {
     if (candidate == (is_dst(each) ? dst : src)) return false;
     const uint32_t* time = times(each);
     if (time && time[each.candidate] >= request_.until[each.row]) return false;
-    const int64_t run = run_of(each);
-    const int64_t begin = request_.runs.begin(run), end = request_.runs.begin(run + 1);
+    const int64_t run = run_of(each), end = request_.runs.begin(run + 1);
+    int64_t begin = request_.runs.begin(run);
     signals_.after((end - begin) / 16);  // vectors scan them
-    const int64_t found =
-        find_(request_.runs.indices + begin, end - begin, Index(is_dst(each) ? src : candidate));
-    if (found < 0) return true;
-    // Of several such edges it is the earliest, since runs are sorted by time.
-    return request_.edge_time && request_.edge_time[begin + found] >= request_.until[each.row];
+    // Of several such edges any may be the earliest: whole lists of several types are not in the order of times.
+    for (; begin < end; ++begin) {
+      const int64_t found =
+          find_(request_.runs.indices + begin, end - begin, Index(is_dst(each) ? src : candidate));
+      if (found < 0) return true;
+      begin += found;
+      if (!request_.edge_time || request_.edge_time[begin] < request_.until[each.row]) return false;
+    }
+    return true;
   }
 
   const NegativesRequest<Index>& request_;

@@ -1,4 +1,4 @@
-#include "bind/dense_runs.h"
+#include "bind/runs.h"
 #include "bind/sampler.h"
 #include "sample_hgt/sample_hgt.h"
 

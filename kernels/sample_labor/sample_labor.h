@@ -32,7 +32,7 @@ enum class Estimate {
 
 constexpr int64_t kUntilConverged = -1;  // as an importance
 
-// Runs: OneRun, or DenseRuns (sample_typed/runs.h).
+// Runs: OneRun, DenseRuns or SparseRuns (sample_typed/runs.h).
 template <class Index, class Runs = OneRun>
 struct LaborRequest : SamplerInput<Index> {
   Runs runs;

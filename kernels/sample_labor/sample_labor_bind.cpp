@@ -1,4 +1,4 @@
-#include "bind/dense_runs.h"
+#include "bind/runs.h"
 #include "bind/sampler.h"
 #include "sample_labor/sample_labor.h"
 
@@ -7,9 +7,9 @@ namespace lg::bind {
 LG_BIND(m) {
   m.def(
       "sample_labor",
-      [](const AnyInput& any, const DenseArrays* runs, std::vector<int64_t> fanouts,
-         int64_t num_types, int64_t importance, bool layer_dependency, bool fixed_count,
-         bool estimate_sum, bool expand_new, bool edge_ids) {
+      [](const AnyInput& any, const AnyLists& runs, std::vector<int64_t> fanouts, int64_t num_types,
+         int64_t importance, bool layer_dependency, bool fixed_count, bool estimate_sum,
+         bool expand_new, bool edge_ids) {
         return any.sampled([&](Workspace& workspace, const auto& input) {
           using Index = std::decay_t<decltype(*input.graph.indices)>;
           return with_runs(runs, input.graph, [&](const auto& of_graph) {

@@ -25,6 +25,8 @@ SampleLayout sample_labor(Workspace& workspace, const LaborRequest<Index, Runs>&
 
 template SampleLayout sample_labor(Workspace&, const LaborRequest<int32_t>&);
 template SampleLayout sample_labor(Workspace&, const LaborRequest<int64_t>&);
+template SampleLayout sample_labor(Workspace&, const LaborRequest<int32_t, SparseRuns>&);
+template SampleLayout sample_labor(Workspace&, const LaborRequest<int64_t, SparseRuns>&);
 template SampleLayout sample_labor(Workspace&, const LaborRequest<int32_t, DenseRuns<uint32_t>>&);
 template SampleLayout sample_labor(Workspace&, const LaborRequest<int32_t, DenseRuns<int64_t>>&);
 template SampleLayout sample_labor(Workspace&, const LaborRequest<int64_t, DenseRuns<uint32_t>>&);

@@ -17,8 +17,6 @@ struct DenseRuns {
   int64_t num_node_types;
   int64_t most_slots;  // of a type
 
-  static constexpr bool kFollows = false;
-
   // The last type that begins at the node or before: empty types begin where the next one does.
   LG_HD int64_t type_of(int64_t node) const {
     const int64_t* first = first_node;
@@ -46,9 +44,6 @@ struct DenseRuns {
       add(types[s], int64_t(runs[s]), uint32_t(runs[s + 1] - runs[s]));
     }
   }
-
-  LG_HD bool follows() const { return false; }
-  LG_HD int64_t follow(int64_t, int64_t position) const { return position; }
 };
 
 }  // namespace lg

@@ -220,18 +220,7 @@ class TypedPicker {
         position[j] = skip.part.skip(position[j]);
       }
     }
-    if (Runs::kFollows && runs_.follows()) follow_order(nodes, runs, position);
     if (queries_.along_path) ask_along(nodes, runs, position);
-  }
-
-  // Positions by type -> positions in `indices`.
-  void follow_order(const int64_t* nodes, const Run* runs, int64_t* position) const {
-    for (int i = 0; i < group_.size; ++i) {
-      const int64_t node = ids_.node(nodes[runs[i].dst]);
-      for (int64_t j = 0; j < group_.count[i]; ++j, ++position) {
-        *position = runs_.follow(node, *position);
-      }
-    }
   }
 
   // What an edge finds asks for what came before the edge: in stages, so that none waits for memory.

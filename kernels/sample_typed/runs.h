@@ -1,10 +1,9 @@
-// runs.h: where the in-neighbours of a node by edges of one type lie: a run.
+// runs.h: where the in-neighbours of a node by edges of one type lie: run r at run_ptr[r] up to run_ptr[r + 1].
 //
-// Two indexes of runs, under one interface:
+// Two layouts of runs, under one interface:
 //   num_runs(node)               at most
 //   visit(node, add)             add(type, start, degree) for its runs, in ascending order of type
-//   follow(node, position)       the position in `indices` of a position in a run
-//   prefetch_runs(runs, node)    what visit() reads
+//   prefetch_runs(runs, node)    what tells where they are
 #pragma once
 
 #include <algorithm>
@@ -15,41 +14,31 @@
 
 namespace lg {
 
-// What index_edge_types() made: runs that are not empty. For graphs of very many edge types.
-template <class Index>
+// Runs that are not empty alone. For graphs of very many edge types, and parts, whose nodes do not lie by type.
 struct SparseRuns {
-  static constexpr bool kFollows = true;
+  const int64_t* run_ptr;    // [R + 1]
+  const int64_t* first_run;  // [N + 1], by node
+  const int32_t* run_type;   // [R]
 
-  const Csc<Index>& graph;
-  const int64_t* run_ptr;
-  const int32_t* run_type;
-  const uint32_t* run_end;  // counted from the node's first edge
-  const uint32_t* order;    // null: the edges are sorted by type
-
-  int64_t num_runs(int64_t node) const { return run_ptr[node + 1] - run_ptr[node]; }
+  // Fetches what visit() reads soon after.
+  int64_t num_runs(int64_t node) const {
+    const int64_t first = first_run[node];
+    __builtin_prefetch(&run_ptr[first]);
+    __builtin_prefetch(&run_type[first]);
+    return first_run[node + 1] - first;
+  }
 
   template <class Add>
   void visit(int64_t node, const Add& add) const {
-    const int64_t first_edge = graph.indptr[node];
-    if (order) __builtin_prefetch(&order[first_edge]);
-    uint32_t begin = 0;
-    for (int64_t r = run_ptr[node]; r < run_ptr[node + 1]; ++r) {
-      add(run_type[r], first_edge + begin, run_end[r] - begin);
-      begin = run_end[r];
+    for (int64_t r = first_run[node]; r < first_run[node + 1]; ++r) {
+      add(run_type[r], run_ptr[r], uint32_t(run_ptr[r + 1] - run_ptr[r]));
     }
-  }
-
-  bool follows() const { return order != nullptr; }
-  int64_t follow(int64_t node, int64_t position) const {
-    return graph.indptr[node] + order[position];
   }
 };
 
-template <class Index>
-LG_PREFETCHES void prefetch_runs(const SparseRuns<Index>& runs, int64_t node) {
-  prefetch_degree(runs.graph, node);
-  __builtin_prefetch(&runs.run_ptr[node]);
-  __builtin_prefetch(&runs.run_ptr[node + 1]);
+LG_PREFETCHES void prefetch_runs(const SparseRuns& runs, int64_t node) {
+  __builtin_prefetch(&runs.first_run[node]);
+  __builtin_prefetch(&runs.first_run[node + 1]);
 }
 
 template <class Offset>

@@ -25,12 +25,11 @@ struct EdgeTimes {
   const uint8_t* timed = nullptr;  // by edge type: whether its edges have times
 };
 
-template <class Index>
-using AnyRuns = std::variant<SparseRuns<Index>, DenseRuns<uint32_t>, DenseRuns<int64_t>>;
+using AnyRuns = std::variant<SparseRuns, DenseRuns<uint32_t>, DenseRuns<int64_t>>;
 
 template <class Index>
 struct SampleTypedRequest : SamplerInput<Index> {
-  AnyRuns<Index> runs;
+  AnyRuns runs;
   EdgeTimes times;
   std::vector<int64_t> fanouts;  // [num_hops][num_types], nearest hop first; 0 draws none
   int64_t num_types;             // more than any type of the graph

@@ -1,39 +1,21 @@
-#include "bind/dense_runs.h"
 #include "bind/queries.h"
+#include "bind/runs.h"
 #include "bind/sampler.h"
 #include "sample_typed/sample_typed.h"
 
 namespace lg::bind {
-namespace {
-
-// Indexes of runs, with the memory that they point to.
-struct SparseArrays {
-  Array<const int64_t> run_ptr;
-  Array<const int32_t> run_type;
-  Array<const uint32_t> run_end;
-  Maybe<uint32_t> order;
-
-  template <class Index>
-  AnyRuns<Index> runs(const Csc<Index>& graph) const {
-    return SparseRuns<Index>{graph, run_ptr.data(), run_type.data(), run_end.data(), data(order)};
-  }
-  EdgeTimes times() const { return {}; }
-};
-
-using AnyLists = std::variant<const SparseArrays*, const DenseArrays*>;
-
-}  // namespace
 
 LG_BIND(m) {
   m.attr("MAX_TYPED_HOPS") = kMaxTypedHops;
   nb::class_<SparseArrays>(m, "SparseRuns")
       .def(
           "__init__",
-          [](SparseArrays* self, Array<const int64_t> run_ptr, Array<const int32_t> run_type,
-             Array<const uint32_t> run_end,
-             Maybe<uint32_t> order) { new (self) SparseArrays{run_ptr, run_type, run_end, order}; },
-          "run_ptr"_a.noconvert(), "run_type"_a.noconvert(), "run_end"_a.noconvert(),
-          "order"_a.noconvert().none());
+          [](SparseArrays* self, Array<const int64_t> run_ptr, Array<const int64_t> first_run,
+             Array<const int32_t> run_type, Maybe<uint32_t> edge_time, Array<const uint8_t> timed) {
+            new (self) SparseArrays{run_ptr, first_run, run_type, edge_time, timed};
+          },
+          "run_ptr"_a.noconvert(), "first_run"_a.noconvert(), "run_type"_a.noconvert(),
+          "edge_time"_a.noconvert().none(), "timed"_a.noconvert());
   nb::class_<DenseArrays>(m, "DenseRuns")
       .def(
           "__init__",
@@ -69,11 +51,12 @@ LG_BIND(m) {
         return any.sampled([&](Workspace& workspace, const auto& input) {
           return std::visit(
               [&](const auto* arrays) {
-                return sample_typed(workspace,
-                                    request<SampleTypedRequest>(
-                                        input, arrays->runs(input.graph), arrays->times(), fanouts,
-                                        num_types, num_hops, is_untyped, replace, newest,
-                                        expand(expand_new), edge_ids, queries_of(queries)));
+                const AnyRuns runs = arrays->with([](const auto& each) -> AnyRuns { return each; });
+                const EdgeTimes times{data(arrays->edge_time), arrays->timed.data()};
+                return sample_typed(workspace, request<SampleTypedRequest>(
+                                                   input, runs, times, fanouts, num_types, num_hops,
+                                                   is_untyped, replace, newest, expand(expand_new),
+                                                   edge_ids, queries_of(queries)));
               },
               lists);
         });

@@ -19,7 +19,7 @@
 
 namespace lg {
 
-// Runs: OneRun, or DenseRuns (sample_typed/runs.h).
+// Runs: OneRun, DenseRuns or SparseRuns (sample_typed/runs.h).
 template <class Index, class Runs = OneRun>
 struct WeightedRequest : SamplerInput<Index> {
   Runs runs;

@@ -1,5 +1,5 @@
-#include "bind/dense_runs.h"
 #include "bind/queries.h"
+#include "bind/runs.h"
 #include "bind/sampler.h"
 #include "sample_weighted/sample_weighted.h"
 
@@ -9,7 +9,7 @@ LG_BIND(m) {
   m.attr("MAX_WEIGHTED_FANOUT") = kMaxWeightedFanout;
   m.def(
       "sample_weighted",
-      [](const AnyInput& any, const DenseArrays* runs, Array<const AliasEntry> table,
+      [](const AnyInput& any, const AnyLists& runs, Array<const AliasEntry> table,
          std::vector<int64_t> fanouts, int64_t num_types, bool replace, bool expand_new,
          bool edge_ids, const QueryArrays* queries) {
         return any.sampled([&](Workspace& workspace, const auto& input) {

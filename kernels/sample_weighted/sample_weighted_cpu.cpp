@@ -43,6 +43,8 @@ SampleLayout sample_weighted(Workspace& workspace, const WeightedRequest<Index, 
 
 template SampleLayout sample_weighted(Workspace&, const WeightedRequest<int32_t>&);
 template SampleLayout sample_weighted(Workspace&, const WeightedRequest<int64_t>&);
+template SampleLayout sample_weighted(Workspace&, const WeightedRequest<int32_t, SparseRuns>&);
+template SampleLayout sample_weighted(Workspace&, const WeightedRequest<int64_t, SparseRuns>&);
 template SampleLayout sample_weighted(Workspace&,
                                       const WeightedRequest<int32_t, DenseRuns<uint32_t>>&);
 template SampleLayout sample_weighted(Workspace&,

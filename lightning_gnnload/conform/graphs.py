@@ -9,7 +9,6 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.types import EdgeType
-from lightning_gnnload.errors import GraphFormatError
 
 
 def example_graphs() -> dict[str, Graph]:
@@ -130,7 +129,6 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
 
     It is found in NumPy: a reference for samplers and for faster ways. Its nodes are in no order, so that a sampler
     that takes a part's ids for those of the whole is found out. 0 hops hold the nodes alone, without their lists.
-    Raises GraphFormatError for a graph with types or times, which parts cannot hold yet.
 
     Example:
         >>> graph = Graph.from_coo(src=[1, 2, 3, 0], dst=[0, 1, 2, 3])
@@ -138,8 +136,6 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
         >>> sorted(part.origin.node_ids.tolist()), part.num_edges
         ([0, 1, 2], 2)
     """
-    if graph.types is not None or graph.clock is not None:
-        raise GraphFormatError(f"part_around: {graph} has types or times, which parts cannot hold yet.")
     is_in_part, reach = np.zeros(graph.num_nodes, bool), np.zeros(graph.num_nodes, np.uint8)
     is_in_part[seeds], reach[seeds] = True, hops
     for num_left in range(hops, 0, -1):
@@ -155,8 +151,12 @@ def part_around(graph: Graph, seeds: np.ndarray, hops: int) -> Graph:
         np.concatenate([[0], np.cumsum(np.where(has_list, graph.in_degrees[node_ids], 0))]),
         local[graph.indices[edges]].astype(graph.indices.dtype),
         None if graph.edge_weight is None else graph.edge_weight[edges],
-        None if graph.edge_type is None else graph.edge_type[edges],
+        None if graph.edge_type is None and graph.types is None else graph.edge_types_of(edges),
         origin=Origin(node_ids, reach[node_ids], graph.indptr[node_ids]),
+        edge_time=None if graph.edge_time is None else graph.edge_time[edges],
+        node_time=None if graph.node_time is None else graph.node_time[node_ids],
+        types=graph.types,
+        clock=graph.clock,
     )
 
 

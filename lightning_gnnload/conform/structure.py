@@ -200,7 +200,7 @@ def types_are_those_of_the_graph(sampler: Sampler, case: Case, batch: MiniBatch)
             ids, graph = block.edge_ids.numpy(), case.graph
             if graph.types is None and graph.edge_type is None:
                 continue
-            expected = graph.edge_types_of(ids) if graph.edge_type is None else graph.edge_type[ids]
+            expected = graph.edge_types_of(ids)
             is_equal = np.array_equal(block.edge_type.numpy(), expected)
             expect(is_equal, f"blocks[{number}].edge_type = {excerpt(expected)}", excerpt(block.edge_type))
 
@@ -211,7 +211,7 @@ def columns_are_declared(sampler: Sampler, case: Case, batch: MiniBatch) -> None
     What moves mini-batches to devices, or between ranks, goes by Sampler.columns.
     """
     if sampler.columns is not None:
-        free = set() if case.graph.types is None else {"edge_type"}
+        free = {"edge_type"} if case.graph.types is not None or case.graph.edge_type is not None else set()
         declared = sorted(set(sampler.columns) - free)
         for number, block in enumerate(batch.blocks):
             names = {column.name for column in EDGE_COLUMNS if getattr(block, column.name) is not None}

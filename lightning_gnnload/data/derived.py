@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import warnings
 import zlib
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,9 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
 
 _deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
+_MOST_RUNS_AN_EDGE = (
+    4  # of a run for each node and type: with 12 types they take 3/5 of the time, with 535 twice as long
+)
 _CHUNK_EDGES = 1 << 22  # edges that a fingerprint converts to one dtype at a time: 32 MiB at most
 
 
@@ -47,44 +51,83 @@ class DerivedArrays:
             counts = np.zeros(len(types.edge_types), np.int64)
             for number, slots in enumerate(types.slots):
                 first, last = types.first_run[number : number + 2]
-                for place, kind in enumerate(slots):
-                    begins, ends = (run_ptr[first + place + end : last + end : len(slots)] for end in (0, 1))
-                    counts[kind] = ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
+                for slot, edge_type in enumerate(slots):
+                    begins, run_ends = (run_ptr[first + slot + end : last + end : len(slots)] for end in (0, 1))
+                    counts[edge_type] = run_ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
             return counts
 
         return self._derive("num_edges_by_type", count)
 
     @property
-    def edge_type_index(self) -> ops.EdgeTypeIndex:
-        """An index of in-neighbours by edge type, made on first use and kept: 4 bytes an edge, unless stored by type,
-        and 8 for each node and type that it has.
+    def edge_type_index(self) -> ops.TypedLists:
+        """The former name of :attr:`typed_lists`.
 
         Raises:
             GraphFormatError: the graph has no edge types, or some not in [0, 4095).
         """
-        edge_type = self.edge_type
-        if edge_type is None:
+        warnings.warn(
+            "Graph.edge_type_index goes in 0.3: write Graph.typed_lists, which has types and times.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.lists_by_number
+
+    @property
+    def lists_by_number(self) -> ops.TypedLists:
+        """:attr:`typed_lists` of a graph with types, for fanouts by their numbers.
+
+        Raises:
+            GraphFormatError: the graph has no edge types, or some not in [0, 4095).
+        """
+        if self.types is None and self.edge_type is None:
             raise GraphFormatError("Graph: there are no edge types. Give Graph.from_coo(..., edge_type=types).")
-        return self._derive("edge_type_index", lambda: ops.index_edge_types(self.indptr, edge_type))
+        return self.typed_lists
 
     @property
     def typed_lists(self) -> ops.TypedLists:
         """The in-neighbours by edge type and time, for samplers by either: views of the graph's arrays, in which each
-        list of a graph without types is one run.
+        list of a graph without types is one run. Runs of ``edge_type`` are found on first use, and kept: 4 bytes for
+        each node and type, or, where the graph has many types, 12 for each type that a node has edges of.
 
         Raises:
-            GraphFormatError: a graph with ``edge_type``, whose lists are not cut by type.
+            GraphFormatError: types of edges that are not in [0, 4095).
         """
-        if self.types is None and self.edge_type is not None:
-            raise GraphFormatError(
-                "Graph: edge_type alone does not cut lists by type. For times, or seeds of their own, give types by "
-                "Graph.from_hetero({'node': N}, {('node', 'a', 'node'): (src, dst), ...})."
-            )
         return self._derive("typed_lists", self._typed_lists)
 
+    @property
+    def whole_lists(self) -> ops.DenseLists:
+        """The same lists, each one run whatever the types of its edges. Of a graph with ``edge_type`` and times, runs
+        are then not in the order of these."""
+        return self._derive("whole_lists", lambda: whole_lists_of(self.indptr, self.edge_time, self.clock))
+
+    @property
+    def link_lists(self) -> ops.DenseLists:
+        """The lists to look links up in: by type where types have names, by which tables of links name theirs; else
+        whole.
+
+        Raises:
+            SamplerConfigError: a part, whose nodes do not lie by type.
+        """
+        lists = self.whole_lists if self.types is None else self.typed_lists
+        if not isinstance(lists, ops.DenseLists):
+            raise SamplerConfigError("Graph: links are looked up in whole graphs, but this is a part of one.")
+        return lists
+
     def _typed_lists(self) -> ops.TypedLists:
-        starts = self.indptr if self.run_ptr is None else self.run_ptr
-        return typed_lists_of(self.types, starts, self.edge_time, self.clock)
+        if self.run_ptr is not None:
+            assert self.types is not None
+            return typed_lists_of(self.types, self.run_ptr, self.edge_time, self.clock)
+        if self.edge_type is None:
+            return whole_lists_of(self.indptr, self.edge_time, self.clock)
+        present = max(int(self.edge_type.max()) + 1, 0) if len(self.edge_type) else 0
+        num_types = present if self.types is None else len(self.types.edge_types)
+        timed = np.zeros(num_types, np.uint8)
+        if self.clock is not None:
+            timed[:] = self.clock.timed  # one for all, where types have no names
+        lists = ops.SparseLists.of(self.indptr, self.edge_type, self.edge_time, timed)
+        # With few types a run for each of them is quicker to find, but with hundreds most of these would be empty.
+        is_dense = num_types * lists.num_nodes <= _MOST_RUNS_AN_EDGE * len(self.indices)
+        return lists.dense() if is_dense else lists
 
     @property
     def alias_table(self) -> ops.AliasTable:
@@ -109,12 +152,13 @@ class DerivedArrays:
         Raises:
             SamplerConfigError: the graph has no types, or no edge weights.
         """
-        weight, run_ptr = self.weight_drawn_by, self.run_ptr
-        if weight is None or run_ptr is None:
+        weight = self.weight_drawn_by
+        if weight is None or (self.types is None and self.edge_type is None):
             raise SamplerConfigError(
                 f"Graph: there are no {'edge weights' if weight is None else 'types'} to draw by. Give "
                 "Graph.from_hetero(..., edge_weight={edge_type: weights})."
             )
+        run_ptr = self.typed_lists.run_ptr  # not within _derive, whose lock is not reentrant
 
         def build() -> ops.AliasTable:
             table = ops.build_alias(run_ptr.astype(np.int64), weight)
@@ -198,14 +242,17 @@ class DerivedArrays:
 
 
 def typed_lists_of(
-    types: GraphTypes | None, starts: np.ndarray, edge_time: np.ndarray | None, clock: Clock | None
-) -> ops.TypedLists:
-    """Views a graph's arrays as lists by type and time; ``starts`` are ``run_ptr``, without types ``indptr``."""
-    num_types = 1 if types is None else len(types.edge_types)
-    timed = np.zeros(num_types, np.uint8) if clock is None else clock.timed.astype(np.uint8)
-    if types is None:
-        whole, one = np.array([0, len(starts) - 1]), np.zeros(1, np.int32)
-        return ops.TypedLists(starts, whole, whole, np.array([0, 1]), one, edge_time, timed, is_untyped=True)
+    types: GraphTypes, run_ptr: np.ndarray, edge_time: np.ndarray | None, clock: Clock | None
+) -> ops.DenseLists:
+    """Views the arrays of a graph with names of types as lists by type and time."""
+    timed = np.zeros(len(types.edge_types), np.uint8) if clock is None else clock.timed.astype(np.uint8)
     slot_ptr = np.cumsum([0, *map(len, types.slots)], dtype=np.int64)
-    slot_type = np.array([kind for each in types.slots for kind in each], np.int32)
-    return ops.TypedLists(starts, types.first_node, types.first_run, slot_ptr, slot_type, edge_time, timed)
+    slot_type = np.array([edge_type for slots in types.slots for edge_type in slots], np.int32)
+    return ops.DenseLists(run_ptr, edge_time, timed, types.first_node, types.first_run, slot_ptr, slot_type)
+
+
+def whole_lists_of(indptr: np.ndarray, edge_time: np.ndarray | None, clock: Clock | None) -> ops.DenseLists:
+    """Views whole lists as runs of one type, which is none."""
+    timed = np.array([clock is not None and clock.timed.any()], np.uint8)
+    bounds, one = np.array([0, len(indptr) - 1]), np.zeros(1, np.int32)
+    return ops.DenseLists(indptr, edge_time, timed, bounds, bounds, np.array([0, 1]), one, is_untyped=True)

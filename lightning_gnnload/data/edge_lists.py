@@ -42,7 +42,7 @@ def flat_arrays(
     *,
     keep_order: bool,
 ) -> dict[str, Any]:
-    """Returns the arguments of :class:`.Graph`, by name, for a graph of one type."""
+    """Returns the arguments of :class:`.Graph`, by name, of a graph of one type: each list is one run."""
     caller = "Graph.from_coo"
     time = None if edge_time is None else as_times(edge_time, name=f"{caller}: edge_time")
     node_times = None if node_time is None else as_times(node_time, name=f"{caller}: node_time")
@@ -54,22 +54,17 @@ def flat_arrays(
     clock = _clock([edge_time, node_time], [time, node_times]) if has_times else None
     optional = {"edge_weight": edge_weight, "edge_type": edge_type}
     columns = {name: values for name, values in optional.items() if values is not None}
-    edges = ops.EdgeList(
-        caller,
-        src,
-        dst,
-        num_nodes,
-        num_nodes,
-        code=_codes(clock, time, node_times, src),
-        columns=tuple(columns.values()),
-    )
+    code: Any = _codes(clock, time, node_times, src)
+    if code is None and edge_type is not None and ops.are_type_numbers(edge_type):
+        code = edge_type.astype(np.uint32)  # lists lie by type, as runs by time
+    edges = ops.EdgeList(caller, src, dst, num_nodes, num_nodes, code=code, columns=tuple(columns.values()))
     order_dtype = _index_dtype(len(src)) if keep_order else None
     runs = ops.build_runs([edges], num_nodes, _index_dtype(num_nodes), order_dtype=order_dtype)
     return {
         "indptr": runs.run_ptr,
         "indices": runs.indices,
         "edge_order": runs.order,
-        "edge_time": runs.edge_time,
+        "edge_time": None if clock is None else runs.edge_time,
         "node_time": node_times,
         "clock": clock,
         **dict(zip(columns, runs.columns, strict=True)),

@@ -13,7 +13,7 @@ from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.derived import DerivedArrays
 from lightning_gnnload.data.edge_lists import edge_endpoints, flat_arrays, hetero_arrays
-from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays
+from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays, check_graph_runs
 from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
@@ -26,7 +26,9 @@ class Graph(DerivedArrays):
     """Stores a directed graph as the in-neighbours of each node (CSC), and checks it once when it is built.
 
     Build one by :meth:`from_coo`, :meth:`from_csc` or :meth:`from_csr`; one with types of nodes by :meth:`from_hetero`.
-    A node's in-neighbours lie by edge type, those of a type in the order of their times, where edges have them.
+    A node's in-neighbours lie by edge type, those of a type in the order of their times, where edges have them. Lists
+    that do not lie by ``edge_type`` are copied in this order, and ``edge_order`` then tells where each edge was. Types
+    that are not in [0, 4095) are kept as they are, but nothing is drawn by them.
 
     Attributes:
         indptr: int64 ``[N + 1]``; the in-neighbours of node ``v`` are ``indices[indptr[v]:indptr[v + 1]]``.
@@ -97,14 +99,16 @@ class Graph(DerivedArrays):
         self.origin = origin
         self._derived = {}
         # Before they are checked: what is seen then is what kernels read later.
-        of_origin = () if origin is None else (origin.node_ids, origin.reach, origin.edge_starts)
-        of_clock = () if clock is None else (clock.ranked,)
-        protect_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *of_origin, *of_clock])
+        origin_arrays = () if origin is None else (origin.node_ids, origin.reach, origin.edge_starts)
+        clock_arrays = () if clock is None else (clock.ranked,)
+        protect_mapped(self, [*(getattr(self, name) for name in self.ARRAYS), *origin_arrays, *clock_arrays])
         check_graph_arrays(self)
+        self._sort_by_type()
+        check_graph_runs(self)
 
     @classmethod
     def from_csc(cls, indptr: Any, indices: Any, edge_weight: Any = None, edge_type: Any = None) -> Graph:
-        """Builds a graph over these arrays, without a copy.
+        """Builds a graph over these arrays, without a copy, unless edge types have to be sorted (see :class:`Graph`).
 
         Columns are destinations: of an adjacency matrix ``A[src, dst]`` these are the arrays of ``A.tocsc()``. Those of
         ``A.tocsr()`` list out-neighbours, which nothing in them tells: give them to :meth:`from_csr`, or every edge
@@ -119,8 +123,8 @@ class Graph(DerivedArrays):
         Raises:
             GraphFormatError: the arrays are no CSC graph; the message names the first bad entry.
         """
-        for name, given in (("indptr", indptr), ("indices", indices)):
-            if hasattr(given, "tocsc") or getattr(given, "layout", None) in _SPARSE_LAYOUTS:
+        for name, argument in (("indptr", indptr), ("indices", indices)):
+            if hasattr(argument, "tocsc") or getattr(argument, "layout", None) in _SPARSE_LAYOUTS:
                 raise GraphFormatError(
                     f"Graph.from_csc: {name} is a sparse matrix, but its arrays are needed. Of SciPy's A[src, dst]: "
                     f"csc = A.tocsc(); Graph.from_csc(csc.indptr.astype('int64'), csc.indices)."
@@ -152,9 +156,11 @@ class Graph(DerivedArrays):
             >>> Graph.from_csr(indptr=[0, 2, 2, 2], indices=[1, 2]).in_neighbors(2).tolist()
             [0]
         """
-        given = cls.from_csc(indptr, indices)  # checks the arrays, which say what they list alone
-        src = np.repeat(np.arange(given.num_nodes, dtype=given.indices.dtype), given.in_degrees)
-        return cls.from_coo(src, given.indices, given.num_nodes, edge_weight, edge_type, keep_order=keep_order)
+        transposed = cls.from_csc(indptr, indices)  # checks the arrays, which say what they list alone
+        src = np.repeat(np.arange(transposed.num_nodes, dtype=transposed.indices.dtype), transposed.in_degrees)
+        return cls.from_coo(
+            src, transposed.indices, transposed.num_nodes, edge_weight, edge_type, keep_order=keep_order
+        )
 
     @classmethod
     def from_coo(
@@ -171,8 +177,8 @@ class Graph(DerivedArrays):
     ) -> Graph:
         """Builds a graph from an edge list; edge ``src[e] -> dst[e]`` makes ``src[e]`` an in-neighbour of ``dst[e]``.
 
-        Edges of one destination keep their order, or lie in that of their times; repeated edges stay. Node ids are
-        stored as int32 where they fit.
+        Edges of one destination and type keep their order, or lie in that of their times; repeated edges stay. Node ids
+        are stored as int32 where they fit.
 
         Args:
             src: integer ``[E]``.
@@ -186,7 +192,7 @@ class Graph(DerivedArrays):
 
         Raises:
             GraphFormatError: lengths differ, ids are no integers, negative or not below ``num_nodes``; a time that is
-                none, or times together with ``edge_type``.
+                none; times together with types that are not in [0, 4095).
         """
         if dst is None:
             raise GraphFormatError(
@@ -207,15 +213,12 @@ class Graph(DerivedArrays):
         ]
         for name, values in zip(("edge_weight", "edge_type"), per_edge, strict=True):
             check_edge_array(name, values, "fiu", len(src))
-        if edge_type is not None and (edge_time is not None or node_time is not None):
-            raise GraphFormatError(
-                "Graph.from_coo: times together with edge_type. Give the types by Graph.from_hetero({'node': N}, "
-                "{('node', 'a', 'node'): (src, dst), ...}, edge_time=...), which cuts lists by them."
-            )
-        weight, kind = per_edge
-        arrays = flat_arrays(src, dst, num_nodes, weight, kind, edge_time, node_time, keep_order=keep_order)
+        weight, types = per_edge
+        arrays = flat_arrays(src, dst, num_nodes, weight, types, edge_time, node_time, keep_order=keep_order)
         graph = cls(**arrays)
         graph.lost_order = not keep_order
+        if not keep_order:
+            graph.edge_order = None  # of a sort by type: positions in no list of the user's
         return graph
 
     @classmethod
@@ -291,6 +294,17 @@ class Graph(DerivedArrays):
         origin = self.origin
         return ids if origin is None else self._derive("places", lambda: LocalIds(origin.node_ids)).of(ids)
 
+    def _sort_by_type(self) -> None:
+        types = self.edge_type
+        order = None if types is None or not ops.are_type_numbers(types) else ops.sort_by_type(self.indptr, types)
+        if order is None:
+            return
+        for name in ("indices", "edge_weight", "edge_type", "edge_time", "edge_order"):
+            if (array := getattr(self, name)) is not None:
+                setattr(self, name, array[order])
+        if self.edge_order is None and self.origin is None:
+            self.edge_order = order
+
     @property
     def flat_order(self) -> np.ndarray | None:
         """The order that rows of all edges lie in: :attr:`edge_order`, or None: that of ``indices``, as where the
@@ -300,6 +314,8 @@ class Graph(DerivedArrays):
     def edge_types_of(self, edges: np.ndarray) -> np.ndarray:
         """Returns the number of each edge's type, int32 ``[B]``, by its position in ``indices``, of a graph with
         types."""
+        if self.edge_type is not None:
+            return self.edge_type[edges].astype(np.int32)
         types, run_ptr = self.types, self.run_ptr
         assert types is not None
         assert run_ptr is not None

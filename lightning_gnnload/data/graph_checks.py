@@ -22,13 +22,13 @@ def check_graph_arrays(graph: Any) -> None:
         raise GraphFormatError(
             f"Graph: origin names {len(graph.origin.node_ids)} nodes, but the graph has {graph.num_nodes}."
         )
-    if graph.origin is not None and (graph.types is not None or graph.clock is not None):
-        raise GraphFormatError("Graph: a part of a graph with types or times cannot be made yet. Give the whole graph.")
     _check_weights(graph.edge_weight)
-    if (graph.types is None) != (graph.run_ptr is None):
+    if graph.origin is not None and graph.run_ptr is not None:
+        raise GraphFormatError("Graph: a part's nodes do not lie by type: edge_type cuts its lists, not run_ptr.")
+    is_part = graph.origin is not None and graph.edge_type is not None
+    if (graph.types is None) != (graph.run_ptr is None) and not is_part:
         raise GraphFormatError("Graph: types and run_ptr come together. Build the graph with Graph.from_hetero.")
     _check_times(graph)
-    _check_runs(graph)
 
 
 def check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edges: int) -> None:
@@ -36,9 +36,10 @@ def check_edge_array(name: str, values: np.ndarray | None, kinds: str, num_edges
     if values is None:
         return
     if values.ndim != 1 or len(values) != num_edges or values.dtype.kind not in kinds:
-        wanted = "floats" if kinds == "f" else "integers" if kinds == "iu" else "numbers"
+        numbers = "floats" if kinds == "f" else "integers" if kinds == "iu" else "numbers"
         raise GraphFormatError(
-            f"Graph: {name} must be {wanted} [{num_edges}], one an edge, but it is {values.dtype} {list(values.shape)}."
+            f"Graph: {name} must be {numbers} [{num_edges}], one an edge, but it is {values.dtype} "
+            f"{list(values.shape)}."
         )
 
 
@@ -84,8 +85,8 @@ def _check_weights(weight: np.ndarray | None) -> None:
 
 def _check_times(graph: Any) -> None:
     """The arrays of times and their clock come together. Whether edges lie in their order is seen with the runs."""
-    clock, time, of_nodes = graph.clock, graph.edge_time, graph.node_time
-    if (clock is None) != (time is None) or (of_nodes is not None and clock is None):
+    clock, time, node_time = graph.clock, graph.edge_time, graph.node_time
+    if (clock is None) != (time is None) or (node_time is not None and clock is None):
         raise GraphFormatError(
             "Graph: edge_time and clock come together, and node_time with them. Build the graph with Graph.from_coo or "
             "from_hetero, which make the clock of the times."
@@ -98,35 +99,37 @@ def _check_times(graph: Any) -> None:
             f"Graph: clock.timed must be bool [{num_types}], one an edge type, but it is {clock.timed.dtype} "
             f"{list(clock.timed.shape)}."
         )
-    if of_nodes is not None and (of_nodes.shape != (graph.num_nodes,) or of_nodes.dtype not in (np.int64, np.float64)):
+    if node_time is not None and (
+        node_time.shape != (graph.num_nodes,) or node_time.dtype not in (np.int64, np.float64)
+    ):
         raise GraphFormatError(
-            f"Graph: node_time must be int64 or float64 [{graph.num_nodes}], one a node, but it is {of_nodes.dtype} "
-            f"{list(of_nodes.shape)}."
+            f"Graph: node_time must be int64 or float64 [{graph.num_nodes}], one a node, but it is {node_time.dtype} "
+            f"{list(node_time.shape)}."
         )
-    if of_nodes is not None and np.isnan(of_nodes.min(initial=0)):
-        raise GraphFormatError(f"Graph: node_time[{np.isnan(of_nodes).argmax()}] is no time (NaN).")
-    if graph.edge_type is not None:
-        raise GraphFormatError(
-            "Graph: times together with edge_type. Give the types by Graph.from_hetero, which cuts lists by them."
-        )
+    if node_time is not None and np.isnan(node_time.min(initial=0)):
+        raise GraphFormatError(f"Graph: node_time[{np.isnan(node_time).argmax()}] is no time (NaN).")
 
 
-def _check_runs(graph: Any) -> None:
+def check_graph_runs(graph: Any) -> None:
+    """Raises GraphFormatError: runs that do not cut the lists of a Graph, or whose times do not ascend."""
     types, run_ptr = graph.types, graph.run_ptr
-    if types is None and graph.edge_time is not None:  # each list is one run
-        everyone = range(graph.num_nodes)
-        of_nodes = [ops.NodesOfType(0, graph.num_nodes, 0, [everyone])]
-        ops.check_runs(graph.indptr, graph.indices, graph.indptr, graph.edge_time, of_nodes)
     if types is not None and run_ptr is not None:
         if graph.edge_type is not None:
             raise GraphFormatError("Graph: types and edge_type exclude each other: run_ptr tells types of edges.")
         ops.check_runs(graph.indptr, graph.indices, run_ptr, graph.edge_time, _nodes_by_type(types))
+    elif graph.edge_time is not None:
+        # Each run is checked as the list of a node of its own.
+        run_ptr = graph.indptr
+        if graph.edge_type is not None:
+            run_ptr = ops.SparseLists.of(graph.indptr, graph.edge_type).run_ptr
+        owners = ops.NodesOfType(0, len(run_ptr) - 1, 0, [range(graph.num_nodes)])
+        ops.check_runs(run_ptr, graph.indices, run_ptr, graph.edge_time, [owners])
 
 
 def _nodes_by_type(types: GraphTypes) -> list[ops.NodesOfType]:
     sources = [types.range_of(source) for source, _, _ in types.edge_types]
     firsts = zip(types.first_node, types.first_run, strict=True)  # which end with one more
     return [
-        ops.NodesOfType(int(first), count, int(run), [sources[kind] for kind in slots])
+        ops.NodesOfType(int(first), count, int(run), [sources[edge_type] for edge_type in slots])
         for (first, run), count, slots in zip(firsts, types.num_nodes, types.slots, strict=False)
     ]

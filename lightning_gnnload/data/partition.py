@@ -111,8 +111,8 @@ class Partition:
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
         """Returns each part's seeds, int64 ids in the whole graph; None where the parts were made for other phases."""
-        found = [part.seeds[phase] for part in self.parts if phase in part.seeds]
-        return found if len(found) == self.num_parts else None
+        by_part = [part.seeds[phase] for part in self.parts if phase in part.seeds]
+        return by_part if len(by_part) == self.num_parts else None
 
     def owner_of(self, new_ids: np.ndarray) -> np.ndarray:
         """Returns the part that owns each node, int64; ``new_ids`` in ``[0, N)``."""

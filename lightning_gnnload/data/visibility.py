@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,8 +53,9 @@ class VisibleEdges:
         until, since = clock.eligible(times, before, window)
         edges, visible = np.zeros(len(endpoints), np.int64), np.zeros(len(endpoints), np.int64)
         for nodes in endpoints.T:
-            for part, begin, end in _timed_runs(lists, nodes):
+            for part, run in lists.timed_runs(nodes):
                 assert lists.edge_time is not None
+                begin, end = (lists.run_ptr[at].astype(np.int64) for at in (run, run + 1))
                 first = begin if since is None else _first_from(lists.edge_time, begin, end, since[part])
                 last = _first_from(lists.edge_time, begin, end, until[part])
                 edges[part] += end - begin
@@ -81,17 +81,6 @@ class VisibleEdges:
         """Whether all seeds are so much later than the graph that their times may be in another unit."""
         first, last = self.graph_times
         return self.num_rows > 0 and last > first and self.times[0] - last > _OTHER_UNIT * (last - first)
-
-
-def _timed_runs(lists: TypedLists, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields, by edge type with times, positions among the nodes ``[n]`` and where their runs begin and end."""
-    number = np.searchsorted(lists.first_node, nodes, side="right") - 1
-    for t in np.unique(number):
-        part = np.flatnonzero(number == t)
-        slots = lists.slot_type[lists.slot_ptr[t] : lists.slot_ptr[t + 1]]
-        for slot in np.flatnonzero(lists.timed[slots]):
-            run = lists.first_run[t] + (nodes[part] - lists.first_node[t]) * len(slots) + slot
-            yield part, lists.run_ptr[run].astype(np.int64), lists.run_ptr[run + 1].astype(np.int64)
 
 
 def _first_from(codes: np.ndarray, low: np.ndarray, high: np.ndarray, bound: np.ndarray) -> np.ndarray:

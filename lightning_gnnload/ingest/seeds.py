@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lightning_gnnload.data.derived import typed_lists_of
+from lightning_gnnload.data.derived import typed_lists_of, whole_lists_of
 from lightning_gnnload.data.sanity import visibility_issue
 from lightning_gnnload.data.visibility import MOST_ROWS, VisibleEdges, spaced_rows
 from lightning_gnnload.ingest.ids import NumberedNodes
@@ -58,7 +58,11 @@ def describe_seeds(
             "null at the sampler, which ignores all times."
         )
         return
-    lists = typed_lists_of(types, indptr if types is None else mapped("run_ptr"), mapped("edge_time"), clock)
+    edge_time = mapped("edge_time")
+    if types is None:
+        lists = whole_lists_of(indptr, edge_time, clock)
+    else:
+        lists = typed_lists_of(types, mapped("run_ptr"), edge_time, clock)
     edges = VisibleEdges.of(lists, clock, seeds, times, use_node_times=spec.time is None)
     report.add("tasks", name, {"too_early": edges.num_blind})
     remedy = "say time: COLUMN at the task; or before: null at the sampler, which ignores all times"

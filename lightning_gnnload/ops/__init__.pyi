@@ -38,9 +38,7 @@ from .dynamic_cache import SLOT_BYTES as SLOT_BYTES
 from .dynamic_cache import EvictingSlots as EvictingSlots
 from .edge_lists import list_edges as list_edges
 from .edge_lists import split_edge_list as split_edge_list
-from .edge_types import MAX_EDGE_TYPES as MAX_EDGE_TYPES
-from .edge_types import EdgeTypeIndex as EdgeTypeIndex
-from .edge_types import index_edge_types as index_edge_types
+from .files import MOST_IN_FLIGHT as MOST_IN_FLIGHT
 from .files import RowFile as RowFile
 from .files import RowReader as RowReader
 from .files import gather_mapped as gather_mapped
@@ -76,7 +74,6 @@ from .parts import spread_parts as spread_parts
 from .quantized import gather_quantized as gather_quantized
 from .queries import Draw as Draw
 from .queries import Queries as Queries
-from .queries import TypedLists as TypedLists
 from .runs import EdgeList as EdgeList
 from .runs import NodesOfType as NodesOfType
 from .runs import Runs as Runs
@@ -97,6 +94,12 @@ from .steps import step_walks as step_walks
 from .tiers import MAX_SHARDS as MAX_SHARDS
 from .tiers import SLOT_BITS as SLOT_BITS
 from .tiers import gather_tiered as gather_tiered
+from .typed_lists import MAX_EDGE_TYPES as MAX_EDGE_TYPES
+from .typed_lists import DenseLists as DenseLists
+from .typed_lists import SparseLists as SparseLists
+from .typed_lists import TypedLists as TypedLists
+from .typed_lists import are_type_numbers as are_type_numbers
+from .typed_lists import sort_by_type as sort_by_type
 from .walks import WalkRuns as WalkRuns
 from .walks import Walks as Walks
 from .walks import check_visits as check_visits

@@ -12,15 +12,15 @@ from .checks import as_flag, as_integer, check_array, check_kind
 from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import MAX_TYPED_HOPS
-from .queries import TypedLists, check_lists
 from .shadow import check_num_layers
+from .typed_lists import DenseLists, check_lists
 
 MAX_NEIGHBORS = 50  # of one edge type whose budgets a node adds to, at most: torch-sparse's number
 
 
 def sample_hgt(
     inputs: SamplerInput,
-    lists: TypedLists,
+    lists: DenseLists,
     num_samples: np.ndarray,
     *,
     num_layers: int,
@@ -45,7 +45,7 @@ def sample_hgt(
     Source: Hu et al., "Heterogeneous graph transformer" (WWW'20), section 4.2, algorithms 1 and 2.
     """
     check_kind("inputs", inputs, SamplerInput)
-    check_kind("lists", lists, TypedLists)
+    check_kind("lists", lists, DenseLists)
     # Before the numbers of samples, which are counted by the lists' node types.
     check_lists(lists, inputs)
     check_array("num_samples", num_samples, (np.int64,), 2, SamplerConfigError)

@@ -15,7 +15,7 @@ from .checks import as_flag, as_integer, check_kind, check_one_of
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
-from .queries import TypedLists
+from .typed_lists import TypedLists
 
 UNTIL_CONVERGED = -1
 

@@ -13,7 +13,7 @@ from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
 from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_array, check_kind, check_one_of
 from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
-from .queries import TypedLists
+from .typed_lists import DenseLists
 
 MOST_DRAWS = 1 << 25  # negatives of a row: its counter has 2**26 draws, and a negative may take two
 MOST_TYPED_NODES = 1 << 32  # draws are of 32 bits
@@ -29,7 +29,7 @@ def num_corrupt_dst(num: int, corrupt: Corrupt) -> int:
 
 
 def draw_negatives(
-    lists: TypedLists,
+    lists: DenseLists,
     indices: np.ndarray,
     edge_type: int,
     sources: range,
@@ -111,7 +111,7 @@ def draw_negatives(
 
 
 def mark_edges(
-    lists: TypedLists,
+    lists: DenseLists,
     indices: np.ndarray,
     edge_type: int,
     sources: np.ndarray,
@@ -145,7 +145,7 @@ def mark_edges(
 
 
 def find_edges(
-    lists: TypedLists,
+    lists: DenseLists,
     indices: np.ndarray,
     edge_type: int,
     destinations: np.ndarray,
@@ -176,9 +176,9 @@ def find_edges(
     return positions
 
 
-def _runs_of(lists: TypedLists, indices: np.ndarray, edge_type: int) -> tuple[int, tuple[int, int, int, int]]:
+def _runs_of(lists: DenseLists, indices: np.ndarray, edge_type: int) -> tuple[int, tuple[int, int, int, int]]:
     """Checks lists and an edge type, and returns the type's number and where its runs are."""
-    check_kind("lists", lists, TypedLists)
+    check_kind("lists", lists, DenseLists)
     check_array("indices", indices, INDEX_DTYPES, 1, GraphFormatError)
     if int(lists.run_ptr[-1]) != len(indices):
         raise GraphFormatError(
@@ -192,7 +192,7 @@ def _runs_of(lists: TypedLists, indices: np.ndarray, edge_type: int) -> tuple[in
 
 
 def _count_endpoints(
-    lists: TypedLists, edge_type: int, sources: range, runs: tuple[int, int, int, int]
+    lists: DenseLists, edge_type: int, sources: range, runs: tuple[int, int, int, int]
 ) -> tuple[int, int]:
     """Returns the numbers of sources and destinations to draw from."""
     check_kind("sources", sources, range)
@@ -207,7 +207,7 @@ def _count_endpoints(
     return len(sources), runs[3]
 
 
-def _edge_time(lists: TypedLists, edge_type: int, until: np.ndarray | None) -> np.ndarray | None:
+def _edge_time(lists: DenseLists, edge_type: int, until: np.ndarray | None) -> np.ndarray | None:
     """Returns the time codes of edges, where some of this type may be too late."""
     return lists.edge_time if until is not None and lists.timed[edge_type] else None
 

@@ -13,9 +13,9 @@ import numpy as np
 from ..errors import SamplerConfigError
 from .checks import as_flag, as_integer, as_list, check_array, check_kind, check_one_of
 from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, check_hops, kernels
-from .edge_types import MAX_EDGE_TYPES, EdgeTypeIndex
 from .inputs import SamplerInput
-from .queries import Queries, TypedLists, check_lists, native_queries
+from .queries import Queries, native_queries
+from .typed_lists import MAX_EDGE_TYPES, TypedLists, check_lists
 
 # Fewer than elsewhere: edge types take 12 of the 16 bits that number a draw's hop.
 MAX_TYPED_HOPS: int = kernels.MAX_TYPED_HOPS
@@ -31,22 +31,11 @@ def sample_neighbors(
 ) -> SampleLayout:
     """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
-    ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``.
-    Picks are in the order of draws, or in adjacency order where all neighbours are taken. With
-    ``expand="new"`` the hops share one ``indptr`` and one ``indices``, each hop a prefix of the next.
-
-    Args:
-        inputs: the graph and seeds, the key that decides every draw, and the arena.
-        fanouts: neighbours a node at each hop, nearest hop first; -1 takes all.
-        replace: draw each neighbour independently.
-        expand: ``"all"``: every node known so far is a destination of the next hop (DGL); ``"new"``: only
-            those that the last hop found (PyG).
-        edge_ids: also write each edge's position in ``indices``.
-
-    Raises:
-        SeedError: a seed out of range or repeated.
-        SamplerConfigError: a fanout of 0 or below -1, or a batch beyond int32 local ids.
-        ArenaTooSmall: sample again with at least ``needed_bytes``.
+    ``nodes`` are in order of first occurrence, seeds first; destination ``j`` of every hop is ``nodes[j]``. Picks are
+    in the order of draws, or in adjacency order where all neighbours are taken. ``fanouts`` come nearest hop first, -1
+    takes all. With ``expand="all"`` every node known so far is a destination of the next hop (DGL); with ``"new"`` only
+    those that the last hop found (PyG), and the hops share one ``indptr`` and one ``indices``, each a prefix of the
+    next.
 
     Source: GraphSAGE (NIPS'17), section 3.1; TurboGNN, section III-B for the kernel that this one does without.
     """
@@ -63,7 +52,7 @@ def sample_neighbors(
 
 def sample_typed_neighbors(
     inputs: SamplerInput,
-    lists: TypedLists | EdgeTypeIndex,
+    lists: TypedLists,
     fanouts: np.ndarray,
     *,
     replace: bool = False,
@@ -76,24 +65,16 @@ def sample_typed_neighbors(
     query counts; the hops carry edge types, unless ``lists.is_untyped``.
 
     A node's edges are in the order of its runs, and each run is drawn from as if there were no others. Within a run,
-    picks are in the order of draws, or in list order where all that count are taken and where ``pick="last"``. A node
-    belongs to the query that it was found for: ``nodes`` has one entry for each query and node, and the layout tells
-    the query of each.
+    picks are in the order of draws, or in list order where all that count are taken and where ``pick="last"`` takes, of
+    types with times, the newest, and of equal times those with the largest edge id. A node belongs to the query that it
+    was found for: ``nodes`` has one entry for each query and node, and the layout tells the query of each.
 
     Args:
-        lists: the graph's, by type and time, or its index of edge types, by :func:`.index_edge_types`.
         fanouts: int64 ``[L, K]``, of each hop, nearest first, and edge type; 0 draws nothing, -1 takes all.
-        pick: ``"last"``: of the edges of types with times that count, the newest, of equal ones those with the
-            largest edge id; edges of the other types are drawn.
         queries: what the seeds ask for. None: all edges, drawn by the names of the batch.
-
-    Raises:
-        SeedError: also for queries that do not fit the seeds.
-        SamplerConfigError: also for more than 16 hops, lists of another graph, ``pick="last"`` with replacement, and
-            more queries than there are numbers for above those of nodes and edges, in 63 bits.
     """
     check_kind("inputs", inputs, SamplerInput)
-    check_kind("lists", lists, (TypedLists, EdgeTypeIndex))
+    check_kind("lists", lists, TypedLists)
     check_one_of("expand", expand, ("all", "new"))
     check_one_of("pick", pick, ("uniform", "last"))
     fanouts = check_fanout_table(fanouts, lists, inputs)
@@ -117,13 +98,8 @@ def sample_typed_neighbors(
 
 
 def fanout_table(fanouts: Sequence[int | Mapping[int, int]], num_edge_types: int) -> np.ndarray:
-    """Returns int64 ``[L, K]`` of fanouts by hop and edge type, as :func:`sample_typed_neighbors` takes them.
-
-    Args:
-        fanouts: for each hop ``{type: fanout}``, where types left out draw nothing; or one number for every type.
-
-    Raises:
-        SamplerConfigError: a fanout that is neither positive nor -1, or a type not in ``[0, num_edge_types)``.
+    """Returns int64 ``[L, K]`` of fanouts by hop and edge type, as :func:`sample_typed_neighbors` takes them, of one
+    number for every type or of ``{type: fanout}``, where types left out draw nothing.
 
     Example:
         >>> fanout_table([{0: 5}, -1], num_edge_types=2).tolist()
@@ -138,25 +114,17 @@ def fanout_table(fanouts: Sequence[int | Mapping[int, int]], num_edge_types: int
         if not isinstance(hop, Mapping):
             [row[:]] = check_fanouts([hop])
             continue
-        for kind, fanout in hop.items():
-            if not 0 <= as_integer("fanouts: an edge type", kind) < len(row):
+        for edge_type, fanout in hop.items():
+            if not 0 <= as_integer("fanouts: an edge type", edge_type) < len(row):
                 raise SamplerConfigError(
-                    f"fanouts name edge type {kind}, but the graph's edge types lie in [0, {len(row)})."
+                    f"fanouts name edge type {edge_type}, but the graph's edge types lie in [0, {len(row)})."
                 )
-            [row[kind]] = check_fanouts([fanout])
+            [row[edge_type]] = check_fanouts([fanout])
     return table
 
 
-def check_fanout_table(fanouts: np.ndarray, lists: TypedLists | EdgeTypeIndex, inputs: SamplerInput) -> np.ndarray:
-    """Checks fanouts int64 ``[L, K]``, by hop and edge type, and that the lists are of the input's graph.
-
-    Returns:
-        The fanouts.
-
-    Raises:
-        SamplerConfigError: another dtype or shape, a number that is no fanout, 0 or -1, too many hops, or lists of
-            another graph.
-    """
+def check_fanout_table(fanouts: np.ndarray, lists: TypedLists, inputs: SamplerInput) -> np.ndarray:
+    """Returns fanouts int64 ``[L, K]``, by hop and edge type, once they and the lists fit the input's graph."""
     check_lists(lists, inputs)
     return check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, inputs.key)
 

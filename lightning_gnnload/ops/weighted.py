@@ -16,7 +16,8 @@ from .checks import as_flag, check_kind, check_one_of
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
-from .queries import Queries, TypedLists, native_queries
+from .queries import Queries, native_queries
+from .typed_lists import TypedLists
 
 MAX_WEIGHTED_FANOUT: int = kernels.MAX_WEIGHTED_FANOUT
 
@@ -34,18 +35,11 @@ def sample_weighted(
 ) -> SampleLayout:
     """Samples as :func:`.sample_neighbors` does, but in proportion to the edges' weights.
 
-    Edges of weight zero are never taken. Without replacement a node draws by weight, removes what it drew, and
-    draws again; it takes all edges of positive weight where there are no more than its fanout.
-
-    Args:
-        table: of this graph, or of its runs, by :func:`.build_alias`.
-        fanouts: neighbours a node at each hop, nearest hop first, up to 2**24; -1 takes all of positive weight. With
-            ``lists``, one for each hop and edge type, int64 ``[L, K]``, where 0 takes none.
-        lists: of this graph: each run is drawn from as if there were no others, and the hops carry edge types.
-        queries: which seeds share nodes, and the names that they draw by; without times and excluded edges.
-
-    Raises:
-        SamplerConfigError: also for a table of another graph, as far as it shows, and for other queries.
+    Edges of weight zero are never taken. Without replacement a node draws by weight, removes what it drew, and draws
+    again; it takes all edges of positive weight where there are no more than its fanout, which is at most 2**24. With
+    ``lists``, each run is drawn from as if there were no others, ``fanouts`` are int64 ``[L, K]`` by hop and edge type,
+    ``table`` is of the runs, and the hops carry edge types. Queries may have names alone, neither times nor excluded
+    edges.
     """
     check_kind("inputs", inputs, SamplerInput)
     check_table(table, inputs.indptr if lists is None else lists.run_ptr, inputs.indices)
@@ -57,7 +51,7 @@ def sample_weighted(
         flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
         check_weighted_fanouts([fanout for fanout in flat if fanout != 0])
     check_one_of("expand", expand, ("all", "new"))
-    if queries is not None and any(each is not None for each in (queries.since, queries.until, queries.excluded)):
+    if queries is not None and any(array is not None for array in (queries.since, queries.until, queries.excluded)):
         raise SamplerConfigError(
             "sample_weighted draws from all edges, as its table does: queries have neither since, until nor excluded."
         )

@@ -71,9 +71,8 @@ def partition_graph(
     written in turn.
 
     Raises:
-        PartitionError: more parts than training nodes, none of these, a graph that is a part itself or has types or
-            times, too many hops, a
-            seed not in [0, 2**64).
+        PartitionError: more parts than training nodes, none of these, a graph that is a part itself, types of nodes or
+            times with 0 hops, links with more, too many hops, a seed not in [0, 2**64).
         StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
@@ -104,13 +103,15 @@ def partition_graph(
     graph = data.graph
     names = tuple(phase for phase in SPLITS if phase in names)  # training first, as methods have it
     seeds = {phase: data.split(phase) for phase in names}
-    with new_folder(folder, "partition", overwrite=overwrite) as place, _stages(progress) as (advance, clock):
+    with new_folder(folder, "partition", overwrite=overwrite) as target, _stages(progress) as (advance, clock):
         owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
         owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
         numbering = number_nodes(owner, num_parts)
-        checksums = write_parts(place, graph, holdings, dealt, numbering, advance)
-        written = write_features(place, data, numbering.node_ids, advance) if features else {"arrays": {}}
-        written["arrays"] |= write_numbering(place, numbering)
+        checksums = write_parts(target, graph, holdings, dealt, numbering, advance)
+        written = write_features(target, data, numbering.node_ids, advance) if features else {"arrays": {}}
+        written["arrays"] |= write_numbering(target, numbering, graph.clock)
+        written["types"] = None if graph.types is None else graph.types.to_json()
+        written["clock"] = None if graph.clock is None else graph.clock.to_json()
         advance(_MEASURING, 0.0)
         described = {
             "hops": hops,
@@ -121,10 +122,10 @@ def partition_graph(
             "settings": {"seed": seed, **_settings(way)},
             "parts": checksums,
         }
-        describe = partial(write_manifest, place, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written)
+        describe = partial(write_manifest, target, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written)
         # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.
         describe(attributes={"partition": described | {"report": {}}})
-        report = _measured(place, graph, clock, advance)
+        report = _measured(target, graph, clock, advance)
         describe(attributes={"partition": described | {"report": report}})
     return load_partition(folder)
 
@@ -132,11 +133,6 @@ def partition_graph(
 def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequence[str]) -> None:
     if data.graph.origin is not None:
         raise PartitionError("this graph is a part of another already. Give the whole graph to partition_graph.")
-    if data.graph.types is not None or data.graph.clock is not None:
-        raise PartitionError(
-            "a graph with types or times cannot be partitioned yet: its parts would lose them. Train on the whole "
-            "graph, or give a graph without, by Graph.from_coo(src, dst)."
-        )
     if not 0 <= hops <= MAX_HOPS:
         raise PartitionError(f"hops is {hops}, but must lie in [0, {MAX_HOPS}]: a sampler's reach, or 0.")
     if not 0 <= seed < 2**64:
@@ -148,10 +144,26 @@ def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequen
             f"num_parts is {num_parts}, but at most {ops.MAX_CLOSED_PARTS} parts can hold hops={hops}. Give fewer "
             f"parts, or hops=0 for parts that are sampled together."
         )
+    if hops == 0 and (data.graph.types is not None or data.graph.clock is not None):
+        raise PartitionError(
+            "hops=0 is for parts that are sampled together, which heeds no types of nodes and no times yet. Give hops= "
+            "of a sampler's reach, for parts that each sample alone."
+        )
+    _check_seeds(data, num_parts, hops, phases)
+
+
+def _check_seeds(data: GraphData, num_parts: int, hops: int, phases: Sequence[str]) -> None:
     named = not isinstance(phases, str) and isinstance(phases, Sequence) and [*phases]
     if not named or "train" not in named or any(named.count(phase) > 1 or phase not in SPLITS for phase in named):
         raise PartitionError(
             f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
+        )
+    tables = {phase: data.table(phase) for phase in named}
+    links = [phase for phase, rows in tables.items() if rows is not None and rows.is_links]
+    if hops and links:
+        raise PartitionError(
+            f"{', '.join(links)} are links, but parts that sample alone hold what surrounds seeds that are nodes: "
+            "negatives may be any node. Train on the whole graph, or give node ids."
         )
     if len(data.train) < num_parts:
         raise PartitionError(
@@ -196,14 +208,14 @@ def _close(
     # Seeds first: what a part holds depends on them alone. Owners of open nodes are then chosen among the holders.
     owner, dealt = deal(graph, seeds, owner, num_parts)
     closure = close_parts(graph, dealt.values(), hops, advance)
-    return settle(graph, owner, closure.held, num_parts, advance), dealt, closure
+    return settle(graph, owner, closure.masks, num_parts, advance), dealt, closure
 
 
-def _measured(place: Path, graph: Graph, clock: StageClock, advance: Advance) -> dict[str, Any]:
+def _measured(target: Path, graph: Graph, clock: StageClock, advance: Advance) -> dict[str, Any]:
     """Measures a partition that is written but for its report, and returns the report."""
     clock.enter(None)
     quality = measure_quality(
-        load_partition(place), graph, clock.stages, advance=lambda share: advance(_MEASURING, share)
+        load_partition(target), graph, clock.stages, advance=lambda share: advance(_MEASURING, share)
     )
     return quality.to_json()
 
@@ -223,12 +235,12 @@ def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
     with StageClock() as clock, shown_display(Progress(console=console, transient=True, disable=disable)) as bars:
         tasks: dict[str, TaskID] = {}
 
-        def advance(what: str, share: float) -> None:
-            clock.enter(what)
-            if what not in tasks:
+        def advance(stage: str, share: float) -> None:
+            clock.enter(stage)
+            if stage not in tasks:
                 for task in tasks.values():  # what came before is done, whatever was told of it last
                     bars.update(task, completed=1.0)
-                tasks[what] = bars.add_task(what, total=1.0)
-            bars.update(tasks[what], completed=share)
+                tasks[stage] = bars.add_task(stage, total=1.0)
+            bars.update(tasks[stage], completed=share)
 
         yield advance, clock

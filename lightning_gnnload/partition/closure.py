@@ -34,7 +34,7 @@ class Closure(Holdings):
 
     Attributes:
         hops: that parts hold of their seeds.
-        held: uint64 ``[N]``: bit ``p`` is set where part ``p`` holds the node.
+        masks: uint64 ``[N]``: bit ``p`` is set where part ``p`` holds the node.
         layers: uint64 ``[N]`` each: the parts that hold the node at that distance and none smaller, from 0 on.
 
     Memory: 8 bytes for each node and layer, and 8 more.
@@ -43,11 +43,11 @@ class Closure(Holdings):
     """
 
     hops: int
-    held: np.ndarray
+    masks: np.ndarray
     layers: list[np.ndarray]
 
     def of(self, part: int) -> tuple[np.ndarray, np.ndarray]:
-        nodes = members(self.held, part)
+        nodes = members(self.masks, part)
         reach = np.zeros(len(nodes), np.uint8)
         for distance, layer in enumerate(self.layers):
             reach[bit(layer[nodes], part)] = self.hops - distance
@@ -65,12 +65,12 @@ class OwnLists(Holdings):
     owner: np.ndarray
 
     def of(self, part: int) -> tuple[np.ndarray, np.ndarray]:
-        own = np.flatnonzero(self.owner == part)
+        own_nodes = np.flatnonzero(self.owner == part)
         holds = np.zeros(self.graph.num_nodes, np.bool_)
         indptr = self.graph.indptr
-        for edges, _ in edge_chunks(indptr, own, indptr[own + 1] - indptr[own]):
+        for edges, _ in edge_chunks(indptr, own_nodes, indptr[own_nodes + 1] - indptr[own_nodes]):
             holds[self.graph.indices[edges]] = True
-        holds[own] = True
+        holds[own_nodes] = True
         nodes = np.flatnonzero(holds)
         return nodes, (self.owner[nodes] == part).astype(np.uint8)
 
@@ -78,28 +78,20 @@ class OwnLists(Holdings):
 def close_parts(
     graph: Graph, seeds: Iterable[tuple[np.ndarray, np.ndarray]], hops: int, advance: Callable[[str, float], None]
 ) -> Closure:
-    """Closes parts over their seeds' in-neighbours: finds what each has to hold for ``hops`` hops.
-
-    The graph is passed once a hop for all parts at once, in its order.
-
-    Args:
-        graph: N nodes.
-        seeds: node ids and the part of each, in pairs of arrays.
-        hops: at least 1.
-        advance: is told what is being done, and which share of it.
-    """
-    held = np.zeros(graph.num_nodes, np.uint64)
+    """Closes parts over their seeds' in-neighbours, ``hops`` deep, in one pass over the graph a hop for all parts at
+    once; ``seeds`` are node ids and the part of each, in pairs of arrays."""
+    masks = np.zeros(graph.num_nodes, np.uint64)
     for ids, parts in seeds:
-        np.bitwise_or.at(held, ids, np.uint64(1) << parts.astype(np.uint64))
-    layers = [held.copy()]
+        np.bitwise_or.at(masks, ids, np.uint64(1) << parts.astype(np.uint64))
+    layers = [masks.copy()]
     for hop in range(hops):
         advance("Closing parts", hop / hops)
-        reached, num_reached = ops.spread_parts(graph.indptr, graph.indices, layers[-1], held)
+        reached, num_reached = ops.spread_parts(graph.indptr, graph.indices, layers[-1], masks)
         if not num_reached:
             break
         layers.append(reached)
     advance("Closing parts", 1.0)
-    return Closure(hops, held, layers)
+    return Closure(hops, masks, layers)
 
 
 def members(masks: np.ndarray, part: int) -> np.ndarray:

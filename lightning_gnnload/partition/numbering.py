@@ -17,11 +17,7 @@ class Numbering(NamedTuple):
 
 
 def number_nodes(owner: np.ndarray, num_parts: int) -> Numbering:
-    """Numbers nodes by part, and within a part by id.
-
-    Args:
-        owner: integer ``[N]``, in ``[0, num_parts)``.
-        num_parts: K.
+    """Numbers nodes by part, integers ``[N]`` in ``[0, num_parts)``, and within a part by id.
 
     Source: DSP (PPoPP'23), section 3.1.
     """

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -26,7 +27,7 @@ from lightning_gnnload.data.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.data.storage.graphs import quantized_dtypes, raw_stores, table_name
+from lightning_gnnload.data.storage.graphs import RANKED, quantized_dtypes, raw_stores, table_name
 from lightning_gnnload.data.storage.manifest import part_folder
 from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.data.storage.parts import manifest_checksum
@@ -53,52 +54,53 @@ def write_parts(
         advance("Writing parts", part / num_parts)
         nodes, reach = holdings.of(part)
         new_ids = numbering.new_ids[nodes]
-        own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
-        order = np.concatenate([np.flatnonzero(own), np.flatnonzero(~own)])
+        is_own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
+        order = np.concatenate([np.flatnonzero(is_own), np.flatnonzero(~is_own)])
         nodes, reach = nodes[order], reach[order]
         # What the part before has left elsewhere is never read: lists that a part keeps name only nodes that it holds.
         local[nodes] = np.arange(len(nodes))
-        of_phase = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
-        place = folder / part_folder(part)
-        place.mkdir(mode=0o700)
-        _write_part(place, graph, nodes, reach, local, of_phase)
-        with OpenFolder(place) as written:
+        part_seeds = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
+        part_path = folder / part_folder(part)
+        part_path.mkdir(mode=0o700)
+        _write_part(part_path, graph, nodes, reach, local, part_seeds)
+        with OpenFolder(part_path) as written:
             checksums.append(manifest_checksum(written))
     advance("Writing parts", 1.0)
     return checksums
 
 
 def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance: Advance) -> dict[str, Any]:
-    """Writes features and labels in the order of ``node_ids``; tables of one node type are left out.
-
-    Returns:
-        What :func:`.write_manifest` is to be told: ``arrays``, ``quantized``, ``tables``.
-    """
+    """Writes features and labels in the order of ``node_ids``; tables of one node type are left out. Returns what
+    :func:`.write_manifest` is to be told: ``arrays``, ``quantized``, ``tables``."""
     tables = {name: table for name, table in data.tables.items() if not isinstance(table, NodeTable)}
     stores = {"x": data.x, **{table_name(name): table for name, table in tables.items()}}
-    given = {name: store for name, store in stores.items() if store is not None}
-    per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(given)}
+    present = {name: store for name, store in stores.items() if store is not None}
+    per_node: dict[str, torch.Tensor | FeatureStore] = {**raw_stores(present)}
     shapes = {name: _whole_shape(array) for name, array in per_node.items()}
     if data.y is not None:
         # A store's rows have two dimensions; the manifest keeps the labels' own shape.
         per_node["y"], shapes["y"] = MemoryFeatureStore(data.y.reshape(len(node_ids), -1)), data.y.shape
     entries, total = {}, sum(map(_num_bytes, per_node.values()))
-    done = 0
+    written_bytes = 0
     for name, array in per_node.items():
 
         def note(chunk_bytes: int) -> None:
-            nonlocal done
-            done += chunk_bytes
-            advance("Writing features", done / max(total, 1))
+            nonlocal written_bytes
+            written_bytes += chunk_bytes
+            advance("Writing features", written_bytes / max(total, 1))
 
         rows = SelectedFeatureStore(array, node_ids) if isinstance(array, FeatureStore) else array
         entries[name] = _write(folder, name, rows.dtype, shapes[name], _noted(byte_chunks(rows), note))
-    return {"arrays": entries, "quantized": quantized_dtypes(given), "tables": dict.fromkeys(tables)}
+    return {"arrays": entries, "quantized": quantized_dtypes(present), "tables": dict.fromkeys(tables)}
 
 
-def write_numbering(folder: Path, numbering: Numbering) -> dict[str, Any]:
-    """Writes its three arrays, and returns their entries."""
-    return {name: _write_array(folder, name, array) for name, array in numbering._asdict().items()}
+def write_numbering(folder: Path, numbering: Numbering, clock: Clock | None) -> dict[str, Any]:
+    """Writes the numbering's arrays, and the times of the graph's clock where these are numbered by rank; returns their
+    entries."""
+    arrays = numbering._asdict()
+    if clock is not None and clock.ranked is not None:
+        arrays[RANKED] = clock.ranked
+    return {name: _write_array(folder, name, array) for name, array in arrays.items()}
 
 
 def _write_part(
@@ -120,12 +122,17 @@ def _write_part(
         "edge_starts": graph.indptr[nodes],
         **{phase: np.sort(local[ids]).astype(np.int64) for phase, ids in seeds.items()},
     }
+    if graph.node_time is not None:
+        arrays["node_time"] = graph.node_time[nodes]
     entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
     narrow = _index_dtype(len(nodes))
     columns: dict[str, Column] = {"indices": lambda edges: local[graph.indices[edges]].astype(narrow, copy=False)}
-    for name in ("edge_weight", "edge_type"):
+    for name in ("edge_weight", "edge_type", "edge_time"):
         if getattr(graph, name) is not None:
             columns[name] = getattr(graph, name).__getitem__
+    if graph.types is not None:
+        number = np.min_scalar_type(len(graph.types.edge_types))
+        columns["edge_type"] = lambda edges: graph.edge_types_of(edges).astype(number)
     for name, column in columns.items():
         # A column of no edges tells the dtype of what will be written, before any is read.
         dtype = tensor_view(column(np.empty(0, np.int64))).dtype

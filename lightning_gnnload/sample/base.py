@@ -172,7 +172,8 @@ class Sampler(ABC):
         for name, argument in (("times", times), ("rows", rows)):
             if argument is not None and len(argument) != len(ids):
                 raise SeedError(f"{name} has {len(argument)} entries for {len(ids)} seeds; one each is needed.")
-        local = local_seeds(graph, ids, self.reach, self)
+        may_repeat = graph.clock is not None or getattr(self, "sharing", None) == "disjoint"
+        local = local_seeds(graph, ids, self.reach, self, may_repeat=may_repeat)
         # Samplers check their seeds, but times are looked up before.
         is_timed = times is not None or graph.clock is not None
         if is_timed and len(bad := np.flatnonzero((local < 0) | (local >= graph.num_nodes))):

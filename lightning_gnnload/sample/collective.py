@@ -58,6 +58,12 @@ class CollectiveSampler(Relayed):
             )
         if paradigm not in ("push", "pull"):
             raise SamplerConfigError(f"paradigm={paradigm!r} is not known; give 'push' or 'pull'.")
+        part = colleagues.owned.graph
+        if part.types is not None or part.clock is not None:
+            raise SamplerConfigError(
+                f"{sampler} cannot be sampled collectively in a graph with types of nodes or times: ranks ask each "
+                "other for edges whatever these are. Make parts that each sample alone: gnnload partition ... --hops."
+            )
         super().__init__(sampler)
         self.colleagues = colleagues
         self.paradigm = paradigm

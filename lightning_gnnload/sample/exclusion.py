@@ -112,7 +112,7 @@ def _find(
     error: type[SeedError] | type[GraphDataError],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns positions of edges, and of which row each is."""
-    where = graph.typed_lists, graph.indices, edge_type
+    where = graph.link_lists, graph.indices, edge_type
     if edge_ids is None:
         return _find_all(where, src, dst)
     if graph.edge_order is None:
@@ -139,7 +139,7 @@ def _find(
 
 
 def _find_all(
-    where: tuple[ops.TypedLists, np.ndarray, int], src: np.ndarray, dst: np.ndarray
+    where: tuple[ops.DenseLists, np.ndarray, int], src: np.ndarray, dst: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns positions of all edges between these endpoints, and of which row each is."""
     rows, begins = np.arange(len(dst)), np.zeros(len(dst), np.int64)

@@ -25,7 +25,7 @@ def typed_fanouts(fanouts: Any) -> list[HopFanouts]:
     by hop]}``, where 0 draws nothing."""
     if isinstance(fanouts, Mapping):
         return _turned(fanouts)
-    return [_hop(hop, given=fanouts) for hop in _as_list(fanouts)]
+    return [_hop(hop, fanouts=fanouts) for hop in _as_list(fanouts)]
 
 
 def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) -> list[int | dict[int, int]]:
@@ -38,24 +38,32 @@ def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) ->
     ]
 
 
-def fanout_table(fanouts: Sequence[HopFanouts], types: GraphTypes | None) -> np.ndarray:
-    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; one without types has
-    one."""
-    return _table_of(tuple([tuple(hop.items()) if isinstance(hop, dict) else hop for hop in fanouts]), types)
+def fanout_table(
+    fanouts: Sequence[HopFanouts], types: GraphTypes | None, num_types: int, *, is_part: bool = False
+) -> np.ndarray:
+    """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; those of unknown types
+    are a mistake in a whole graph, but a part may have no edge of a type by chance."""
+    hops = tuple([tuple(hop.items()) if isinstance(hop, dict) else hop for hop in fanouts])
+    return _table_of(hops, types, num_types, is_part)
 
 
 @lru_cache(maxsize=64)
-def _table_of(hops: tuple[int | tuple[tuple[Any, int], ...], ...], types: GraphTypes | None) -> np.ndarray:
+def _table_of(
+    hops: tuple[int | tuple[tuple[Any, int], ...], ...], types: GraphTypes | None, num_types: int, is_part: bool
+) -> np.ndarray:
     """Makes a table of fanouts, which each mini-batch asks for."""
-    fanouts: list[HopFanouts] = [dict(hop) if isinstance(hop, tuple) else hop for hop in hops]
-    table = ops.fanout_table(numbered_fanouts(fanouts, types), 1 if types is None else len(types.edge_types))
+    by_hop = numbered_fanouts([dict(hop) if isinstance(hop, tuple) else hop for hop in hops], types)
+    for number, hop in enumerate(by_hop):
+        if is_part and types is None and isinstance(hop, dict):
+            by_hop[number] = {edge_type: fanout for edge_type, fanout in hop.items() if edge_type < num_types}
+    table = ops.fanout_table(by_hop, num_types)
     table.flags.writeable = False
     return table
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:
     """Checks fanouts of one number a hop."""
-    return [_fanout(hop, given=fanouts) for hop in _as_list(fanouts)]
+    return [_fanout(hop, fanouts=fanouts) for hop in _as_list(fanouts)]
 
 
 def check_expand(expand: Literal["all", "new"]) -> Literal["all", "new"]:
@@ -76,49 +84,52 @@ def _as_list(fanouts: Any) -> list[Any]:
         raise _no_fanouts(fanouts) from None
 
 
-def _hop(hop: Any, given: Any) -> HopFanouts:
+def _hop(hop: Any, fanouts: Any) -> HopFanouts:
     if isinstance(hop, Mapping):
-        return {_kind(kind, given): _fanout(fanout, given) for kind, fanout in hop.items()}
-    return _fanout(hop, given)
+        return {_edge_type(edge_type, fanouts): _fanout(fanout, fanouts) for edge_type, fanout in hop.items()}
+    return _fanout(hop, fanouts)
 
 
 def _turned(by_type: Mapping[Any, Any]) -> list[HopFanouts]:
     """Turns fanouts by type and hop into those by hop and type."""
     if any(not isinstance(hops, Sequence | np.ndarray) for hops in by_type.values()):
         raise _no_fanouts(by_type)
-    lists = {_kind(kind, by_type): _as_list(hops) for kind, hops in by_type.items()}
+    lists = {_edge_type(edge_type, by_type): _as_list(hops) for edge_type, hops in by_type.items()}
     if len({len(hops) for hops in lists.values()}) != 1:
         raise SamplerConfigError(
             f"fanouts={by_type!r}: as many hops are needed for each edge type; 0 draws nothing at a hop."
         )
     [num_hops] = {len(hops) for hops in lists.values()}
     return [
-        {kind: _fanout(hops[hop], by_type) for kind, hops in lists.items() if hops[hop] != 0} for hop in range(num_hops)
+        {edge_type: _fanout(hops[hop], by_type) for edge_type, hops in lists.items() if hops[hop] != 0}
+        for hop in range(num_hops)
     ]
 
 
-def _kind(kind: Any, given: Any) -> Any:
+def _edge_type(edge_type: Any, fanouts: Any) -> Any:
     """Checks the name of an edge type: ``(source, relation, target)``, one string, or a number."""
-    if isinstance(kind, str) or (isinstance(kind, tuple) and all(isinstance(name, str) for name in kind)):
-        return kind
-    return _whole(kind, given)
+    if isinstance(edge_type, str) or (
+        isinstance(edge_type, tuple) and all(isinstance(name, str) for name in edge_type)
+    ):
+        return edge_type
+    return _whole(edge_type, fanouts)
 
 
-def _fanout(fanout: Any, given: Any) -> int:
-    fanout = _whole(fanout, given)
+def _fanout(fanout: Any, fanouts: Any) -> int:
+    fanout = _whole(fanout, fanouts)
     if fanout == 0 or fanout < -1:
-        raise SamplerConfigError(f"fanouts={given}: each must be positive, or -1 to take all neighbours.")
+        raise SamplerConfigError(f"fanouts={fanouts}: each must be positive, or -1 to take all neighbours.")
     return fanout
 
 
-def _whole(number: Any, given: Any) -> int:
+def _whole(number: Any, fanouts: Any) -> int:
     if not isinstance(number, int | np.integer) or isinstance(number, bool):
-        raise _no_fanouts(given)
+        raise _no_fanouts(fanouts)
     return int(number)
 
 
-def _no_fanouts(given: Any) -> SamplerConfigError:
+def _no_fanouts(fanouts: Any) -> SamplerConfigError:
     return SamplerConfigError(
-        f"fanouts={given!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]; or, for "
+        f"fanouts={fanouts!r}: a list of whole numbers is needed, one a hop, for example [15, 10, 5]; or, for "
         "NeighborSampler, of {edge type: fanout}, for example [{0: 10, 1: 5}] or [{'rates': 10}]."
     )

@@ -50,8 +50,8 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             graph, new_ids = pull_lists(group, nodes[first:], list_columns(sampler, group))
-            drawn = draw_hop(described(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
-            return HopEdges(**{**drawn.arrays(), "neighbors": new_ids[drawn.neighbors]})
+            edges = draw_hop(described(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
+            return HopEdges(**{**edges.arrays(), "neighbors": new_ids[edges.neighbors]})
 
     return draw
 
@@ -78,21 +78,15 @@ def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatc
 def pull_lists(
     group: SamplingGroup, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
 ) -> tuple[Graph, np.ndarray]:
-    """Fetches the adjacency lists of some nodes from their owners, as a small graph.
+    """Fetches the lists of distinct ``nodes``, new ids int64 ``[D]``, from their owners as a small graph, with the
+    columns out of ``edge_weight``, ``edge_type`` and ``edge_starts``; the first ``num_drawn`` come without theirs.
 
-    Args:
-        group: the ranks that hold them.
-        nodes: new ids, int64 ``[D]``, distinct.
-        columns: ``"edge_weight"``, ``"edge_type"``, ``"edge_starts"``, as far as they are needed.
-        num_drawn: so many of the first nodes come without their lists.
-
-    Returns:
-        A graph whose first D nodes are these, its others their neighbours in order of first occurrence; and the new
-        ids of all of them.
+    Its first D nodes are these, its others their neighbours in order of first occurrence. The new ids of all come with
+    it.
     """
     starts = np.zeros(len(nodes), np.int64)
-    asked = group.ask("lists", nodes[num_drawn:], {"columns": columns})
-    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in asked]
+    sent = group.ask("lists", nodes[num_drawn:], {"columns": columns})
+    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in sent]
     if "edge_starts" in columns:
         for answer in answers:
             starts[answer.positions] = answer.numbers("edge_starts", MOST, len(answer.positions))
@@ -124,21 +118,16 @@ def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
 
 
-def join_lists(places: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
-    """Joins the edges that several ranks drew, in the order of the frontier.
-
-    Args:
-        places: of each rank's nodes in the frontier, int64.
-        parts: what each rank drew for them.
-        num_nodes: D, of the frontier.
-    """
+def join_lists(positions: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
+    """Joins the edges that several ranks drew, in the order of a frontier of ``num_nodes``; ``positions`` int64 say
+    where in it each rank's nodes are."""
     counts = np.zeros(num_nodes, np.int64)
-    for at, edges in zip(places, parts, strict=True):
+    for at, edges in zip(positions, parts, strict=True):
         counts[at] = edges.counts
     begins = np.cumsum(counts) - counts
     targets = [
         np.repeat(begins[at] - (np.cumsum(counts[at]) - counts[at]), counts[at]) + np.arange(len(edges.neighbors))
-        for at, edges in zip(places, parts, strict=True)
+        for at, edges in zip(positions, parts, strict=True)
     ]
     joined = {"counts": counts, "neighbors": np.empty(0, np.int64)}
     columns = [edges.arrays() for edges in parts]
@@ -169,17 +158,8 @@ _NO_EDGES: dict[str, np.ndarray] = {
 
 
 def edges_of(group: SamplingGroup, answers: list[Answer], num_nodes: int, columns: Collection[str]) -> HopEdges:
-    """Reads and checks the edges that the owners drew, and puts them in the frontier's order.
-
-    Args:
-        group: the ranks that drew.
-        answers: one of each owner; none where the frontier is empty.
-        num_nodes: of the frontier.
-        columns: ``"edge_ids"``, ``"edge_weight"``, ``"edge_type"``, as far as they were asked for.
-
-    Raises:
-        ExchangeError: one of them sent no edges of this graph.
-    """
+    """Reads and checks the edges that the owners drew, one answer each, none where the frontier is empty, and puts them
+    in the frontier's order; ``columns`` are those that were asked for beside neighbors."""
     answers = answers or [Answer(group.rank, np.empty(0, np.int64), _NO_EDGES)]
     edges = [_edges(answer, group.partition.num_nodes, columns) for answer in answers]
     return join_lists([answer.positions for answer in answers], edges, num_nodes)

@@ -10,10 +10,10 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import Draw, SampleLayout
+from lightning_gnnload.ops import Draw, SampleLayout, TypedLists
 from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, fanout_table, plain_fanouts, typed_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import lay_hops, node_wise
 
@@ -113,10 +113,15 @@ class LaborSampler(Sampler):
         return any(isinstance(fanout, dict) for fanout in self.fanouts)
 
     def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        lists: TypedLists | None = None
+        fanouts: Any = self.fanouts
+        if graph.types is not None or self._is_typed:
+            lists, is_part = graph.lists_by_number, graph.origin is not None
+            fanouts = fanout_table(self.fanouts, graph.types, lists.num_edge_types, is_part=is_part)
         return ops.sample_labor(
             sampler_input(graph, draw, memory),
-            plain_fanouts(self.fanouts) if graph.types is None else fanout_table(self.fanouts, graph.types),
-            lists=None if graph.types is None else graph.typed_lists,
+            fanouts,
+            lists=lists,
             importance=self.importance,
             layer_dependency=self.layer_dependency,
             fixed_count=self.fixed_count,

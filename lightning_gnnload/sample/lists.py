@@ -52,29 +52,20 @@ class HopEdges:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays that are not None, by name."""
-        held = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: array for name, array in held.items() if array is not None}
+        columns = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: array for name, array in columns.items() if array is not None}
 
     def after(self, before: HopEdges | None) -> HopEdges:
         """Puts the edges of the nodes before this frontier, which drew at earlier hops, in front of its own."""
         if before is None:
             return self
-        known = before.arrays()
-        return HopEdges(**{name: np.concatenate([known[name], array]) for name, array in self.arrays().items()})
+        earlier = before.arrays()
+        return HopEdges(**{name: np.concatenate([earlier[name], array]) for name, array in self.arrays().items()})
 
 
 def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> HopEdges:
-    """Draws for some nodes of a part, by a sampler of one hop.
-
-    Args:
-        sampler: of one layer.
-        graph: with an origin, n nodes.
-        rows: int64 ``[D]``, distinct nodes of it, whose lists it holds.
-        key: ``key.hop`` says which hop this is.
-
-    Returns:
-        ``neighbors`` in the graph's own ids, ``edge_ids`` in the whole graph's.
-    """
+    """Draws, by a sampler of one hop, for some distinct nodes of a part, int64 ``[D]``, whose lists it holds.
+    ``neighbors`` are ids of the part, ``edge_ids`` of the whole graph."""
     # Aside: the batch that needs this hop is being laid, perhaps in this thread's first arena.
     arena, layout = draw_here(sampler, graph, Draw(rows, key), aside=True)
     batch = MiniBatch.view(arena, layout, len(rows))
@@ -96,38 +87,30 @@ def describe(sampler: Sampler, hop: int) -> dict[str, Any]:
 
 
 def described(about: Mapping[str, Any], graph: Graph) -> Sampler:
-    """Makes the sampler that :func:`describe` described, for a part.
-
-    Raises:
-        SamplerConfigError: this process knows no such class.
-    """
+    """Makes the sampler that :func:`describe` described, for a part."""
     return class_named(about["kind"]).of_hop(about["settings"], graph)
 
 
-def name_of(kind: type[Sampler]) -> str:
+def name_of(sampler_class: type[Sampler]) -> str:
     """Returns the name by which other ranks find the class."""
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return f"{sampler_class.__module__}:{sampler_class.__qualname__}"
 
 
 def class_named(name: str) -> type[Sampler]:
-    """Finds a class of this package, or one that has been imported: a name that another rank sends loads no other code.
-
-    Raises:
-        SamplerConfigError: there is none.
-    """
+    """Finds a class of this package, or one that has been imported: a name from another rank loads no other code."""
     module, _, path = name.partition(":")
     if module.startswith("lightning_gnnload.sample."):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(module)
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for attribute in path.split("."):
-        found = getattr(found, attribute, None)
-    if not (isinstance(found, type) and issubclass(found, Sampler)):
+        target = getattr(target, attribute, None)
+    if not (isinstance(target, type) and issubclass(target, Sampler)):
         raise SamplerConfigError(
             f"{name} is no sampler that this process has imported. Ranks that sample together find its class by that "
             f"name: define it in a module, not in a function, and import that in every rank."
         )
-    return found
+    return target
 
 
 def walk_table(graph: Graph, weighted: bool, by_run: bool = False) -> ops.AliasTable | None:
@@ -144,24 +127,17 @@ def places_of(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def edges_within(graph: Graph, rows: np.ndarray, new_ids: np.ndarray, scope: np.ndarray, edge_ids: bool) -> HopEdges:
-    """Selects from some nodes' lists the edges whose sources lie in a scope.
-
-    Args:
-        graph: n nodes of the whole graph.
-        rows: int64, the nodes whose lists are selected from; the graph holds these lists.
-        new_ids: int64 ``[n]``, of the graph's nodes.
-        scope: new ids, ascending.
-        edge_ids: whether they are asked for.
-    """
+    """Selects from the lists of ``rows`` the edges whose sources lie in a scope of new ids, ascending; ``new_ids``
+    int64 ``[n]`` are those of the graph's nodes."""
     counts, edges = places_of(graph, rows)
     sources = graph.indices[edges]
     at = np.searchsorted(scope, new_ids[sources])
     # The -1, which is no id, stands for sources above all of the scope.
-    kept = np.append(scope, -1)[at] == new_ids[sources]
-    ends = np.append(0, np.cumsum(kept))[np.cumsum(counts)]
-    destinations = np.repeat(rows, counts)[kept]
-    ids = edge_names(graph, destinations, edges[kept]) if edge_ids else None
-    return HopEdges(np.diff(ends, prepend=0), sources[kept], ids)
+    is_within = np.append(scope, -1)[at] == new_ids[sources]
+    list_ends = np.append(0, np.cumsum(is_within))[np.cumsum(counts)]
+    destinations = np.repeat(rows, counts)[is_within]
+    ids = edge_names(graph, destinations, edges[is_within]) if edge_ids else None
+    return HopEdges(np.diff(list_ends, prepend=0), sources[is_within], ids)
 
 
 def on_wire(owned: OwnedLists, edges: HopEdges) -> dict[str, np.ndarray]:
@@ -190,20 +166,20 @@ def lists(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
     """Sends adjacency lists, with the columns that the task names."""
     graph, columns = owned.graph, task.about["columns"]
     counts, edges = places_of(graph, rows)
-    found = HopEdges(
+    selected = HopEdges(
         counts,
         graph.indices[edges],
         None,
         *(getattr(graph, name)[edges] if name in columns else None for name in ("edge_weight", "edge_type")),
     )
     starts = {"edge_starts": graph.origin.edge_starts[rows]} if "edge_starts" in columns and graph.origin else {}
-    return {**on_wire(owned, found), **starts}
+    return {**on_wire(owned, selected), **starts}
 
 
 @operation
 def num_types(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Tells how many edge types the part has, counted up to its largest."""
-    return {"num_types": np.array([owned.graph.edge_type_index.num_types])}
+    return {"num_types": np.array([owned.graph.lists_by_number.num_edge_types])}
 
 
 @operation
@@ -216,52 +192,44 @@ def zero_nodes(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[st
 def degrees(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Tells the lengths of lists, and, if asked, how far all their weights span."""
     indptr = owned.graph.indptr
-    told = {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
+    answer = {"degrees": narrow(indptr[rows + 1] - indptr[rows])}
     if task.about["weighted"]:
         weights = _weights(owned.graph)[places_of(owned.graph, rows)[1]]
-        told["span"] = np.array([weights.min(initial=np.inf), weights.max(initial=0)])
-    return told
+        answer["span"] = np.array([weights.min(initial=np.inf), weights.max(initial=0)])
+    return answer
 
 
 @operation
 def lengths(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Tells what lists weigh, as lengths on the line of a layer, and how many of their edges weigh anything."""
     units = ops.LineUnits(*task.about["units"])
-    found, num_positive = ops.measure_lists(owned.graph.indptr, _weights(owned.graph), rows, units)
-    return {"lengths": narrow(found), "num_positive": np.array([num_positive])}
+    stretches, num_positive = ops.measure_lists(owned.graph.indptr, _weights(owned.graph), rows, units)
+    return {"lengths": narrow(stretches), "num_positive": np.array([num_positive])}
 
 
 @operation
 def on_line(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Finds edges by their places on the line of a layer.
-
-    Raises:
-        SamplerConfigError: a place beyond its list.
-    """
-    places = task.arrays["places"].astype(np.int64)
+    """Finds edges by their positions on the line of a layer."""
+    line_positions = task.arrays["places"].astype(np.int64)
     units = ops.LineUnits(*task.about["units"])
-    found = ops.find_on_line(owned.graph.indptr, _weights(owned.graph), rows, units, places)
+    items = ops.find_on_line(owned.graph.indptr, _weights(owned.graph), rows, units, line_positions)
     return {
-        "begins": narrow(found.begins),
-        "lengths": narrow(found.lengths),
-        "weights": found.weights,
-        "wholes": found.wholes,
-        **_edges_at(owned, rows, found.numbers, task.about["edge_ids"]),
+        "begins": narrow(items.begins),
+        "lengths": narrow(items.lengths),
+        "weights": items.weights,
+        "wholes": items.wholes,
+        **_edges_at(owned, rows, items.numbers, task.about["edge_ids"]),
     }
 
 
 @operation
 def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Looks single edges up by their places in the lists.
-
-    Raises:
-        SamplerConfigError: a place beyond its list.
-    """
-    places = task.arrays["places"].astype(np.int64)
+    """Looks single edges up by their positions in the lists."""
+    offsets = task.arrays["places"].astype(np.int64)
     lengths = owned.graph.indptr[rows + 1] - owned.graph.indptr[rows]
-    if len(bad := np.flatnonzero((places < 0) | (places >= lengths))):
-        raise SamplerConfigError(f"places[{bad[0]}] is {places[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
-    return _edges_at(owned, rows, places, task.about["edge_ids"])
+    if len(bad := np.flatnonzero((offsets < 0) | (offsets >= lengths))):
+        raise SamplerConfigError(f"places[{bad[0]}] is {offsets[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
+    return _edges_at(owned, rows, offsets, task.about["edge_ids"])
 
 
 def _weights(graph: Graph) -> np.ndarray:
@@ -270,12 +238,12 @@ def _weights(graph: Graph) -> np.ndarray:
     return weights
 
 
-def _edges_at(owned: OwnedLists, rows: np.ndarray, places: np.ndarray, edge_ids: bool) -> dict[str, np.ndarray]:
+def _edges_at(owned: OwnedLists, rows: np.ndarray, offsets: np.ndarray, edge_ids: bool) -> dict[str, np.ndarray]:
     graph = owned.graph
-    found = {"neighbors": narrow(owned.new_ids[graph.indices[graph.indptr[rows] + places]], owned.num_nodes)}
+    columns = {"neighbors": narrow(owned.new_ids[graph.indices[graph.indptr[rows] + offsets]], owned.num_nodes)}
     if edge_ids and graph.origin is not None:
-        found["edge_ids"] = narrow(graph.origin.edge_starts[rows] + places)
-    return found
+        columns["edge_ids"] = narrow(graph.origin.edge_starts[rows] + offsets)
+    return columns
 
 
 @operation

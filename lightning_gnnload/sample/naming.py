@@ -15,11 +15,13 @@ from lightning_gnnload.errors import PartReachError, SeedError
 from lightning_gnnload.ops import SampleLayout
 
 
-def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any) -> np.ndarray:
+def local_seeds(
+    graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any, *, may_repeat: bool = False
+) -> np.ndarray:
     """Returns the seeds (int64 ``[S]``, ids of the whole graph) by their ids in the part, int64 ``[S]``.
 
     ``reach``: hops of in-neighbours that ``reader`` will read; None: unknown. Raises PartReachError where the part
-    lacks some of them, SeedError where a seed repeats.
+    lacks some of them, SeedError where a seed repeats, unless it ``may_repeat``.
     """
     if graph.origin is None:
         return seeds
@@ -31,7 +33,7 @@ def local_seeds(graph: Graph, seeds: np.ndarray, reach: int | None, reader: Any)
         )
     # Before ids become the part's: a sampler that found the repeat would name an id that the user does not know.
     ordered = np.sort(seeds)
-    if len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
+    if not may_repeat and len(repeated := ordered[1:][ordered[1:] == ordered[:-1]]):
         raise SeedError(
             f"seeds holds node {repeated[0]} more than once. The seeds of a batch must be distinct: remove repeats, "
             "for example with numpy.unique."

@@ -140,7 +140,7 @@ class Negatives:
         """Makes the negatives of one mini-batch: a pure function of all that it is given.
 
         Args:
-            graph: N nodes, with :attr:`.Graph.typed_lists`.
+            graph: N nodes, with :attr:`.Graph.link_lists`.
             edge_type: of the edges, as :meth:`.Graph.edge_type_number` finds it.
             rows: int64 ``[P]``, the edges' rows in the seed table.
             src: int64 ``[P]``, sources, ids of the graph.
@@ -250,11 +250,11 @@ class _TypedEdges:
         return cls(graph, number, graph.types.range_of(src), graph.types.range_of(dst), until)
 
     @property
-    def lists(self) -> ops.TypedLists:
-        return self.graph.typed_lists
+    def lists(self) -> ops.DenseLists:
+        return self.graph.link_lists
 
     @property
-    def where(self) -> tuple[ops.TypedLists, np.ndarray, int]:
+    def where(self) -> tuple[ops.DenseLists, np.ndarray, int]:
         return self.lists, self.graph.indices, self.edge_type
 
     def times_of(self, nodes: range) -> np.ndarray | None:
@@ -279,13 +279,15 @@ class _TypedEdges:
                     f"{name} of an edge of this type: such ids lie in [0, {len(among)})."
                 )
         positions = ops.find_edges(*self.where, dst, sources=src)
-        refused = positions >= 0
         if self.until is None:
-            return refused
-        until = self.until[rows]
-        if self.lists.edge_time is not None and self.lists.timed[self.edge_type]:
-            # Of several such edges the first is the earliest.
-            refused[refused] = self.lists.edge_time[positions[refused]] < until[refused]
+            return positions >= 0
+        until, codes = self.until[rows], self.lists.edge_time
+        if codes is not None and self.lists.timed[self.edge_type]:
+            # Of several such edges any may be the earliest: whole lists of several types are not in the order of times.
+            while len(late := np.flatnonzero((positions >= 0) & (codes[positions] >= until))):
+                begins = positions[late] + 1
+                positions[late] = ops.find_edges(*self.where, dst[late], sources=src[late], begins=begins)
+        refused = positions >= 0
         nodes, among = (dst, self.destinations) if is_dst else (src, self.sources)
         if (codes := self.times_of(among)) is not None:
             refused |= codes[nodes - among.start] >= until

@@ -12,7 +12,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.clock import Before, length_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import Draw, Queries, SampleLayout
+from lightning_gnnload.ops import Draw, Queries, SampleLayout, TypedLists
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
 from lightning_gnnload.sample.rows import Sharing
@@ -85,14 +85,14 @@ class NeighborSampler(Sampler):
         self.replace = replace
         self.expand = check_expand(expand)
         self.edge_ids = edge_ids
-        for name, value, known in (
+        for name, value, choices in (
             ("sharing", sharing, (None, "plain", "disjoint", "time")),
             ("before", before, ("<=", "<", None)),
             ("order", order, ("root", "path")),
             ("pick", pick, ("uniform", "last")),
         ):
-            if not isinstance(value, str | None) or value not in known:
-                raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, known))}.")
+            if not isinstance(value, str | None) or value not in choices:
+                raise SamplerConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, choices))}.")
         self.sharing = sharing
         self.before = before
         self.window = _window(window)
@@ -132,37 +132,20 @@ class NeighborSampler(Sampler):
 
     def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
         queries = draw.queries
-        by_lists = self._by_lists(graph.types, graph.edge_time is not None, queries)
+        self._check_queries(graph.edge_time is not None, queries)
         inputs = sampler_input(graph, draw, memory)
-        if by_lists:
-            layout = ops.sample_typed_neighbors(
-                inputs,
-                graph.typed_lists,
-                fanout_table(self.fanouts, graph.types),
-                pick=self.pick,
-                queries=queries,
-                **self._options,
-            )
-            # Of one query that all share, to leave edges out, no node need say that it is its.
-            is_shared = queries is not None and queries.name is None
-            return replace(layout, queries_offset=-1) if is_shared else layout
-        fanouts = self.fanouts
-        if self._is_typed:
-            types = graph.edge_type_index
-            # In a whole graph an unknown type is a mistake; a part may hold no edge of it by chance.
-            if graph.origin is not None:
-                fanouts = [_of_types_in(hop, types.num_types) for hop in fanouts]
-            table = ops.fanout_table(fanouts, types.num_types)
-            return ops.sample_typed_neighbors(inputs, types, table, **self._options)
-        return ops.sample_neighbors(inputs, fanouts, **self._options)  # type: ignore[arg-type]
+        lists = self._lists(graph, queries)
+        if lists is None:
+            return ops.sample_neighbors(inputs, self.fanouts, **self._options)  # type: ignore[arg-type]
+        table = fanout_table(self.fanouts, graph.types, lists.num_edge_types, is_part=graph.origin is not None)
+        layout = ops.sample_typed_neighbors(inputs, lists, table, pick=self.pick, queries=queries, **self._options)
+        # Of one query that all share, to leave edges out, no node need say that it is its.
+        is_shared = queries is not None and queries.name is None
+        return replace(layout, queries_offset=-1) if is_shared else layout
 
-    def _by_lists(self, types: Any, has_times: bool, queries: Queries | None) -> bool:
-        """Whether to draw from lists that are cut by type and sorted by time.
-
-        Raises:
-            SeedError: the graph has times that count, and nobody says of the seeds which.
-            SamplerConfigError: the newest are to be taken of edges without times.
-        """
+    def _check_queries(self, has_times: bool, queries: Queries | None) -> None:
+        """Raises SeedError: the graph has times that count, and nobody says of the seeds which; SamplerConfigError: the
+        newest are to be taken of edges without times."""
         if queries is None and has_times and self.before is not None:
             raise SeedError(
                 "the graph has times, but the seeds have none: edges of any time would count. Give "
@@ -170,7 +153,19 @@ class NeighborSampler(Sampler):
             )
         if self.pick == "last" and not has_times:
             raise SamplerConfigError("pick='last' takes the newest edges, but the graph has no times.")
-        return types is not None or self.pick == "last" or queries is not None
+
+    def _lists(self, graph: Graph, queries: Queries | None) -> TypedLists | None:
+        """Returns the lists to draw from, cut by type and sorted by time; None: those of all types, whatever their
+        times."""
+        if self._is_typed:
+            return graph.lists_by_number
+        if graph.types is not None:
+            return graph.typed_lists
+        if queries is None and self.pick != "last":
+            return None
+        # Runs of several types are in the order of times each by itself.
+        by_time = graph.edge_time is not None and (self.before is not None or self.pick == "last")
+        return graph.typed_lists if by_time else graph.whole_lists
 
     @property
     def _options(self) -> dict[str, Any]:
@@ -190,15 +185,18 @@ class NeighborSampler(Sampler):
         from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
         from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
 
-        if self._by_lists(topology.types, topology.edge_time is not None, draw.queries):
-            table = fanout_table(self.fanouts, topology.types)
-            options = {"pick": self.pick, "queries": draw.queries, **self._options}
-            return sample_typed_neighbors(workspace, topology, draw.seeds, table, draw.key, **options)
-        if self._is_typed:
+        self._check_queries(topology.edge_time is not None, draw.queries)
+        types = topology.types
+        by_lists = types is not None or self.pick == "last" or draw.queries is not None
+        if (types is None and self._is_typed) or (by_lists and topology.lists is None):
             raise CudaUnavailableError(
                 f"{self!r} draws by the edge_type of Graph.from_coo, for which there are no kernels on a device. Build "
                 "the graph with Graph.from_hetero, or give sampling_device='cpu'."
             )
+        if by_lists:
+            table = fanout_table(self.fanouts, types, 1 if types is None else len(types.edge_types))
+            options = {"pick": self.pick, "queries": draw.queries, **self._options}
+            return sample_typed_neighbors(workspace, topology, draw.seeds, table, draw.key, **options)
         fanouts: list[int] = self.fanouts  # type: ignore[assignment]
         return sample_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, **self._options)
 
@@ -219,11 +217,12 @@ class NeighborSampler(Sampler):
         # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
         if self._is_typed:
             answers = group.ask_all("num_types")
-            known = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
-            named = [kind for fanout in self.fanouts if isinstance(fanout, dict) for kind in fanout]
-            if bad := [kind for kind in named if not 0 <= kind < max(known, 1)]:
+            num_types = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
+            named = [edge_type for fanout in self.fanouts if isinstance(fanout, dict) for edge_type in fanout]
+            if bad := [edge_type for edge_type in named if not 0 <= edge_type < max(num_types, 1)]:
                 raise SamplerConfigError(
-                    f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {known}), in all parts."
+                    f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {num_types}), in all "
+                    "parts."
                 )
         return lay_hops(self, group, node_wise(self, group, paradigm))
 
@@ -237,8 +236,8 @@ class NeighborSampler(Sampler):
     def of_hop(cls, settings: Mapping[str, Any], graph: Graph) -> Sampler:
         [fanout] = settings["fanouts"]
         if isinstance(fanout, list):
-            every_type = range(graph.edge_type_index.num_types)
-            fanout = {of: count for kind, count in fanout for of in (every_type if kind is None else [kind])}
+            every_type = range(graph.lists_by_number.num_edge_types)
+            fanout = {number: n for named, n in fanout for number in (every_type if named is None else [named])}
         return cls(**{**settings, "fanouts": [fanout]})
 
     def __repr__(self) -> str:
@@ -256,10 +255,3 @@ def _window(window: Any) -> float | np.timedelta64 | None:
     if window is None or (is_number and length_of(window) >= 0):  # NumPy counts timedelta64 among integers
         return window
     raise SamplerConfigError(f"window={window!r}: a number of 0 or more, or a numpy.timedelta64, is needed.")
-
-
-def _of_types_in(fanouts: int | dict[int, int], num_types: int) -> int | dict[int, int]:
-    """Keeps the fanouts of edge types that a part has; others are of edges elsewhere."""
-    if not isinstance(fanouts, dict):
-        return fanouts
-    return {kind: fanout for kind, fanout in fanouts.items() if kind < num_types}

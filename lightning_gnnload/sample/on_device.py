@@ -48,10 +48,14 @@ def why_on_host(workload: Workload) -> str | None:
     """Says why mini-batches of this workload are drawn on the host although the sampler has kernels for a device, or
     None."""
     graph, sampler = workload.graph, workload.sampler
+    has_types_or_times = graph.types is not None or graph.clock is not None
+    if isinstance(sampler, PartSampler) and (has_types_or_times or workload.kind.needs):
+        return "parts with types or times, or rows with nodes of their own, have no kernels for a device"
     if workload.kind.needs and sampler.weighting == "always":
         return f"{sampler!r} draws by time, or for each row by itself, which has no kernels for a device"
-    if graph.types is None and "edge_type" in (sampler.columns or ()):
-        return f"{sampler!r} draws by edge type from lists that are not cut by it, which has no kernels for a device"
+    is_timed = graph.edge_type is not None and graph.edge_time is not None
+    if graph.types is None and (is_timed or "edge_type" in (sampler.columns or ())):
+        return f"{sampler!r} draws by edge types without names, which has no kernels for a device"
     return None
 
 
@@ -125,7 +129,7 @@ class DevicePartSampler:
         DeviceMemoryError."""
         from lightning_gnnload.ops.cuda.gather import gather_rows
 
-        assert draw.queries is None, "parts hold neither types nor times, and sample node ids"
+        assert draw.queries is None, "why_on_host() says so"
         part, local = place_seeds(self.sampler.partition, draw.seeds, self.sampler.reach or 0)
         part_sample = self._of(part.index)
         sample = part_sample.sample(draw._replace(seeds=local))

@@ -39,13 +39,7 @@ class PartSampler(Relayed):
         self.partition = partition
 
     def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
-        """Samples as :meth:`.Sampler.draw` does, with ``graph`` the whole one, whose lists are not read.
-
-        Raises:
-            PartitionMismatchError: the parts are of a graph of another size.
-            PartitionError: the seeds are not all of one part.
-            PartReachError: a seed is none that its part was made for.
-        """
+        """Samples as :meth:`.Sampler.draw` does, with ``graph`` the whole one, whose lists are not read."""
         if graph.num_nodes != self.partition.num_nodes:
             raise PartitionMismatchError(
                 f"the partition is of a graph of {self.partition.num_nodes} nodes, but this one has "
@@ -55,6 +49,10 @@ class PartSampler(Relayed):
         layout = self.sampler.draw(part.graph, draw._replace(seeds=local), memory)
         name_batch(part.graph, layout, memory)
         return layout
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        return self.sampler.heeds - {"exclusion"}  # links have negatives, which may be any node
 
     @property
     def description(self) -> str:
@@ -70,20 +68,14 @@ class PartSampler(Relayed):
 
 class PartWorkload(Workload):
     """Makes the mini-batches of one rank by node ids of its own part, so that a policy sees the part and nothing else.
-
-    Args:
-        whole: the workload of all ranks, by ids of the whole graph; rank ``p`` has seeds of part ``p``.
-        sampler: what is drawn.
-        part: the rank's.
-        phase: the phase whose seeds these are.
-    """
+    ``whole`` is the workload of all ranks, in which rank ``p`` has seeds of part ``p``."""
 
     def __init__(self, whole: Workload, sampler: Sampler, part: Part, phase: str) -> None:
         self._whole = whole
         self._part = part
         seeds = held_ids(part, part.seeds[phase])
-        own = {"graph": part.graph, "sampler": sampler, "seeds": seeds, "num_ranks": 1, "labels": None}
-        super().__init__(**{**whole.settings(), **own, "order": Sequential()})
+        part_settings = {"graph": part.graph, "sampler": sampler, "seeds": seeds, "num_ranks": 1, "labels": None}
+        super().__init__(**{**whole.settings(), **part_settings, "order": Sequential()})
 
     def requests(self, epoch: int) -> Iterator[BatchRequest]:
         """Yields the rank's own of the whole workload's requests."""
@@ -109,18 +101,8 @@ def check_reach(sampler: Sampler, partition: Partition) -> None:
 
 
 def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tuple[Part, np.ndarray]:
-    """Finds the part that one rank's seeds belong to, and their ids in it, int64 ``[S]``.
-
-    Args:
-        partition: of N nodes.
-        seeds: int64 ``[S]``, ids of the whole graph.
-        reach: hops of in-neighbours that the part has to hold of them.
-
-    Raises:
-        SeedError: one is not a node.
-        PartitionError: they are of several parts.
-        PartReachError: the part was not made for one of them.
-    """
+    """Finds the part that one rank's seeds, ids of the whole graph, belong to, and their ids in it, int64 ``[S]``. It
+    holds ``reach`` hops of in-neighbours of them."""
     if seeds.size and not (seeds.min() >= 0 and seeds.max() < partition.num_nodes):
         raise SeedError(
             f"seeds span [{seeds.min()}, {seeds.max()}], but the graph has {partition.num_nodes} nodes; ids must lie "
@@ -146,36 +128,28 @@ def place_seeds(partition: Partition, seeds: np.ndarray, reach: int = 0) -> tupl
 
 
 def held_ids(part: Part, seeds: np.ndarray, reach: int = 0) -> np.ndarray:
-    """Finds nodes of the whole graph in a part, int64 ``[S]``: in logarithmic time, with no memory beside the part's.
-
-    Args:
-        part: of a partition.
-        seeds: int64 ``[S]``, ids of the whole graph.
-        reach: hops of in-neighbours that the part has to hold of them.
-
-    Raises:
-        PartReachError: one is not in the part, or not as deep.
-    """
+    """Finds nodes of the whole graph, int64 ``[S]``, in a part that holds ``reach`` hops of them: in logarithmic time,
+    with no memory beside the part's."""
     assert part.graph.origin is not None
     local = np.full_like(seeds, -1)
     # Its own nodes ascend, and its mirrors do. A seed may be a mirror: a node that two phases name.
     for begin, end in ((0, part.num_own), (part.num_own, part.graph.num_nodes)):
         nodes = part.graph.origin.node_ids[begin:end]
-        places = np.searchsorted(nodes, seeds)
-        found = places < len(nodes)
-        found[found] = nodes[places[found]] == seeds[found]
-        local[found] = begin + places[found]
+        positions = np.searchsorted(nodes, seeds)
+        is_there = positions < len(nodes)
+        is_there[is_there] = nodes[positions[is_there]] == seeds[is_there]
+        local[is_there] = begin + positions[is_there]
     missing = seeds[local < 0]
     if len(missing):
         raise PartReachError(
             f"part {part.index} does not hold node {missing[0]}, nor {len(missing) - 1} more of {len(seeds)}. It was "
             f"made for the seeds of {', '.join(part.seeds)}; sample others in the whole graph."
         )
-    held = part.graph.origin.reach[local]
-    short = np.flatnonzero(held < reach)
+    part_reach = part.graph.origin.reach[local]
+    short = np.flatnonzero(part_reach < reach)
     if len(short):
         raise PartReachError(
-            f"part {part.index} holds {held[short[0]]} hops of the in-neighbours of node {seeds[short[0]]}, but "
+            f"part {part.index} holds {part_reach[short[0]]} hops of the in-neighbours of node {seeds[short[0]]}, but "
             f"{reach} are needed. It was made for the seeds of {', '.join(part.seeds)}; sample others in the whole "
             f"graph."
         )

@@ -175,11 +175,11 @@ class _Placing:
         )
 
     def _lists(self, run_ptr: Any) -> DeviceLists | None:
-        """Describes the lists by type and time; None of lists that are cut by neither, although the edges have
-        types."""
-        if self.graph.types is None and self.graph.edge_type is not None:
+        """Describes the lists by named type and time; None where times are in order within types by number alone."""
+        graph = self.graph
+        if graph.types is None and graph.edge_type is not None and graph.edge_time is not None:
             return None
-        return DeviceLists.of(self.graph.typed_lists, run_ptr, self.device)
+        return DeviceLists.of(graph.link_lists, run_ptr, self.device)
 
     def _hottest(self) -> tuple[np.ndarray, float]:
         """Selects the nodes whose lists lie on the device, bool ``[N]``, and the share of reads that these serve."""

@@ -96,9 +96,10 @@ class WeightedNeighborSampler(NeighborSampler):
         self._refuse_times(graph.edge_time is not None)
         self.check_graph(graph)
         inputs, options = sampler_input(graph, draw, memory), {**self._options, "queries": draw.queries}
-        if graph.types is not None:
-            fanouts = fanout_table(self.fanouts, graph.types)
-            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=graph.typed_lists, **options)
+        if graph.types is not None or self._is_typed:
+            lists, is_part = graph.lists_by_number, graph.origin is not None
+            fanouts = fanout_table(self.fanouts, graph.types, lists.num_edge_types, is_part=is_part)
+            return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=lists, **options)
         return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
 
     def _refuse_times(self, has_times: bool) -> None:
@@ -111,10 +112,12 @@ class WeightedNeighborSampler(NeighborSampler):
     def check_graph(self, graph: Graph) -> None:
         if self.on_zero == "ignore":
             return
-        if graph.types is None:
-            self._tell_zero(graph.names_of(graph.alias_table.zero_nodes))
+        if graph.types is None and not self._is_typed:
+            nodes = graph.alias_table.zero_nodes
         else:
-            self._tell_zero(np.unique(graph.types.nodes_of_runs(graph.run_alias_table.zero_nodes)))
+            begins = graph.typed_lists.run_ptr[graph.run_alias_table.zero_nodes]
+            nodes = np.unique(np.searchsorted(graph.indptr, begins.astype(np.int64), side="right") - 1)
+        self._tell_zero(graph.names_of(nodes))
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
@@ -125,7 +128,8 @@ class WeightedNeighborSampler(NeighborSampler):
                 f"{self!r} has no kernels on a device for rows with nodes of their own. Give sampling_device='cpu'."
             )
         types = topology.types
-        fanouts = plain_fanouts(self.fanouts) if types is None else fanout_table(self.fanouts, types)
+        by_type = None if types is None else fanout_table(self.fanouts, types, len(types.edge_types))
+        fanouts = plain_fanouts(self.fanouts) if by_type is None else by_type
         return sample_weighted_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, **self._options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:

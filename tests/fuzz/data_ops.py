@@ -161,9 +161,13 @@ DATA: Ops = {
             "out": random.choice([None, np.empty(6, np.int64)]),
         },
     ),
-    "index_edge_types": (
-        graph_first(ops.index_edge_types),
+    "sort_by_type": (
+        graph_first(ops.sort_by_type),
         lambda random: {"indptr": INDPTR, "edge_type": TYPES},
+    ),
+    "SparseLists": (
+        graph_first(ops.SparseLists.of),
+        lambda random: {"indptr": INDPTR, "edge_type": np.array([0, 1, 1, 0, 0, 1])},
     ),
     "build_alias": (
         graph_first(ops.build_alias),

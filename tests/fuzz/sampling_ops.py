@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import Graph, ops
-from tests.fuzz.sound import INDICES, INDPTR, LISTS, TYPES, WEIGHTS, Arguments, Ops, graph, graph_first, growing
+from tests.fuzz.sound import (
+    INDICES,
+    INDPTR,
+    LISTS,
+    SPARSE_LISTS,
+    TYPES,
+    WEIGHTS,
+    Arguments,
+    Ops,
+    graph,
+    graph_first,
+    growing,
+)
 from tests.ops.graphs import sample_with
 
 
@@ -33,9 +45,8 @@ def _neighbors(random: Random) -> Arguments:
 
 
 def _typed(random: Random) -> Arguments:
-    lists = ops.index_edge_types(INDPTR, TYPES)
     fanouts = random.choice([[], [{0: 1, 1: -1}, 2], [{1: 3}]])
-    return _neighbors(random) | {"lists": lists, "fanouts": ops.fanout_table(fanouts, lists.num_types)}
+    return _neighbors(random) | SPARSE_LISTS | {"fanouts": ops.fanout_table(fanouts, 2)}
 
 
 def _typed_lists(random: Random) -> Arguments:
@@ -60,14 +71,19 @@ def _queries(random: Random) -> Arguments:
 
 
 def _sample_lists(inputs: ops.SamplerInput, **arguments: Any) -> None:
-    lists = ops.TypedLists(**{name: arguments.pop(name) for name in LISTS})
+    lists = ops.DenseLists(**{name: arguments.pop(name) for name in LISTS})
+    ops.sample_typed_neighbors(inputs, lists, **arguments)
+
+
+def _sample_sparse_lists(inputs: ops.SamplerInput, **arguments: Any) -> None:
+    lists = ops.SparseLists(**{name: arguments.pop(name) for name in SPARSE_LISTS})
     ops.sample_typed_neighbors(inputs, lists, **arguments)
 
 
 def _sample_queries(inputs: ops.SamplerInput, **arguments: Any) -> None:
     names = [field.name for field in fields(ops.Queries)]
     queries = ops.Queries(**{name: arguments.pop(name) for name in names})
-    ops.sample_typed_neighbors(inputs, ops.TypedLists(**LISTS), queries=queries, **arguments)
+    ops.sample_typed_neighbors(inputs, ops.DenseLists(**LISTS), queries=queries, **arguments)
 
 
 def _weighted(random: Random) -> Arguments:
@@ -154,7 +170,7 @@ def _hgt(random: Random) -> Arguments:
 
 
 def _sample_hgt(inputs: ops.SamplerInput, **arguments: Any) -> None:
-    lists = ops.TypedLists(**{name: arguments.pop(name) for name in LISTS})
+    lists = ops.DenseLists(**{name: arguments.pop(name) for name in LISTS})
     ops.sample_hgt(inputs, lists, **arguments)
 
 
@@ -182,8 +198,8 @@ def _hop(random: Random) -> Arguments:
 
 SAMPLING: Ops = {
     "sample_neighbors": (graph_first(partial(sample_with, ops.sample_neighbors)), _neighbors),
-    "sample_typed_neighbors": (graph_first(partial(sample_with, ops.sample_typed_neighbors)), _typed),
-    "TypedLists": (graph_first(partial(sample_with, _sample_lists)), _typed_lists),
+    "sample_typed_neighbors": (graph_first(partial(sample_with, _sample_sparse_lists)), _typed),
+    "DenseLists": (graph_first(partial(sample_with, _sample_lists)), _typed_lists),
     "Queries": (graph_first(partial(sample_with, _sample_queries)), _queries),
     "fanout_table": (
         ops.fanout_table,

@@ -27,6 +27,15 @@ LISTS: Arguments = {
     "timed": np.array([1, 0, 0], np.uint8),
 }
 
+# The same edges, of two types as they lie.
+SPARSE_LISTS: Arguments = {
+    "run_ptr": np.array([0, 1, 2, 3, 5, 6]),
+    "edge_time": np.array([1, 0, 7, 7, 8, 2], np.uint32),
+    "timed": np.array([1, 0], np.uint8),
+    "first_run": np.array([0, 2, 3, 3, 5]),
+    "run_type": np.array([0, 1, 1, 0, 1], np.int32),
+}
+
 
 def graph(random: Random) -> Arguments:
     return {"indptr": INDPTR, "indices": INDICES.astype(random.choice([np.int32, np.int64]))}

@@ -17,11 +17,12 @@ from lightning_gnnload.ops import (
     DrawKey,
     Queries,
     SamplerInput,
+    SparseLists,
     Workspace,
     fanout_table,
-    index_edge_types,
     instruction_sets,
     sample_typed_neighbors,
+    sort_by_type,
 )
 from tests import oracle
 from tests.oracle import TypedEdge
@@ -86,7 +87,8 @@ def test_equals_the_oracle_on_any_graph(number):
     want = oracle.TypedSampling(
         graph.edges, fanouts.tolist(), options["key"], untyped=untyped, excluded=excluded, **settings
     ).run(seeds)
-    lists = graph.lists(np.uint32 if rng.random() < 0.5 else np.int64, untyped)
+    dense = graph.lists(np.uint32 if rng.random() < 0.5 else np.int64, untyped)
+    lists = graph.sparse() if not untyped and rng.random() < 0.5 else dense
     table = str(rng.choice(["stamp", "hash"]))
     dtype = np.int32 if rng.random() < 0.5 else np.int64
     assert_equals_oracle(graph, seeds, fanouts, want, lists, table=table, dtype=dtype, **options)
@@ -96,18 +98,20 @@ def test_equals_the_oracle_on_any_graph(number):
 def test_no_copy_of_a_seed_draws_what_is_left_out(number):
     rng = np.random.default_rng(number)
     graph, seeds, queries, excluded = paths_back_to_seeds(rng)
+    lists = graph.sparse() if number % 4 < 2 else graph.lists()
     fanouts = np.full((3, 3), [-1, 2, 3][number % 3])
     options = {"queries": queries, "pick": ["uniform", "last"][number % 2], "expand": ["all", "new"][number // 6]}
     want = oracle.TypedSampling(graph.edges, fanouts.tolist(), KEY, excluded=excluded, **options).run(seeds)
-    assert_equals_oracle(graph, seeds, fanouts, want, **options)
+    assert_equals_oracle(graph, seeds, fanouts, want, lists, **options)
     batch, left_out = graph.sample(seeds, fanouts, **options), set(excluded)
     for hop in batch.hops:
         of_edge = np.repeat(batch.queries[: len(hop.indptr) - 1], np.diff(hop.indptr)).tolist()
         assert not left_out & {(query, graph.stored[edge]) for query, edge in zip(of_edge, hop.edge_ids, strict=True)}
 
 
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_many_runs_and_queries(in_order):
+def test_many_runs_and_queries(in_order, layout):
     # More runs than are drawn from at once, chunks of every size, runs over many lines of codes, a table that grows
     # or, where seeds are in order of rows, that each row has for itself.
     rng = np.random.default_rng(0)
@@ -134,7 +138,8 @@ def test_many_runs_and_queries(in_order):
     seeds = rng.integers(0, 900, num_rows)
     want = oracle.TypedSampling(edges, fanouts.tolist(), KEY, expand="new", queries=queries).run(seeds)
     assert len(want[0]) > 1 << 15  # half of the table's first size
-    assert_equals_oracle(graph, seeds, fanouts, want, expand="new", queries=queries)
+    lists = graph.sparse() if layout == "sparse" else graph.lists()
+    assert_equals_oracle(graph, seeds, fanouts, want, lists, expand="new", queries=queries)
 
 
 def test_rows_of_many_nodes():
@@ -250,12 +255,26 @@ def test_excluded_edges_leave_the_others_as_likely():
     assert np.abs(drawn[[0, 2, 3]] - count / 3).max() < 149
 
 
-def indexed(graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", key: DrawKey = KEY, **options: Any) -> Batch:
-    """A batch by an index of edge types."""
-    indptr, indices, edge_type = graph
-    lists, workspace = index_edge_types(indptr, edge_type), Workspace(len(indptr) - 1, table)
+def by_number(graph: Any, layout: str = "sparse") -> Any:
+    indptr, _, edge_type = graph
+    lists = SparseLists.of(indptr, edge_type)
+    return lists if layout == "sparse" else lists.dense()
+
+
+def sampled_by_number(
+    graph: Any,
+    seeds: Any,
+    fanouts: Any,
+    table: Any = "auto",
+    key: DrawKey = KEY,
+    layout: str = "sparse",
+    **options: Any,
+) -> Batch:
+    """A batch of a graph whose types are numbers."""
+    indptr, indices, _ = graph
+    lists, workspace = by_number(graph, layout), Workspace(len(indptr) - 1, table)
     inputs, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
-    by_type = fanout_table(fanouts, lists.num_types)
+    by_type = fanout_table(fanouts, lists.num_edge_types)
     return sampled(
         lambda arena: sample_typed_neighbors(
             SamplerInput(*inputs, arena, names), lists, by_type, edge_ids=True, **options
@@ -265,11 +284,19 @@ def indexed(graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", key: Draw
 
 def typed_graph(num_nodes: int, num_edges: int, num_types: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     indptr, indices = random_graph(num_nodes, num_edges, seed)
-    return indptr, indices, np.random.default_rng(seed).integers(0, num_types, num_edges)
+    edge_type = np.random.default_rng(seed).integers(0, num_types, num_edges)
+    order = sort_by_type(indptr, edge_type)
+    return (indptr, indices, edge_type) if order is None else (indptr, indices[order], edge_type[order])
 
 
-def assert_index_equals_oracle(
-    graph: Any, seeds: Any, fanouts: Any, table: Any = "auto", key: DrawKey = KEY, **options: Any
+def assert_number_equals_oracle(
+    graph: Any,
+    seeds: Any,
+    fanouts: Any,
+    table: Any = "auto",
+    key: DrawKey = KEY,
+    layout: str = "sparse",
+    **options: Any,
 ) -> None:
     indptr, indices, edge_type = graph
     targets = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
@@ -280,7 +307,7 @@ def assert_index_equals_oracle(
     nodes, _, hops = oracle.TypedSampling(edges, by_type, key, **options).run(seeds)
     for name in instruction_sets():
         with instruction_set(name):
-            batch = indexed(graph, seeds, fanouts, table, key, **options)
+            batch = sampled_by_number(graph, seeds, fanouts, table, key, layout, **options)
         assert batch.nodes.tolist() == nodes
         assert batch.queries is None
         for got, want in zip(batch.hops, hops, strict=True):
@@ -292,7 +319,7 @@ def assert_index_equals_oracle(
 
 @settings(max_examples=100)
 @given(number=st.integers(0, 2**32 - 1))
-def test_an_index_of_edge_types_equals_the_oracle(number):
+def test_types_by_number_equal_the_oracle(number):
     rng = np.random.default_rng(number)
     num_nodes, num_types = int(rng.integers(1, 31)), int(rng.integers(1, 6))
     graph = typed_graph(num_nodes, int(rng.integers(0, 200)), num_types, number)
@@ -301,33 +328,69 @@ def test_an_index_of_edge_types_equals_the_oracle(number):
         {k: int(rng.choice([-1, 1, 2, 3, 5, 20])) for k in range(present) if rng.random() < 0.7}
         for _ in range(rng.integers(0, 4))
     ]
-    assert_index_equals_oracle(
+    assert_number_equals_oracle(
         graph,
         rng.permutation(num_nodes)[: rng.integers(0, num_nodes + 1)],
         fanouts,
         str(rng.choice(["stamp", "hash"])),
         DrawKey(number, 1, 2, int(rng.choice([0, 1, 13]))),
+        str(rng.choice(["dense", "sparse"])),
         names=random_names(rng, num_nodes),
         replace=bool(rng.random() < 0.3),
         expand=str(rng.choice(["all", "new"])),
     )
 
 
-@pytest.mark.parametrize("stored_by_type", [False, True])
-def test_many_destinations(stored_by_type):
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_many_destinations(layout):
     # Runs are drawn from many at a time: here thousands of them, of two fanouts in turn.
-    indptr, indices, edge_type = typed_graph(500, 30_000, 4, seed=3)
-    if stored_by_type:
-        edge_type = np.concatenate([np.sort(part) for part in np.split(edge_type, indptr[1:-1])])
-    assert (index_edge_types(indptr, edge_type).order is None) == stored_by_type
-    assert_index_equals_oracle((indptr, indices, edge_type), np.arange(0, 500, 3), [{0: 5, 1: 17, 2: 5, 3: -1}])
+    graph = typed_graph(500, 30_000, 4, seed=3)
+    assert_number_equals_oracle(graph, np.arange(0, 500, 3), [{0: 5, 1: 17, 2: 5, 3: -1}], layout=layout)
+
+
+@given(number=st.integers(0, 2**32 - 1))
+def test_lists_sorted_by_type(number):
+    """Those of a type keep their order, and both layouts have the same runs."""
+    rng = np.random.default_rng(number)
+    indptr, _ = random_graph(int(rng.integers(1, 20)), int(rng.integers(0, 100)), number)
+    edge_type = rng.integers(0, rng.choice([1, 3, 4095]), indptr[-1]).astype(rng.choice([np.uint16, np.int64]))
+    nodes = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    wanted, order = np.lexsort((edge_type, nodes)), sort_by_type(indptr, edge_type)
+    if order is None:
+        order = np.arange(len(edge_type))
+    else:
+        with pytest.raises(GraphFormatError, match="must ascend within each node"):
+            SparseLists.of(indptr, edge_type)
+    assert order.tolist() == wanted.tolist()
+    lists, asked = SparseLists.of(indptr, edge_type[order]), rng.integers(0, len(indptr) - 1, 5)
+    lists = replace(lists, timed=rng.integers(0, 2, lists.num_edge_types).astype(np.uint8))
+    if lists.num_edge_types > 100:
+        return
+    for each in (lists, lists.dense()):
+        edges = np.concatenate(
+            [
+                np.stack([np.full(end - begin, row), np.arange(begin, end)], axis=1)
+                for rows, runs in each.timed_runs(asked)
+                for row, begin, end in zip(
+                    rows, each.run_ptr[runs].tolist(), each.run_ptr[runs + 1].tolist(), strict=True
+                )
+            ]
+            or [np.empty((0, 2), int)]
+        )
+        of_timed = [
+            [row, edge]
+            for row, node in enumerate(asked)
+            for edge in range(indptr[node], indptr[node + 1])
+            if lists.timed[edge_type[order[edge]]]
+        ]
+        assert sorted(edges.tolist()) == of_timed
 
 
 def test_types_draw_independently():
     # The same counter for two types would pick the same positions in runs of one length.
     indptr, indices = np.array([0, 2_000]), np.zeros(2_000, np.int64)
     edge_type = np.repeat([0, 1], 1_000)
-    [hop] = indexed((indptr, indices, edge_type), [0], [{0: 100, 1: 100}]).hops
+    [hop] = sampled_by_number((indptr, indices, edge_type), [0], [{0: 100, 1: 100}]).hops
     first, second = hop.edge_ids[:100], hop.edge_ids[100:] - 1_000
     assert len(np.intersect1d(first, second)) < 40  # 10 are expected; 40 or more have a probability below 1e-12
 
@@ -415,6 +478,24 @@ def test_wrong_lists(change, match):
         replace(chain().lists(), **change)
 
 
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"run_ptr": np.zeros(3, np.uint32)}, "run_ptr has dtype uint32"),
+        ({"run_ptr": np.array([0, 2, 1, 3])}, "run_ptr must ascend"),
+        ({"first_run": np.array([0, 1, 0, 3, 3])}, "first_run is"),
+        ({"first_run": np.array([0, 1, 2, 2, 2])}, "number of runs, which is 3"),
+        ({"first_run": np.array([0, 2, 2, 3, 3])}, "run_type is .* must ascend within each node"),
+        ({"run_type": np.array([0, 0, 1], np.int32)}, r"run_type is .* lie in \[0, 1\)"),
+        ({"run_type": np.zeros(2, np.int32)}, "and 2 by run_type"),
+        ({"edge_time": np.zeros(2, np.uint32)}, "edge_time has 2 entries"),
+    ],
+)
+def test_wrong_sparse_lists(change, match):
+    with pytest.raises(GraphFormatError, match=match):
+        replace(chain().sparse(), **change)
+
+
 def test_lists_of_another_graph():
     graph = chain()
     of_none = replace(graph.lists(), run_ptr=np.zeros(5, np.int64), edge_time=np.zeros(0, np.uint32))
@@ -429,7 +510,7 @@ def test_wrong_arguments():
     with pytest.raises(SamplerConfigError, match=r"fanouts\[0\] is 0"):
         fanout_table([{0: 0}], 3)
     with pytest.raises(SamplerConfigError, match="at most 16"):
-        indexed(graph, [1], [{0: 1}] * 17)
+        sampled_by_number(graph, [1], [{0: 1}] * 17)
     with pytest.raises(SamplerConfigError, match="fanouts hold -2"):
         chain().sample([0], [[-2]])
     with pytest.raises(SamplerConfigError, match=r"shape \[1, 3\], but .* has 1 edge types"):
@@ -440,13 +521,11 @@ def test_wrong_arguments():
         )
     with pytest.raises(SamplerConfigError, match="each once"):
         chain().sample([0], [[1]], pick="last", replace=True)
-    with pytest.raises(SamplerConfigError, match="must be a TypedLists"):
-        indexed(graph, [1], [2], queries=Queries(ONE))
     with pytest.raises(GraphFormatError, match=r"lie in \[-1, 2\]"):
-        index_edge_types(graph[0], graph[2] * 3 // 2 - 1)
+        sort_by_type(graph[0], graph[2] * 3 // 2 - 1)
     with pytest.raises(GraphFormatError, match="29 entries"):
-        index_edge_types(graph[0], graph[2][:-1])
-    lists = index_edge_types(np.zeros(5, np.int64), np.empty(0, np.int64))
+        SparseLists.of(graph[0], graph[2][:-1])
+    lists = SparseLists.of(np.zeros(5, np.int64), np.empty(0, np.int64))
     inputs = SamplerInput(Workspace(10), *graph[:2], np.array([1]), KEY, Arena.of(4096).bytes)
     with pytest.raises(SamplerConfigError, match="index 4 nodes, but the graph has 10"):
         sample_typed_neighbors(inputs, lists, fanout_table([{0: 1}], 1))

@@ -8,7 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.ops import DrawKey, Queries, SamplerInput, TypedLists, Workspace, sample_typed_neighbors
+from lightning_gnnload.ops import (
+    DenseLists,
+    DrawKey,
+    Queries,
+    SamplerInput,
+    SparseLists,
+    TypedLists,
+    Workspace,
+    sample_typed_neighbors,
+)
 from tests.oracle import TypedEdge
 
 from .graphs import KEY, Batch, sampled
@@ -43,7 +52,7 @@ class TypedGraph:
         degrees = np.bincount([edge.dst for edge in self.edges] or np.empty(0, int), minlength=self.size)
         return np.concatenate([[0], np.cumsum(degrees)]), np.array([edge.src for edge in self.stored], dtype)
 
-    def lists(self, dtype: type = np.uint32, untyped: bool = False) -> TypedLists:
+    def lists(self, dtype: type = np.uint32, untyped: bool = False) -> DenseLists:
         first_node = np.concatenate([[0], np.cumsum(self.num_nodes)])
         slots = [[k for k, (_, dst) in enumerate(self.ends) if dst == t] for t in range(len(self.num_nodes))]
         degrees = dict[tuple[int, int], int]()
@@ -56,17 +65,25 @@ class TypedGraph:
             for kind in kinds
         ]
         num_runs = [count * len(kinds) for count, kinds in zip(self.num_nodes, slots, strict=True)]
-        codes = [UNTIMED if edge.time is None else edge.time for edge in self.stored]
-        return TypedLists(
+        return DenseLists(
             np.concatenate([[0], np.cumsum(runs)]).astype(dtype),
+            *self.times,
             first_node,
             np.concatenate([[0], np.cumsum(num_runs)]),
             np.concatenate([[0], np.cumsum([len(kinds) for kinds in slots])]),
             np.array([kind for kinds in slots for kind in kinds], np.int32),
-            np.array(codes, np.uint32) if any(self.timed) else None,
-            np.array(self.timed, np.uint8),
             untyped,
         )
+
+    @property
+    def times(self) -> tuple[np.ndarray | None, np.ndarray]:
+        """``edge_time`` and ``timed`` of the lists."""
+        codes = [UNTIMED if edge.time is None else edge.time for edge in self.stored]
+        return np.array(codes, np.uint32) if any(self.timed) else None, np.array(self.timed, np.uint8)
+
+    def sparse(self) -> SparseLists:
+        indptr, _ = self.csc()
+        return SparseLists.of(indptr, np.array([edge.kind for edge in self.stored], np.int64), *self.times)
 
     def sample(
         self,

@@ -1,36 +1,66 @@
-// Edges are indexed by type, sorted or not, or their lists are cut by type and time, and each type is drawn
-// from as if there were no others. What queries ask for is not made again here, but must hold of the batch.
+// Lists are sorted by type, or cut by type and time, and each type is drawn from as if there were no others, by
+// either layout of runs. What queries ask for is not made again here, but must hold of the batch.
 #include "sample_typed/sample_typed.h"
 
 #include <map>
+#include <optional>
 #include <set>
 
 #include "fuzz/cut.h"
 #include "fuzz/node_wise.h"
-#include "graph/index_edge_types.h"
 #include "sample_typed/pick_typed.h"
 
 namespace lg::fuzz {
 namespace {
 
-Exact<int32_t> random_types(Choices& choose, const int64_t* indptr, int64_t num_nodes,
-                            int64_t num_types) {
-  Exact<int32_t> types(indptr[num_nodes]);
+constexpr int64_t kMaxEdgeTypes = 4095;
+
+Exact<int32_t> sorted_types(Choices& choose, const Exact<int64_t>& indptr, int64_t num_types) {
+  Exact<int32_t> types(indptr[indptr.size() - 1]);
   for (int64_t e = 0; e < types.size(); ++e) types[e] = int32_t(choose.below(num_types));
-  if (choose.flag()) {  // stored by type: then there is no order to follow
-    for (int64_t v = 0; v < num_nodes; ++v) {
-      std::sort(types.data() + indptr[v], types.data() + indptr[v + 1]);
-    }
+  for (int64_t v = 0; v + 1 < indptr.size(); ++v) {
+    std::sort(types.data() + indptr[v], types.data() + indptr[v + 1]);
   }
   return types;
 }
+
+// The runs that are not empty, of sorted lists.
+class Sparse {
+ public:
+  template <class Index>
+  Sparse(const Graph<Index>& graph, const Exact<int32_t>& types)
+      : first_run_(graph.num_nodes() + 1) {
+    std::vector<int64_t> begins;
+    std::vector<int32_t> of_run;
+    for (int64_t v = 0; v < graph.num_nodes(); ++v) {
+      const int64_t first = graph.indptr[v];
+      first_run_[v] = int64_t(begins.size());
+      for (int64_t e = first; e < graph.indptr[v + 1]; ++e) {
+        if (e > first && types[e] == types[e - 1]) continue;
+        begins.push_back(e);
+        of_run.push_back(types[e]);
+      }
+    }
+    first_run_[graph.num_nodes()] = int64_t(begins.size());
+    begins.push_back(types.size());
+    run_ptr_.emplace(begins);
+    run_type_.emplace(of_run);
+  }
+
+  SparseRuns runs() const { return {run_ptr_->data(), first_run_.data(), run_type_->data()}; }
+
+ private:
+  Exact<int64_t> first_run_;
+  std::optional<Exact<int64_t>> run_ptr_;
+  std::optional<Exact<int32_t>> run_type_;
+};
 
 constexpr std::initializer_list<int64_t> kFanouts = {kAllNeighbors, 0, 0, 1, 2, 3, 5, 16, 17, 65};
 
 // All but the runs and times, and the queries.
 template <class Index>
 SampleTypedRequest<Index> random_request(Choices& choose, const Graph<Index>& graph,
-                                         const AnyRuns<Index>& runs, int64_t num_types) {
+                                         const AnyRuns& runs, int64_t num_types) {
   SampleTypedRequest<Index> request{{graph.csc(), {}},
                                     runs,
                                     {},
@@ -86,24 +116,12 @@ template <class Index>
 void sample_indexed_graph(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   const int64_t num_types = 1 + choose.size(choose.one_in(50) ? kMaxEdgeTypes - 1 : 5);
-  const Exact<int32_t> types =
-      random_types(choose, graph.indptr.data(), graph.num_nodes(), num_types);
-
-  Exact<int64_t> run_ptr(graph.num_nodes() + 1);
-  const bool sorted =
-      count_edge_type_runs(graph.indptr.data(), graph.num_nodes(), types.data(), run_ptr.data());
-  const int64_t num_runs = run_ptr[graph.num_nodes()];
-  Exact<int32_t> run_type(num_runs);
-  Exact<uint32_t> run_end(num_runs), order(sorted ? 0 : types.size());
-  index_edge_types(graph.indptr.data(), graph.num_nodes(), types.data(), run_ptr.data(),
-                   run_type.data(), run_end.data(), sorted ? nullptr : order.data());
-
+  const Exact<int32_t> types = sorted_types(choose, graph.indptr, num_types);
+  const Sparse sparse(graph, types);
   Workspace workspace = random_workspace(choose, graph.num_nodes());
-  const Csc<Index> csc = graph.csc();
-  const SparseRuns<Index> runs{csc, run_ptr.data(), run_type.data(), run_end.data(),
-                               sorted ? nullptr : order.data()};
   for (int64_t left = choose.between(1, 3); left > 0; --left) {
-    SampleTypedRequest<Index> request = random_request<Index>(choose, graph, runs, num_types);
+    SampleTypedRequest<Index> request =
+        random_request<Index>(choose, graph, sparse.runs(), num_types);
     request_typed(choose, workspace, graph, types, request);
   }
 }
@@ -179,7 +197,8 @@ void sample_cut_graph(Choices& choose) {
   const Graph<Index> graph = random_graph<Index>(choose);
   const Cut<Offset> cut(choose, graph);
   Workspace workspace = random_workspace(choose, graph.num_nodes());
-  const DenseRuns<Offset> runs = cut.runs(cut.most_slots);
+  const Sparse sparse(graph, cut.types);
+  const AnyRuns runs = choose.flag() ? AnyRuns(sparse.runs()) : AnyRuns(cut.runs(cut.most_slots));
   SampleTypedRequest<Index> request =
       random_request<Index>(choose, graph, runs, cut.slot_type.size());
   request_typed(choose, workspace, graph, cut.types, request);

@@ -48,7 +48,7 @@ from lightning_gnnload.data.storage.seeds import (
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.data.userids import UserIds
-from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError, warn
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""
@@ -101,12 +101,12 @@ def write_graph(
             f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
         ) from error
     arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
-    with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as made:
-        entries = {name: _write_array(made / file, array) for name, (file, array) in arrays.items()}
+    with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
+        entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
         graph = data.graph
         named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
         write_manifest(
-            made,
+            target,
             entries,
             num_nodes=data.num_nodes,
             num_classes=data._num_classes,
@@ -165,25 +165,11 @@ def open_graph(
     try:
         arrays = map_arrays(folder, verify)
         stores, tables, edge_tables = open_stores(folder, arrays, features)
-        require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
-        known = (*Graph.ARRAYS, *SPLITS, *ORIGIN, RANKED)
-        numpy: dict[str, Any] = {name: as_array(arrays[name], name=name) for name in known if name in arrays}
-        origin = Origin(**{name: numpy[name] for name in ORIGIN}) if "node_ids" in numpy else None
-        types, clock = _types(manifest), manifest.get("clock")
-        graph = Graph(
-            **{name: numpy[name] for name in Graph.ARRAYS if name in numpy},
-            origin=origin,
-            types=types,
-            clock=None if clock is None else Clock.from_json(clock, numpy.get(RANKED)),
-        )
-        graph.lost_order = manifest.get("lost_order", False)
-        if graph.num_nodes != manifest["num_nodes"]:
-            raise StoreFormatError(
-                f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. "
-                f"Prepare it again."
-            )
+        types, clock = open_types(manifest), open_clock(manifest, arrays)
+        graph = open_topology(folder, arrays, types, clock)
         tasks = open_tasks(path, manifest.get("tasks", {}), arrays)
-        splits = {name: numpy.get(name) for name in SPLITS} | open_seeds(path, manifest.get("seed_tables", {}), arrays)
+        splits: dict[str, Any] = {name: arrays.get(name) for name in SPLITS}
+        splits |= open_seeds(path, manifest.get("seed_tables", {}), arrays)
         data = GraphData(
             graph,
             stores.get("x"),
@@ -206,12 +192,34 @@ def open_graph(
     return data
 
 
-def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = None) -> dict[str, torch.Tensor]:
-    """Maps the arrays of a folder, and returns them by name: all, or those of these names.
+def open_topology(
+    folder: OpenFolder, arrays: Mapping[str, torch.Tensor], types: GraphTypes | None, clock: Clock | None
+) -> Graph:
+    """Makes the graph of a folder's arrays; a part's types and clock are those of the partition that it is in."""
+    path, manifest = folder.path, folder.manifest
+    require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
+    numpy = {name: as_array(arrays[name], name=name) for name in (*Graph.ARRAYS, *ORIGIN) if name in arrays}
+    origin = Origin(**{name: numpy.pop(name) for name in ORIGIN}) if "node_ids" in numpy else None
+    graph = Graph(**numpy, origin=origin, types=types, clock=clock)
+    graph.lost_order = manifest.get("lost_order", False)
+    if graph.edge_type is not numpy.get("edge_type"):
+        warn(
+            f"{path}: its lists do not lie by edge_type, as those of older folders. They were sorted in memory, where "
+            "they now take room in each process. Write the folder anew: gnnload build, gnnload partition, or "
+            "save_graph_data(data, folder, overwrite=True)."
+        )
+        if graph.lost_order and "edge_order" not in numpy:
+            graph.edge_order = None  # positions in a list that nobody has
+    if graph.num_nodes != manifest["num_nodes"]:
+        raise StoreFormatError(
+            f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it "
+            "again."
+        )
+    return graph
 
-    Raises:
-        StoreFormatError: a file is missing or of another size; with ``verify``, of another content.
-    """
+
+def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = None) -> dict[str, torch.Tensor]:
+    """Maps the arrays of a folder, and returns them by name: all, or those of these names."""
     return {name: _map_array(array, verify) for name, array in folder.arrays.items() if names is None or name in names}
 
 
@@ -219,21 +227,17 @@ def open_stores(
     folder: OpenFolder, arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
     """Opens what a folder's features are gathered from: returns the stores by the name of their array, the tables by
-    their own name, and the tables of edges likewise, None where none were named.
-
-    Raises:
-        StoreFormatError: an array is missing.
-    """
+    their own name, and the tables of edges likewise, None where none were named."""
     if features not in ("mapped", "disk"):
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path, manifest = folder.path, folder.manifest
-    of_tables = {name: table_name(name) for name in manifest.get("tables", {})}
-    of_edges = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
-    x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(_types(manifest))}
-    require_arrays(path, arrays, (*of_tables.values(), *of_edges.values()))
+    table_arrays = {name: table_name(name) for name in manifest.get("tables", {})}
+    edge_arrays = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
+    x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(open_types(manifest))}
+    require_arrays(path, arrays, (*table_arrays.values(), *edge_arrays.values()))
     stores: dict[str, Any] = dict(arrays)
     if features == "disk":
-        for name in arrays.keys() & {"x", "edge_x", *of_tables.values(), *of_edges.values(), *x_of_edges}:
+        for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(folder, name=name)
     for name, dtype in manifest.get("quantized", {}).items():
         if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
@@ -242,41 +246,50 @@ def open_stores(
             stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
         )
     tables = {
-        name: stores[of_tables[name]] if first is None else NodeTable(stores[of_tables[name]], first)
+        name: stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
         for name, first in manifest.get("tables", {}).items()
     }
-    edge_tables = {name: stores[of_edges[name]] for name in of_edges}
+    edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
 
 
-def _types(manifest: dict[str, Any]) -> GraphTypes | None:
+def open_types(manifest: Mapping[str, Any]) -> GraphTypes | None:
+    """Reads the names of types out of a manifest."""
     types = manifest.get("types")
     return None if types is None else GraphTypes.from_json(types)
+
+
+def open_clock(manifest: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> Clock | None:
+    """Reads the clock out of a manifest and the array of its times, where it has one."""
+    clock, ranked = manifest.get("clock"), arrays.get(RANKED)
+    return None if clock is None else Clock.from_json(clock, None if ranked is None else as_array(ranked, name=RANKED))
 
 
 def _x_by_type(types: GraphTypes | None) -> dict[str, EdgeType]:
     """Returns the names of tables of the edge types' features, which are there whether or not other tables were
     named."""
-    return {} if types is None else {table_of_type("x", kind): kind for kind in types.edge_types}
+    return {} if types is None else {table_of_type("x", edge_type): edge_type for edge_type in types.edge_types}
 
 
 def _stored_x(stores: Mapping[str, Any], types: GraphTypes | None) -> dict[EdgeType, Any]:
     """Returns the features of edges by type, as far as they were stored."""
     return {
-        kind: stores[EDGE_PREFIX + name] for name, kind in _x_by_type(types).items() if EDGE_PREFIX + name in stores
+        edge_type: stores[EDGE_PREFIX + name]
+        for name, edge_type in _x_by_type(types).items()
+        if EDGE_PREFIX + name in stores
     }
 
 
 def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], types: GraphTypes | None) -> Any:
     """Opens the user's ids, as :class:`GraphData` takes them; None where there are none."""
-    found = {}
+    by_type = {}
     for name, described in manifest.get("user_ids", {}).items():
         needed = [ids_name(name), f"{ids_name(name)}.offsets"][: 2 if described["kind"] == "text" else 1]
         if not arrays.keys() >= set(needed):
             raise GraphDataError(f"the ids of node type {name!r} lack an array of {', '.join(needed)}.")
-        values, *offsets = (arrays[each].numpy() for each in needed)
-        found[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
-    return (found or None) if types is not None else found.get("")
+        values, *offsets = (arrays[array_name].numpy() for array_name in needed)
+        by_type[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
+    return (by_type or None) if types is not None else by_type.get("")
 
 
 def ids_name(node_type: str) -> str:
@@ -289,7 +302,7 @@ def _own_seeds(data: GraphData) -> dict[str, Any]:
     return {} if data.task is not None else data.seed_tables
 
 
-def require_arrays(path: Path, arrays: dict[str, torch.Tensor], names: Iterable[str]) -> None:
+def require_arrays(path: Path, arrays: Mapping[str, torch.Tensor], names: Iterable[str]) -> None:
     """Raises StoreFormatError: the folder lacks one."""
     for name in names:
         if name not in arrays:
@@ -306,13 +319,13 @@ def table_name(name: str) -> str:
 
 def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
-    found: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
+    optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     if data.task is None:
-        found |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
-    found[RANKED] = None if graph.clock is None else graph.clock.ranked
+        optional |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+    optional[RANKED] = None if graph.clock is None else graph.clock.ranked
     if graph.origin is not None:
-        found |= {name: getattr(graph.origin, name) for name in ORIGIN}
-    arrays = {name: tensor_view(array) for name, array in found.items() if array is not None}
+        optional |= {name: getattr(graph.origin, name) for name in ORIGIN}
+    arrays = {name: tensor_view(array) for name, array in optional.items() if array is not None}
     arrays |= {**seed_arrays(_own_seeds(data)), **task_arrays(data.tasks)}
     for name, ids in data.user_ids.items():
         arrays[ids_name(name)] = tensor_view(ids.values)

@@ -19,12 +19,12 @@ from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.storage.graphs import map_arrays, open_stores, require_arrays
+from lightning_gnnload.data.storage.graphs import map_arrays, open_clock, open_stores, open_types, require_arrays
 from lightning_gnnload.data.storage.manifest import MANIFEST
 from lightning_gnnload.data.storage.open_folder import OpenFolder, read_folder
 from lightning_gnnload.data.storage.parts import StoredParts
 from lightning_gnnload.data.tables import as_store
-from lightning_gnnload.errors import GraphDataError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 NUMBERING = ("starts", "node_ids", "new_ids")
 _FIELDS = {
@@ -98,6 +98,12 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         # Protected for as long as parts are read, which these numbers index in memory.
         protect_mapped(duplicate, numbering.values())
         _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
+        types, clock = open_types(manifest), open_clock(manifest, arrays)
+        if types is not None and int(types.first_node[-1]) != manifest["num_nodes"]:
+            raise StoreFormatError(
+                f"{path}: its types have {types.first_node[-1]} nodes, but the manifest says {manifest['num_nodes']}. "
+                "Make the partition again."
+            )
         stores, tables, _ = open_stores(folder, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
@@ -106,9 +112,9 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
             name: select_rows(as_store(store, name=name, dims=(1, None)), new_ids)
             for name, store in {**({} if x is None else {"x": x}), **tables}.items()
         }
-    except (GraphDataError, OSError) as error:
+    except (GraphDataError, GraphFormatError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
-    parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y)
+    parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y, types, clock)
     if verify:
         parts.verify()
     return StoredPartition(

@@ -13,15 +13,17 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.features import gather as gather_rows
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Part
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.storage.graphs import map_arrays, open_graph, require_arrays
+from lightning_gnnload.data.storage.graphs import map_arrays, open_topology, require_arrays
 from lightning_gnnload.data.storage.manifest import MANIFEST, part_folder
 from lightning_gnnload.data.storage.open_folder import OpenFolder
-from lightning_gnnload.errors import GraphDataError, StoreFormatError
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 
 
 class StoredParts(Sequence[Part]):
@@ -35,8 +37,11 @@ class StoredParts(Sequence[Part]):
         numbering: Mapping[str, np.ndarray],
         x: FeatureStore | None,
         y: torch.Tensor | None,
+        types: GraphTypes | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._folder, self._described, self._numbering, self._x, self._y = folder, described, numbering, x, y
+        self._types, self._clock = types, clock
         self._loaded: dict[int, Part] = {}
         self._loading = threading.Lock()
 
@@ -50,7 +55,7 @@ class StoredParts(Sequence[Part]):
     def __getitem__(self, index: int | slice) -> Part | list[Part]:
         """Raises StoreFormatError: the part's folder is missing, broken, of another partition, or was replaced."""
         if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
+            return [self[at] for at in range(len(self))[index]]
         number = range(len(self))[index]
         with self._loading:  # a thread that asks for a part that is being loaded waits, and maps it no second time
             if number not in self._loaded:
@@ -58,21 +63,13 @@ class StoredParts(Sequence[Part]):
             return self._loaded[number]
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
-        """Reads each part's seeds from its folder, without its graph; None where the parts were made for other phases.
-
-        Raises:
-            StoreFormatError: a part's folder is missing, broken, or of another partition.
-        """
+        """Reads each part's seeds from its folder, without its graph; None where parts were made for other phases."""
         if phase not in self._described["phases"]:
             return None
         return [self._seeds(number, phase) for number in range(len(self))]
 
     def verify(self) -> None:
-        """Reads every byte of all parts, and keeps none.
-
-        Raises:
-            StoreFormatError: some are not what was written.
-        """
+        """Reads every byte of all parts, and keeps none. Raises StoreFormatError: one is not what was written."""
         for number in range(len(self)):
             self._load(number, verify=True)
 
@@ -105,32 +102,36 @@ class StoredParts(Sequence[Part]):
             raise StoreFormatError(f"{part.path} is broken: {error} Make the partition again.") from error
 
     def _load(self, number: int, verify: bool) -> Part:
+        starts, new_ids, phases = self._numbering["starts"], self._numbering["new_ids"], self._described["phases"]
         with self._opened(number) as part:
-            folder, data = part.path, open_graph(part, verify=verify)
-        starts, new_ids = self._numbering["starts"], self._numbering["new_ids"]
-        ids, num_own = _check_origin(folder, data.graph, new_ids, starts[number : number + 2], self._described)
+            folder, arrays = part.path, map_arrays(part, verify)
+            require_arrays(folder, arrays, phases)
+            try:
+                graph = open_topology(part, arrays, self._types, self._clock)
+                seeds = {
+                    phase: as_ids(arrays[phase], name=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
+                }
+            except (GraphFormatError, GraphDataError, OSError) as error:
+                raise StoreFormatError(f"{folder} is broken: {error} Make the partition again.") from error
+        ids, num_own = _check_origin(folder, graph, new_ids, starts[number : number + 2], self._described)
         return Part(
             number,
-            data.graph,
+            graph,
             num_own,
-            {phase: np.sort(ids[data.split(phase)]) for phase in self._described["phases"]},
+            {phase: np.sort(ids[local]) for phase, local in seeds.items()},
             None if self._x is None else select_rows(self._x, ids),
             None if self._y is None else _rows(self._y, new_ids[ids]),
         )
 
 
 def manifest_checksum(folder: OpenFolder) -> int:
-    """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds.
-
-    Raises:
-        StoreFormatError: there is none that is sound.
-    """
+    """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds."""
     _ = folder.manifest  # is sound
     return zlib.crc32(folder.manifest_bytes)
 
 
 def _check_origin(
-    folder: Path, graph: Graph, new_ids: np.ndarray, ends: np.ndarray, described: Mapping[str, Any]
+    folder: Path, graph: Graph, new_ids: np.ndarray, bounds: np.ndarray, described: Mapping[str, Any]
 ) -> tuple[np.ndarray, int]:
     """Checks a part's origin; returns its nodes' ids in the whole graph and how many it owns: new ids in ``ends``."""
     origin = graph.origin
@@ -142,10 +143,10 @@ def _check_origin(
             f"{folder}: node_ids span [{ids.min()}, {ids.max()}], but the partition has {len(new_ids)} nodes. "
             f"Make the partition again."
         )
-    own = (new_ids[ids] >= ends[0]) & (new_ids[ids] < ends[1])
-    num_own = int(own.sum())
-    ascending = all((np.diff(each) > 0).all() for each in (ids[:num_own], ids[num_own:]))
-    if not (own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != ends[1] - ends[0]):
+    is_own = (new_ids[ids] >= bounds[0]) & (new_ids[ids] < bounds[1])
+    num_own = int(is_own.sum())
+    ascending = all((np.diff(run) > 0).all() for run in (ids[:num_own], ids[num_own:]))
+    if not (is_own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != bounds[1] - bounds[0]):
         raise StoreFormatError(
             f"{folder}: its nodes must be its own and then mirrors, each by ascending id, but they are not. "
             f"Make the partition again."

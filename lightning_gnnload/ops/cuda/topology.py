@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..queries import TypedLists
+from ..typed_lists import DenseLists
 from .device import Device, Mapped
 
 
 @dataclass(frozen=True)
 class DeviceLists:
-    """:class:`.TypedLists` on a device, uint32 as int32: ``DenseRuns`` of ``kernels/sample_typed/dense_runs.h``, and
+    """:class:`.DenseLists` on a device, uint32 as int32: ``DenseRuns`` of ``kernels/sample_typed/dense_runs.h``, and
     times by type."""
 
     run_ptr: torch.Tensor | Mapped
@@ -32,7 +32,7 @@ class DeviceLists:
     is_untyped: bool = False
 
     @classmethod
-    def of(cls, lists: TypedLists, run_ptr: torch.Tensor | Mapped, device: Device) -> DeviceLists:
+    def of(cls, lists: DenseLists, run_ptr: torch.Tensor | Mapped, device: Device) -> DeviceLists:
         """Puts the small arrays of the lists on a device; ``run_ptr`` is there already."""
         few = {
             name: device.put(getattr(lists, name))

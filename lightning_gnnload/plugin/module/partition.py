@@ -80,10 +80,15 @@ class ModulePartition:
         partition = self.open(whole.graph)
         if partition is None:
             return whole
-        if whole.kind.table is not None or whole.kind.needs:
+        if whole.kind.table is not None:
             raise PartitionError(
-                "parts take seeds that are node ids only: no rows of a SeedTable, no times, no sharing='disjoint'. "
+                "parts take seeds that are node ids only, at their nodes' own times: no rows of a SeedTable, no links. "
                 "Train without partition=."
+            )
+        if whole.kind.needs and not partition.is_self_reliant:
+            raise PartitionError(
+                "ranks that sample together (hops=0) draw for all seeds at once: no times, no sharing='disjoint'. Make "
+                "parts with hops=, or train without partition=."
             )
         if not partition.is_self_reliant:
             return self._collective.workload(whole, partition, phase)

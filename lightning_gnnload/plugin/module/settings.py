@@ -11,7 +11,6 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.keywords import keywords_of
 from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
@@ -19,6 +18,7 @@ from lightning_gnnload.data.orders.time import TimeOrder
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.negatives import Negatives
+from lightning_gnnload.settings import keywords_of
 
 
 def named_data(data: Any) -> GraphData | Dataset:

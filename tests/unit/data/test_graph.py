@@ -39,6 +39,33 @@ def test_a_read_only_memory_map_is_taken_as_it_is(tmp_path) -> None:
     assert graph.in_neighbors(0).tolist() == [1, 2]
 
 
+def test_lists_lie_by_type_and_edges_say_where_they_were() -> None:
+    indptr, indices, kinds = np.array([0, 3, 3, 5]), np.array([1, 2, 0, 0, 1]), np.array([1, 0, 0, 2, 2], np.uint8)
+    weight, time = np.arange(5.0), np.array([7, 3, 1, 4, 2])
+    graph = Graph.from_csc(indptr, indices, weight, kinds)
+    assert graph.indices.tolist() == [2, 0, 1, 0, 1]
+    assert graph.edge_type.tolist() == [0, 0, 1, 2, 2]
+    assert graph.edge_weight.tolist() == [1, 2, 0, 3, 4]
+    assert graph.edge_order.tolist() == [1, 2, 0, 3, 4]
+    assert Graph.from_csc(indptr, indices, edge_type=np.sort(kinds)).edge_order is None  # nothing had to move
+    timed = Graph.from_coo(indices, [0, 0, 0, 2, 2], edge_type=kinds, edge_time=time, keep_order=True)
+    assert timed.edge_order.tolist() == [2, 1, 0, 4, 3]  # within a type by time
+    lost = Graph.from_coo(indices, [0, 0, 0, 2, 2], edge_type=kinds)
+    assert lost.edge_order is None
+    assert lost.lost_order
+    # Types by which nothing can be drawn are no error, as samplers of whole lists do not look at them.
+    odd = Graph.from_csc(indptr, indices, edge_type=kinds.astype(np.int64) - 10**6)
+    assert odd.indices.tolist() == indices.tolist()
+    with pytest.raises(GraphFormatError, match="edge types lie in"):
+        _ = odd.typed_lists
+
+
+def test_the_former_index_of_edge_types() -> None:
+    graph = Graph.from_csc(INDPTR, INDICES, edge_type=[0, 1, 0])
+    with pytest.warns(DeprecationWarning, match=r"write Graph\.typed_lists"):
+        assert graph.edge_type_index is graph.typed_lists
+
+
 def test_an_edge_makes_its_source_an_in_neighbour_of_its_destination() -> None:
     graph = Graph.from_coo(src=[4, 0, 4, 1], dst=[1, 1, 1, 3])
     assert graph.num_nodes == 5

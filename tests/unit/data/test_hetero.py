@@ -157,9 +157,9 @@ def test_types_without_edges_have_times_of_any_kind() -> None:
     assert not example().clock.has_dates
 
 
-def test_times_with_edge_type_are_refused() -> None:
-    with pytest.raises(GraphFormatError, match=r"Graph\.from_hetero"):
-        Graph.from_coo([0], [1], edge_type=[0], edge_time=[3])
+def test_times_of_flat_graphs_that_cannot_be() -> None:
+    with pytest.raises(GraphFormatError, match=r"edge types lie in \[-1, -1\]"):
+        Graph.from_coo([0], [1], edge_type=[-1], edge_time=[3])
     with pytest.raises(GraphFormatError, match="edge_time has 2 entries for 1 edges"):
         Graph.from_coo([0], [1], edge_time=[3, 4])
     with pytest.raises(GraphFormatError, match="node_time has 1 entries for 2 nodes"):
@@ -195,7 +195,7 @@ def spoiled(graph: Graph, **change) -> Graph:
         ({"edge_order": np.array([0, 1, 2, 5, 4])}, r"edge_order\[3\] is 5, which is no row of an edge list of 5"),
         ({"edge_order": np.array([0, 1, -1, 3, 4])}, r"edge_order\[2\] is -1"),
         ({"node_time": np.zeros(4)}, r"node_time must be int64 or float64 \[5\]"),
-        ({"origin": Origin(np.arange(5), np.ones(5, np.uint8), np.arange(5))}, "a part of a graph with types or times"),
+        ({"origin": Origin(np.arange(5), np.ones(5, np.uint8), np.arange(5))}, "a part's nodes do not lie by type"),
         ({"clock": Clock.of([np.array([1])])}, r"clock.timed must be bool \[2\]"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,23 +21,24 @@ from lightning_gnnload import (
     QuantizedFeatureStore,
     RandomWalkSampler,
     Sampler,
+    SeedTable,
     ShadowSampler,
     WeightedNeighborSampler,
     load_partition,
     partition_graph,
     quantize,
 )
-from lightning_gnnload.conform.graphs import part_around
 from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.errors import (
     FeatureFileError,
-    GraphFormatError,
     PartitionError,
     PartitionMismatchError,
+    SamplerConfigError,
     StoreFormatError,
 )
 from lightning_gnnload.partition import build
 from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.sample.collective import CollectiveSampler
 from tests.unit.partition.by_id import ById, Given
 from tests.unit.partition.whole import assert_lists_are_those_of_the_whole, distances
 from tests.unit.toy import content, toy_data, toy_graph
@@ -56,15 +58,19 @@ def rich_data() -> GraphData:
     return GraphData(graph, rng.random((200, 3)), rng.integers(0, 2, (200, 4)), train, val, test)
 
 
-def test_types_and_times_are_refused_rather_than_lost(tmp_path: Path) -> None:
+def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
     typed = Graph.from_hetero({"a": 4}, {("a", "to", "a"): ([0, 1, 2], [1, 2, 3])})
     timed = Graph.from_coo([0, 1, 2], [1, 2, 3], edge_time=[1, 2, 3])
     for graph in (typed, timed):
-        with pytest.raises(PartitionError, match="a graph with types or times cannot be partitioned yet"):
-            made(GraphData(graph, train=[0, 1, 2, 3]), tmp_path / "parts", 2)
-        with pytest.raises(GraphFormatError, match="types or times"):
-            part_around(graph, np.array([1]), hops=1)
-        assert not (tmp_path / "parts").exists()
+        with pytest.raises(PartitionError, match="sampled together, which heeds no types of nodes and no times"):
+            made(GraphData(graph, train=[0, 1, 2, 3]), tmp_path / "parts", 2, hops=0)
+        group: Any = SimpleNamespace(owned=SimpleNamespace(graph=graph))
+        with pytest.raises(SamplerConfigError, match="cannot be sampled collectively"):
+            CollectiveSampler(NeighborSampler([2]), group)
+    links = SeedTable(src=[0, 1, 2], dst=[1, 2, 3])
+    with pytest.raises(PartitionError, match="train are links"):
+        made(GraphData(Graph.from_coo([0, 1, 2], [1, 2, 3]), train=links), tmp_path / "parts", 2)
+    assert not (tmp_path / "parts").exists()
 
 
 @pytest.mark.parametrize("leave_open", [False, True])

@@ -111,3 +111,16 @@ def test_reverse_types() -> None:
         reverse_of(types, "buys", {"buys": "knows"})
     with pytest.raises(SamplerConfigError, match="no edge type"):
         reverse_of(types, "buys", {"buys": "sells"})
+
+
+def test_links_of_all_types_where_these_are_numbers() -> None:
+    rng = np.random.default_rng(0)
+    src, dst = rng.integers(0, 6, (2, 90))
+    graph = Graph.from_coo(src, dst, 6, edge_type=rng.integers(0, 4, 90), keep_order=True)
+    rows = np.arange(0, 90, 7)
+    ends = ends_of(graph)
+    by_id = as_sets(excluded_positions(graph, None, src[rows], dst[rows], rows), len(rows))
+    by_ends = as_sets(excluded_positions(graph, None, src[rows], dst[rows]), len(rows))
+    assert by_id == [set(np.flatnonzero(graph.edge_order == row)) for row in rows]
+    wanted = zip(src[rows].tolist(), dst[rows].tolist(), strict=True)
+    assert by_ends == [{at for at, pair in enumerate(ends) if pair == row} for row in wanted]

@@ -234,3 +234,20 @@ def test_settings_and_graphs_that_cannot_be() -> None:
         Negatives().draw(part, 0, *one, None, KEY)
     with pytest.raises(SeedError, match=r"dst\[0\] is 2"):
         Negatives().draw(graph, 0, one[0], one[1], np.array([2]), None, KEY)
+
+
+@pytest.mark.parametrize("negatives", [negatives for negatives in MODES if negatives.mode != "in_batch"], ids=repr)
+def test_edges_of_any_type_are_no_negatives(negatives) -> None:
+    """Also where types have only numbers, and a later edge lies before an earlier one."""
+    src, dst = (ends.ravel() for ends in np.meshgrid(np.arange(4), np.arange(4, 8)))
+    late, early = np.full(len(src), 9), np.where(dst < 6, 3, 8)
+    graph = Graph.from_coo(
+        np.append(src, src), np.append(dst, dst), 8, edge_type=[0] * 16 + [1] * 16, edge_time=np.append(late, early)
+    )
+    rows, until = np.arange(20), graph.clock.until(np.full(20, 5), "<=")
+    src, dst = rows % 4, 6 + rows % 2
+    given = 4 + np.stack([rows, rows + 1, rows + 2, rows + 3], axis=1) % 4
+    found = negatives.draw(graph, None, rows, src, dst, until, KEY, given if negatives.mode == "hard" else None)
+    num_dst = negatives.num_dst(found.shape[1])
+    assert not np.isin(found[:, :num_dst], [4, 5]).any()
+    assert (found >= 0).any()

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, NeighborSampler
+from lightning_gnnload import Graph, LaborSampler, NeighborSampler, Sampler, WeightedNeighborSampler, ops
 from lightning_gnnload.errors import GnnLoadError, GraphFormatError, SamplerConfigError, SeedError
 from tests.unit.toy import content, toy_graph
 
@@ -171,6 +171,7 @@ def test_keys_out_of_range_are_named(key) -> None:
 def test_fanouts_by_edge_type() -> None:
     edge_type = np.random.default_rng(0).integers(0, 3, GRAPH.num_edges).astype(np.uint8)
     typed = Graph.from_csc(GRAPH.indptr, GRAPH.indices, edge_type=edge_type)
+    edge_type = typed.edge_type
     batch = NeighborSampler([{0: 2, 2: -1}, 3], edge_ids=True).sample(typed, SEEDS)
     for block, wanted in zip(reversed(batch.blocks), [{0: 2, 2: 10**9}, dict.fromkeys(range(3), 3)], strict=True):
         assert block.edge_type.tolist() == edge_type[block.edge_ids.numpy()].tolist()
@@ -178,9 +179,104 @@ def test_fanouts_by_edge_type() -> None:
             there = np.bincount(edge_type[typed.indptr[node] : typed.indptr[node + 1]], minlength=3)
             drawn = np.bincount(block.edge_type[block.indptr[dst] : block.indptr[dst + 1]].numpy(), minlength=3)
             assert drawn.tolist() == [min(there[kind], wanted.get(kind, 0)) for kind in range(3)]
-    assert typed.edge_type_index is typed.edge_type_index  # made once
+    assert typed.typed_lists is typed.typed_lists  # made once
 
 
 def test_fanouts_by_edge_type_need_types() -> None:
     with pytest.raises(GraphFormatError, match="no edge types"):
         NeighborSampler([{0: 2}]).sample(GRAPH, SEEDS)
+
+
+class ByNumberAndName:
+    """The same random edges twice: with types by number, and by name between nodes of one type."""
+
+    def __init__(self, num_types: int, timed: bool = False, num_nodes: int = 60, num_edges: int = 900) -> None:
+        rng = np.random.default_rng(num_types)
+        src, dst = rng.integers(0, num_nodes, (2, num_edges))
+        kinds, time, weight = (
+            rng.integers(0, num_types, num_edges),
+            rng.integers(0, 40, num_edges),
+            rng.random(num_edges),
+        )
+        self.edges = [np.flatnonzero(kinds == kind) for kind in range(num_types)]
+        names = [("node", str(kind), "node") for kind in range(num_types)]
+        by_type = [dict(zip(names, (values[edges] for edges in self.edges), strict=True)) for values in (time, weight)]
+        times = ({"edge_time": time}, {"edge_time": by_type[0]}) if timed else ({}, {})
+        kept = {"keep_order": True}
+        self.numbered = Graph.from_coo(src, dst, num_nodes, weight, kinds, **times[0], **kept)
+        ends = {name: (src[edges], dst[edges]) for name, edges in zip(names, self.edges, strict=True)}
+        self.named = Graph.from_hetero({"node": num_nodes}, ends, edge_weight=by_type[1], **times[1], **kept)
+        self.seeds, self.times = rng.permutation(num_nodes)[:12], rng.integers(10, 50, 12)
+
+    def assert_alike(self, sampler: Sampler) -> None:
+        times = None if self.named.clock is None else self.times
+        one, other = (sampler.sample(graph, self.seeds, 1, 2, 3, times=times) for graph in (self.numbered, self.named))
+        assert one.nodes.tolist() == other.nodes.tolist()
+        assert any(block.num_edges for block in one.blocks)
+        for mine, theirs in zip(one.blocks, other.blocks, strict=True):
+            assert mine.indptr.tolist() == theirs.indptr.tolist()
+            assert mine.indices.tolist() == theirs.indices.tolist()
+            assert mine.edge_type.tolist() == theirs.edge_type.tolist()
+            of_type = self.named.edge_order[theirs.edge_ids.numpy()]
+            wanted = [self.edges[kind][edge] for kind, edge in zip(theirs.edge_type.tolist(), of_type, strict=True)]
+            assert self.numbered.edge_order[mine.edge_ids.numpy()].tolist() == wanted
+
+
+FEW, MANY = ByNumberAndName(3), ByNumberAndName(300)
+FEW_IN_TIME, MANY_IN_TIME = ByNumberAndName(3, timed=True), ByNumberAndName(300, timed=True)
+
+
+def test_few_types_have_dense_runs_and_many_sparse_ones() -> None:
+    assert isinstance(FEW.numbered.typed_lists, ops.DenseLists)
+    assert isinstance(MANY_IN_TIME.numbered.typed_lists, ops.SparseLists)
+
+
+@pytest.mark.parametrize("both", [FEW, MANY], ids=["few types", "many"])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        NeighborSampler([{0: 2, 1: -1, 2: 3}, {0: 1, 2: 2}], edge_ids=True),
+        NeighborSampler([2, {0: 2, 1: -1}, 2], expand="new", edge_ids=True),
+        NeighborSampler([{1: 4}, 3], replace=True, edge_ids=True),
+        NeighborSampler([{0: 2}, 2], sharing="disjoint", edge_ids=True),
+        WeightedNeighborSampler([{1: 2}, 2], edge_ids=True),
+        WeightedNeighborSampler([{1: 2}, 2], replace=True, sharing="disjoint", edge_ids=True),
+        LaborSampler([{1: 2}, 2], edge_ids=True),
+    ],
+    ids=repr,
+)
+def test_types_by_number_draw_as_those_by_name(both: ByNumberAndName, sampler: Sampler) -> None:
+    both.assert_alike(sampler)
+
+
+@pytest.mark.parametrize("both", [FEW_IN_TIME, MANY_IN_TIME], ids=["few types", "many"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"order": "path", "before": "<"}, {"window": 20}, {"sharing": "time"}, {"pick": "last"}], ids=str
+)
+def test_types_by_number_heed_times(both: ByNumberAndName, settings) -> None:
+    both.assert_alike(NeighborSampler([{0: 3, 1: -1, 2: 2}, 2], edge_ids=True, **settings))
+    both.assert_alike(NeighborSampler([3, 2], edge_ids=True, **settings))  # as many of every type
+
+
+@pytest.mark.parametrize("settings", [{}, {"sharing": "disjoint"}, {"sharing": "disjoint", "before": None}])
+def test_plain_fanouts_draw_from_lists_of_all_types(settings) -> None:
+    """Nothing of a batch tells that edges have types, but for the order of the lists."""
+    typed = (FEW_IN_TIME if "before" in settings else MANY).numbered
+    plain, sampler = Graph.from_csc(typed.indptr, typed.indices), NeighborSampler([4, 3], edge_ids=True, **settings)
+    one, other = (sampler.sample(graph, FEW.seeds, 1, 2, 3) for graph in (typed, plain))
+    assert content(one) == content(other)
+    assert one.blocks[0].edge_type is None
+
+
+@pytest.mark.parametrize("sharing", ["plain", "disjoint"])
+def test_plain_fanouts_draw_edges_of_all_types_alike(sharing) -> None:
+    # 4,000 nodes draw 2 of 5 in-neighbours, of three types: each is expected 1,600 times, with a standard deviation of
+    # 31. A sound sampler is 5 of them away with a probability below 1e-5.
+    hubs = np.arange(4_000)
+    src, kinds = np.tile(np.arange(4_000, 4_005), 4_000), np.tile([2, 0, 0, 1, 0], 4_000)
+    graph = Graph.from_coo(src, np.repeat(hubs, 5), edge_type=kinds)
+    batch = NeighborSampler([2], sharing=sharing).sample(graph, hubs)
+    [block] = batch.blocks
+    drawn = np.bincount(batch.nodes[block.indices.long()] - 4_000)
+    assert drawn.sum() == 8_000
+    assert np.abs(drawn - 1_600).max() < 155

@@ -51,6 +51,25 @@ def assert_arrays(found: Graph, wanted: Graph) -> None:
             assert given.dtype == expected.dtype, name
 
 
+def test_lists_of_an_older_folder_are_sorted(tmp_path: Path, monkeypatch) -> None:
+    lists = np.array([0, 2, 2, 4]), np.array([1, 2, 0, 1], np.int32)
+    wanted = Graph.from_csc(*lists, edge_type=np.array([1, 0, 1, 1]))
+    with monkeypatch.context() as older:
+        older.setattr(Graph, "_sort_by_type", lambda graph: None)
+        graph = Graph.from_csc(*lists, edge_type=np.array([1, 0, 1, 1]))
+        save_graph_data(GraphData(graph, train=[0]), tmp_path / "graph")
+        graph.lost_order = True
+        save_graph_data(GraphData(graph, train=[0]), tmp_path / "lost")
+    with pytest.warns(UserWarning, match="its lists do not lie by edge_type"):
+        assert_arrays(load_graph_data(tmp_path / "graph").graph, wanted)
+    with pytest.warns(UserWarning, match="Write the folder anew"):
+        assert load_graph_data(tmp_path / "lost").graph.edge_order is None
+    save_graph_data(GraphData(wanted, train=[0]), tmp_path / "anew")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_arrays(load_graph_data(tmp_path / "anew").graph, wanted)
+
+
 def test_what_was_written_is_read(folder: Path) -> None:
     data, wanted = load_graph_data(folder, verify=True), example()
     assert_arrays(data.graph, wanted.graph)

@@ -85,8 +85,8 @@ def test_seeds_are_known_without_lists(original: Path) -> None:
 
 
 def test_threads_load_a_part_once(original: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loads, load = [], parts.open_graph
-    monkeypatch.setattr(parts, "open_graph", lambda *a, **k: loads.append(a) or load(*a, **k))
+    loads, load = [], parts.open_topology
+    monkeypatch.setattr(parts, "open_topology", lambda *a, **k: loads.append(a) or load(*a, **k))
     partition, found = load_partition(original), []
     threads = [threading.Thread(target=lambda: found.append(partition.parts[0])) for _ in range(8)]
     for thread in threads:

@@ -13,7 +13,15 @@ import pytest
 import torch
 from jsonargparse import ArgumentParser
 
-from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler, load_partition, partition_graph
+from lightning_gnnload import (
+    FeatureCache,
+    Graph,
+    GraphData,
+    GraphDataModule,
+    NeighborSampler,
+    load_partition,
+    partition_graph,
+)
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
@@ -113,7 +121,7 @@ def test_other_settings_stay(folder: Path) -> None:
 def test_seeds_of_all_parts_are_known_without_their_graphs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = load_partition(folder)
     expected = [part.seeds["val"].tolist() for part in loaded.parts]
-    monkeypatch.setattr(parts, "open_graph", lambda *_, **__: pytest.fail("a graph was loaded"))
+    monkeypatch.setattr(parts, "open_topology", lambda *_, **__: pytest.fail("a graph was loaded"))
     seeds = load_partition(folder).seeds_of("val")
     assert seeds is not None
     assert [ids.tolist() for ids in seeds] == expected
@@ -250,3 +258,26 @@ def test_caches_that_stay_one_for_all_ranks(folder: Path) -> None:
 def test_a_partition_is_one_or_a_folder() -> None:
     with pytest.raises(LoaderConfigError, match="partition is 4, but must be one, the folder"):
         module(4)
+
+
+def test_parts_of_a_graph_with_types_and_times(tmp_path: Path) -> None:
+    """Nodes are seeds at their own times, and a cache knows what each part draws."""
+    rng, kinds = np.random.default_rng(0), [("user", "buys", "item"), ("item", "rev_buys", "user")]
+    edges = {kind: rng.integers(0, 60, (2, 400)) for kind in kinds}
+    times: dict[str, Any] = {"edge_time": {kind: rng.integers(0, 50, 400) for kind in kinds}}
+    times["node_time"] = {name: rng.integers(0, 50, 60) for name in ("user", "item")}
+    data = GraphData(Graph.from_hetero({"user": 60, "item": 60}, edges, **times), train={"user": range(45)})
+    partition = partition_graph(data, tmp_path / "parts", NUM_PARTS, hops=2, progress=False)
+    workloads = []
+    for given in (partition, None):
+        made = GraphDataModule(data, NeighborSampler([3, 2], order="path"), 5, seed=4, partition=given)
+        made.trainer = SimpleNamespace(world_size=NUM_PARTS, overfit_batches=0)
+        workloads.append(made.workload("train"))
+    parted, whole = workloads
+    same = Workload(**{**whole.settings(), "order": local_order(partition, "train", whole.order)})
+    assert list(batches(parted)) == list(batches(same))
+    for part in partition.parts:
+        policy = PartPolicy(policy_named("presample", window=1), parted.sampler.sampler, partition, part, "train")
+        drawn = np.flatnonzero(policy.hotness(parted, 0))
+        assert np.isin(part.seeds["train"], drawn).all()
+        assert np.isin(drawn, part.graph.origin.node_ids).all()

@@ -179,14 +179,15 @@ def test_policies_that_judge_all_nodes_take_no_types(kind: str, policy: str) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hops", [0, 2])
-def test_partitions_refuse(kind: str, hops: int, tmp_path: Any) -> None:
-    def parts() -> None:
-        made = module(kind, partition=partition_graph(data_of(kind), tmp_path / "parts", num_parts=1, hops=hops))
-        made.setup()
-        made.train_dataloader()
+def test_partitions_serve_nodes_of_types(kind: str, hops: int, tmp_path: Any) -> None:
+    def parts() -> list[Any]:
+        return served(kind, partition=partition_graph(data_of(kind), tmp_path / "parts", num_parts=1, hops=hops))
 
-    with pytest.raises(PartitionError):
-        parts()
+    if kind == "types" and hops:
+        assert [batch.x["user"].shape[1] for batch in parts()] == [3, 3]
+    else:
+        with pytest.raises(PartitionError):
+            parts()
 
 
 @pytest.mark.parametrize("name", ["labor", "shadow with ids", "hgt"])

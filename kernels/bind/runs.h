@@ -1,4 +1,4 @@
-// dense_runs.h: the runs of a graph with types, as Python has them, with the memory that they point to:
+// runs.h: the runs of a graph with types, as Python has them, with the memory that they point to:
 // ops/ has checked it.
 #pragma once
 
@@ -33,18 +33,29 @@ struct DenseArrays {
         },
         run_ptr);
   }
-
-  template <class Index>
-  AnyRuns<Index> runs(const Csc<Index>&) const {
-    return with([](const auto& runs) -> AnyRuns<Index> { return runs; });
-  }
-  EdgeTimes times() const { return {data(edge_time), timed.data()}; }
 };
 
-// Calls use() with the runs, or, where there are none, with the lists of a graph without types.
+struct SparseArrays {
+  Array<const int64_t> run_ptr, first_run;
+  Array<const int32_t> run_type;
+  Maybe<uint32_t> edge_time;
+  Array<const uint8_t> timed;
+
+  // Calls use(SparseRuns).
+  template <class Use>
+  auto with(const Use& use) const {
+    return use(SparseRuns{run_ptr.data(), first_run.data(), run_type.data()});
+  }
+};
+
+using AnyLists = std::variant<const DenseArrays*, const SparseArrays*>;
+
+// Calls use() with the runs of either layout, or, where there are none, with whole lists.
 template <class Index, class Use>
-auto with_runs(const DenseArrays* arrays, const Csc<Index>& graph, const Use& use) {
-  return arrays ? arrays->with(use) : use(OneRun{graph.indptr});
+auto with_runs(const AnyLists& lists, const Csc<Index>& graph, const Use& use) {
+  return std::visit(
+      [&](const auto* arrays) { return arrays ? arrays->with(use) : use(OneRun{graph.indptr}); },
+      lists);
 }
 
 }  // namespace lg::bind
