@@ -136,8 +136,7 @@ def keep_collectives_out_of_sigterm(trainer: pl.Trainer, defer: Callable[[], boo
 
 @contextmanager
 def status_by_sigterm() -> Iterator[None]:
-    """Gives Lightning's exit by SIGTERM the signal's status, as shells do: it is a SystemExit without one, hence 0, and
-    whoever started the job would take it to be done."""
+    """Gives Lightning's exit by SIGTERM the signal's status, as shells do; its own is 0, as of a job that is done."""
     try:
         yield
     except pl.utilities.exceptions.SIGTERMException as error:
@@ -179,8 +178,8 @@ def end_by_sigterm(trainer: pl.Trainer) -> None:
 
 @contextmanager
 def requeue_deferred(trainer: pl.Trainer, ask: Callable[[], None]) -> Iterator[None]:
-    """Replaces Lightning's handler of SLURM's warning, which saves a checkpoint at once, wherever each rank is. This
-    one calls ``ask``; :func:`requeue` saves. Must be entered before a fit sets its handlers."""
+    """Has SLURM's warning call ``ask``: Lightning's handler would save a checkpoint at once, wherever each rank is.
+    Entered before a fit sets its handlers; :func:`requeue` saves."""
     connector = trainer._signal_connector
     connector._slurm_sigusr_handler_fn = lambda number, frame: ask()  # type: ignore[method-assign,assignment]
     try:
@@ -242,8 +241,7 @@ def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
 
 @contextmanager
 def no_advice_to_sync(num_trainers: int) -> Iterator[None]:
-    """Leaves out Lightning's advice to log with ``sync_dist=True``, which it gives wherever there is a process group,
-    where a single trainer has nobody to sync with."""
+    """Leaves out Lightning's advice to log with ``sync_dist=True`` where a single trainer has nobody to sync with."""
     with warnings.catch_warnings():
         if num_trainers == 1:
             warnings.filterwarnings("ignore", r"It is recommended to use `self\.log\(.*sync_dist=True\)`")
@@ -275,7 +273,6 @@ def build_model(trainer: pl.Trainer, stage: str = "fit") -> None:
 
 
 def attach_model_callbacks(trainer: pl.Trainer) -> None:
-    """Attaches the callbacks of the module's ``configure_callbacks`` where no loop does."""
     trainer._callback_connector._attach_model_callbacks()
 
 

@@ -78,7 +78,7 @@ class RolePlan:
         return Role.TRAINER if local_rank < self.num_trainers else Role.SAMPLER
 
     def index(self, local_rank: int) -> int:
-        """The rank's number among the machine's ranks of the same role."""
+        """The rank's number among the machine's ranks of its role."""
         return local_rank if self.role(local_rank) is Role.TRAINER else local_rank - self.num_trainers
 
     def global_rank(self, node_rank: int, local_rank: int) -> int:
@@ -149,8 +149,8 @@ class RoleDecision:
 
     @property
     def train_ms(self) -> float | None:
-        """A trainer's time for a step on its share of the cores, its mini-batch being ready (T_t): gathering if it
-        gathers, converting and training."""
+        """A trainer's time for a step on its share of the cores (T_t): gathering if it gathers, converting and
+        training."""
         return None if self.stages is None else self.stages.training_ms(self.num_cores // self.num_ranks)
 
     @property

@@ -102,8 +102,8 @@ def instantiate(parser: Any, settings: Any) -> Any:
 
 
 def take_data(arguments: list[str], command: argparse.ArgumentParser) -> list[str]:
-    """Removes DATA, a folder or a data set's name, from the front of a command's arguments, if it is there; returns the
-    setting of a data module that it stands for."""
+    """Removes DATA, a folder or a data set's name, from the front of the arguments; returns the setting that it stands
+    for."""
     if not arguments or arguments[0].startswith("-"):
         return []
     data = arguments.pop(0)
@@ -184,8 +184,8 @@ def known_cause(error: BaseException | None) -> GnnLoadError | None:
 
 
 def _of_alternatives(error: BaseException) -> list[BaseException]:
-    """Why each type that a setting might have did not take it: the parser makes the first its cause, and of the others
-    keeps only words."""
+    """Why each type of a setting did not take its value: the parser makes the first its cause, the others only
+    words."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     lists = [frame.f_locals.get("exceptions") for frame in frames if frame.f_code.co_name == _UNION]
     return [cause for errors in lists if isinstance(errors, list) for cause in errors]

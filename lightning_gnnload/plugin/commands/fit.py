@@ -123,7 +123,6 @@ class GraphCLI(lightning_cli.LightningCLI):
 
 
 def _config_files(arguments: Any) -> Iterator[Path]:
-    """Yields the configuration files that arguments of the command line name."""
     for option, value in pairwise([*arguments, ""]) if isinstance(arguments, list) else ():
         name, _, joined = option.partition("=")
         if name in ("--config", "-c") and os.path.isfile(file := joined or value):

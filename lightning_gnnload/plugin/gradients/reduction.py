@@ -135,7 +135,7 @@ class Launch:
         return self.words_work.is_completed() and all(bucket.work.is_completed() for bucket in self.buckets)
 
     def wait(self) -> None:
-        """Waits until all trainers have launched this step; on CUDA the device waits for the averages, not the host."""
+        """Waits until all trainers have launched this step; on CUDA the device waits, not the host."""
         self.words_work.wait()
         for bucket in self.buckets:
             bucket.work.wait()

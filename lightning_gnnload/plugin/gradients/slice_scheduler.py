@@ -203,13 +203,12 @@ class SliceScheduler:
         self._contributors.publish(member, global_step=self._global_step(), **due)
 
     def _due_ms(self, *, fresh: bool) -> float:
-        """Estimates the time from a version's publishing to the last backward pass that may take a gradient of it.
-        ``fresh``: published right after its update; else at the begin of a backward pass."""
+        """The time from a version's publishing, right after its update if ``fresh``, to the last backward pass that may
+        take it."""
         return self.bound * self._step.typical_ms + (self._forward.typical_ms if fresh else 0.0)
 
     @property
     def _saved_ms(self) -> float:
-        """What one contributed slice saves all trainers."""
         return self._step.typical_ms / self._num_ranks
 
     # Gradients.

@@ -71,7 +71,6 @@ def check_module(staleness: int, module: pl.LightningModule, precision: object) 
 
 
 def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
-    """Checks the optimizer. Raises RoleConfigError: it is known to compute several gradients a step."""
     if isinstance(optimizer, LBFGS):
         raise _evaluates_again(staleness, optimizer)
 
@@ -233,8 +232,7 @@ class DelayedUpdates:
         self.reduction.save_asked = True
 
     def lags_of_all(self) -> Tensor | None:
-        """The recorded lags of all trainers, a row each, up to the step under way; a collective. None if there are
-        none, or after a failure."""
+        """All trainers' recorded lags, a row each; a collective. None if there are none, or after a failure."""
         if self._lags is None or self.reduction.is_abandoned:
             return None
         return self.reduction.gather(self._lags.upto(self.trainer.global_step))
@@ -297,7 +295,6 @@ def _first_callback(trainer: pl.Trainer, first: pl.Callback) -> Iterator[None]:
 
 @contextmanager
 def _training(trainer: pl.Trainer) -> Iterator[None]:
-    """Sets the training stage meanwhile, so that hooks of a flush log to the training's results."""
     stage = trainer.state.stage
     trainer.state.stage = compat.RunningStage.TRAINING
     try:

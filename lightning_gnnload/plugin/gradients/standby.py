@@ -80,7 +80,6 @@ class ModelReplica:
         return gradients
 
     def restore(self) -> None:
-        """Returns the module to the script: ``self.log`` logs again."""
         for log in ("log", "log_dict"):
             delattr(self.module, log)
 
@@ -265,8 +264,8 @@ class Standby:
         )
 
     def _timely_version(self, stream: Stream) -> _Version | None:
-        """Returns the newest parameters, once a gradient of them can come in time; None when the epoch is over first.
-        Trainers that waited for a late one would lose more than this sampler does."""
+        """Returns the newest parameters, once a gradient of them can come in time; None when the epoch is over
+        first."""
         # Before anything is known, only a version with all of its time left is sure to serve.
         needed_ms = self._training.typical_ms or math.inf
 

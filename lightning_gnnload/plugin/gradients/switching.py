@@ -72,7 +72,6 @@ def check_train_loader(loader: object) -> None:
 
 
 def check_optimizer_switches(optimizer: Optimizer) -> None:
-    """Checks the optimizer. Raises RoleConfigError: it needs several gradients of the same mini-batch."""
     if isinstance(optimizer, LBFGS):
         raise RoleConfigError(
             "switching=True with LBFGS: it evaluates the loss several times a step, and a contributed gradient was "

@@ -233,8 +233,7 @@ class CacheArguments:
 
 
 def _running(trainer: pl.Trainer | None) -> pl.Trainer | None:
-    """The Trainer while it runs; None where mini-batches are read by hand: other ranks may read none, and are not
-    waited for."""
+    """The Trainer while it runs; None where mini-batches are read by hand, maybe by this rank alone."""
     return trainer if trainer is not None and trainer.state.status == TrainerStatus.RUNNING else None
 
 

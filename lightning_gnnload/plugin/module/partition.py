@@ -61,8 +61,7 @@ class ModulePartition:
         self._collective.disconnect(error)
 
     def open(self, graph: Graph) -> Partition | None:
-        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole. Raises
-        StoreFormatError: the folder contains none. PartitionMismatchError: it is of another graph."""
+        """Loads and checks the partition of this graph, once; None for a graph that is sampled whole."""
         with self._opening:
             if self._opened is None and self.setting is not None:
                 partition = self.setting if isinstance(self.setting, Partition) else load_partition(self.setting)
@@ -109,8 +108,8 @@ class ModulePartition:
     def own_levels(
         self, levels: tuple[FeatureCache, ...], workload: Workload, phase: str, rank: int, *, progress: bool
     ) -> tuple[FeatureCache, ...]:
-        """The caches of a rank that gathers for one part alone, filled for what it will gather. One with
-        ``share="partitioned"`` remains one for all ranks."""
+        """The caches of a rank that gathers for one part alone, filled for that, but for those with
+        ``share="partitioned"``."""
         if not isinstance(workload.sampler, PartSampler):
             return levels
         return tuple(

@@ -44,8 +44,7 @@ class RankDevice:
         self._logged: set[str] = set()
 
     def allows(self, reason: str | None, setting: object) -> bool:
-        """Whether there is no reason against the device; a reason is logged, or with the setting ``"cuda"`` raised as a
-        LoaderConfigError."""
+        """Whether there is no reason against the device; a reason is logged, or raised with the setting ``"cuda"``."""
         if reason is not None and setting == "cuda":
             raise LoaderConfigError(
                 f"sampling_device='cuda', but {reason}. Give sampling_device='auto', which samples on the device what "

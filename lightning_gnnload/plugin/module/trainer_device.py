@@ -159,7 +159,7 @@ class TrainerDevice:
     def _open_tables(
         self, module: CachedModule, source: BatchSource, device: Device, peers: PeerGroup | None
     ) -> dict[str, DeviceTable]:
-        """Opens the tables. Raises CudaUnavailableError, DeviceMemoryError: this rank cannot, or another one."""
+        """Opens the tables, if all ranks that meet can; else all raise one of :data:`UNAVAILABLE`."""
 
         def opened() -> dict[str, DeviceTable]:
             try:

@@ -266,7 +266,7 @@ class PipelineMonitor(pl.Callback):
         self._logged, self._logged_step = self._sums.copy(), step
 
     def _write_timeline(self, trainer: pl.Trainer) -> None:
-        """Writes this trainer's part of the trace; the first trainer of a machine joins the parts. A collective."""
+        """Writes this trainer's part of the trace, which the machine's first trainer joins. A collective."""
         window, self._window = self._window, None
         if window is None or self._num_steps <= window.first or not self._sums.loader.num_batches:
             return

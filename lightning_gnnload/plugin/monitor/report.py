@@ -33,8 +33,8 @@ class PipelineSettings:
 
     @classmethod
     def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
-        """Reads the settings of a Trainer that reads ``loader``. ``makers`` are rank and name of the threads that have
-        made mini-batches so far."""
+        """The settings of a Trainer that reads ``loader``; ``makers`` are rank and name of threads that have made
+        mini-batches."""
         if isinstance(loader, SampledLoader):
             return cls(threads=loader.num_threads, alternates=isinstance(loader, AlternatingLoader))
         # A FactoredStrategy, asked by name: it imports much that a callback does without.
@@ -201,7 +201,7 @@ def as_table(report: TimeReport) -> Table:
 
 
 def draw_report(report: TimeReport, file: Path) -> None:
-    """Draws the report as two bars, one above the other: what loaded the data and what trained, on one time axis."""
+    """Draws the report as two bars on one time axis: what loaded the data and what trained."""
     seconds = (report.wall_ms - report.first_wait_ms) / 1e3
     waited = (report.loader.wait_ms - report.first_wait_ms) / 1e3
     title = f"Of {seconds:.1f} s after the first mini-batch came, the trainer waited {waited:.1f} s for others"

@@ -229,8 +229,7 @@ def _draw_numbers(axes: Any, labels: Iterable[tuple[int, int, float, float, floa
 def _labels(
     spans: Sequence[Span], rows: Sequence[tuple[int, str]], start_s: float, end_s: float
 ) -> list[tuple[int, int, float, float, float]]:
-    """(mini-batch, row, begin, end, begin of the row's next bar), in milliseconds, for each bar that gets a number: one
-    for the making of a mini-batch, and one for the training on it."""
+    """(mini-batch, row, begin, end, begin of the row's next bar), in milliseconds, of each bar that gets a number."""
     extents: dict[tuple[int, int, bool], tuple[float, float]] = {}
     for span in spans:
         if span.stage in ("sample", "gather", "train") and span.end_s > start_s and span.begin_s < end_s:

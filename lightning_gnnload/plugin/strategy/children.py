@@ -118,7 +118,7 @@ class ChildProcesses:
             flag.lower()
 
     def _unended(self) -> list[int]:
-        """The local ranks that must not outlive this process: all but those whose script goes on after the launch."""
+        """The local ranks that must not outlive this process: those whose script does not go on after the launch."""
         alive = {rank: process.pid for rank, process in enumerate(self.processes, 1) if process.poll() is None}
         if self._ending:
             return list(alive)
@@ -130,8 +130,7 @@ class ChildProcesses:
 
 
 def _start_watching(started: Sequence[Any], watch: Callable[[], None]) -> None:
-    """Starts the watching thread; where the system allows no thread, it kills the processes and raises
-    ThreadLimitError."""
+    """Starts the watching thread; without one, kills the processes and raises ThreadLimitError."""
     try:
         start_thread("gnnload-children", watch)
     except ThreadLimitError:

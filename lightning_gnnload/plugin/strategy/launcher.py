@@ -292,7 +292,6 @@ class SpawnLauncher(MultiProcessingLauncher):
         return super().__getstate__() | {"procs": [], "_procs": []}  # processes cannot be pickled
 
     def get_extra_results(self, trainer: pl.Trainer) -> dict[str, Any]:
-        """Collects in rank 0 what the process that spawned it must know."""
         decision = self._ranked.job.decision
         return super().get_extra_results(trainer) | {"role_decision": decision and decision.to_json()}
 

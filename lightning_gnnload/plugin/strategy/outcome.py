@@ -306,8 +306,7 @@ def _is_open(metric: Metric) -> bool:
 
 
 def _search(trainer: pl.Trainer) -> Outcome | None:
-    """The result of a learning rate search: ``Tuner.lr_find`` returns an attribute of its callback, which is not
-    plain."""
+    """The result of a learning rate search, as ``Tuner.lr_find`` returns an attribute of its callback."""
     callback = finder_of(trainer)
     return None if callback is None or callback.optimal_lr is None else _plain(callback.optimal_lr.results)
 

@@ -245,7 +245,6 @@ class FailureStore:
         self._job = job
 
     def post(self, failure: Failure) -> None:
-        """Posts a failure for ranks on other machines; the first one counts."""
         with suppress(DistError):  # the one who keeps the store is gone, which the others will see for themselves
             if (store := self._store()) is not None:
                 # Later failures are mostly consequences of the first.
