@@ -77,9 +77,9 @@ class Device(Protocol):
         """Copies to the host and waits for the current stream; no other function of this package waits for it."""
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        """Lets kernels read the array, in place unless it is small and shares pages with other memory, whose copies would
-        then fail; later changes must be made to the result's tensor. Raises DeviceMemoryError where the system lets no
-        more memory be page-locked."""
+        """Lets kernels read the array, in place unless it is small and shares pages with other memory, whose copies
+        would then fail; later changes must be made to the result's tensor. Raises DeviceMemoryError where the system
+        lets no more memory be page-locked."""
 
     def side_stream(self) -> AbstractContextManager[None]:
         """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""
