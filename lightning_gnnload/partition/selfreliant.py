@@ -96,8 +96,8 @@ class SelfReliant(Partitioner):
     ) -> np.ndarray:
         if num_parts > MAX_CLOSED_PARTS:
             raise PartitionError(
-                f"{self.name} deals seeds out to {MAX_CLOSED_PARTS} parts at most, not {num_parts}. Give fewer parts, or "
-                f"another method, 'bgl' for example."
+                f"{self.name} deals seeds out to {MAX_CLOSED_PARTS} parts at most, not {num_parts}. Give fewer parts, "
+                f"or another method, 'bgl' for example."
             )
         dealt = ops.DealtSeeds.none_of(graph.num_nodes, num_parts)
         num_seeds = sum(len(ids) for ids in seeds.values())
