@@ -46,6 +46,14 @@ class PreSample(CachePolicy):
         CacheConfigError: fewer than one epoch, or more than there are to spare.
 
     Source: GNNLab (EuroSys'22), section 6.3.
+
+    Example:
+        >>> from lightning_gnnload import NeighborSampler
+        >>> from lightning_gnnload.data.orders.seeds import Sequential
+        >>> star = Graph.from_coo(src=[3, 3, 3], dst=[0, 1, 2])
+        >>> workload = Workload(star, NeighborSampler([1]), np.arange(3), batch_size=1, order=Sequential())
+        >>> PreSample(smooth=False, progress=False).hotness(workload, epoch=0).tolist()
+        [1, 1, 1, 3]
     """
 
     counts_visits = True
@@ -96,6 +104,11 @@ class Clairvoyant(CachePolicy):
 
     Raises:
         CacheConfigError: a window below one epoch.
+
+    Example:
+        >>> from lightning_gnnload import FeatureCache
+        >>> FeatureCache(Clairvoyant(window=2), ratio=0.1).policy
+        Clairvoyant(window=2, num_threads=None, progress=True)
     """
 
     counts_visits = True

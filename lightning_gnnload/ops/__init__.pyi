@@ -18,9 +18,11 @@ from .by_type import split_edges as split_edges
 from .by_type import split_nodes as split_nodes
 from .checks import ARENA_ALIGNMENT as ARENA_ALIGNMENT
 from .checks import as_integer as as_integer
+from .dealing import MAX_CLOSED_PARTS as MAX_CLOSED_PARTS
 from .dealing import DealtSeeds as DealtSeeds
 from .dealing import deal_seeds as deal_seeds
 from .dealing import settle_nodes as settle_nodes
+from .dealing import spread_parts as spread_parts
 from .dealing import vote_nodes as vote_nodes
 from .dispatch import MAX_NODES as MAX_NODES
 from .dispatch import ArenaTooSmall as ArenaTooSmall
@@ -69,8 +71,6 @@ from .neighbors import fanout_table as fanout_table
 from .neighbors import sample_neighbors as sample_neighbors
 from .neighbors import sample_typed_neighbors as sample_typed_neighbors
 from .orders import breadth_first as breadth_first
-from .parts import MAX_CLOSED_PARTS as MAX_CLOSED_PARTS
-from .parts import spread_parts as spread_parts
 from .quantized import gather_quantized as gather_quantized
 from .queries import Draw as Draw
 from .queries import Queries as Queries

@@ -44,7 +44,8 @@ def as_integer_within(
     name: str, value: Any, least: int, most: int, error: type[GnnLoadError] = SamplerConfigError
 ) -> int:
     """Returns a plain integer in ``[least, most]``; raises ``error`` for anything else."""
-    value = as_integer(name, value, error)
+    if type(value) is not int:  # nearly all are, and a call less counts where every batch is checked
+        value = as_integer(name, value, error)
     if not least <= value <= most:
         raise error(f"{name} is {value}, but must lie in [{least}, {most}].")
     return value

@@ -13,7 +13,7 @@ from ..errors import PartitionError, SeedError
 from .checks import as_integer_within, check_apart, check_array, check_csc_form, check_kind, check_one_of
 from .dispatch import kernels
 
-MOST_PARTS = 64  # the parts that hold a node are bits of one word
+MAX_CLOSED_PARTS = 64  # the parts that hold a node are bits of one word
 OVERLAPS = ("seeds", "nodes")
 MOST_WEIGHT = 2**16 - 1
 _MOST_NODES = 2**36  # scores are products of four such numbers, in 128 bits
@@ -36,7 +36,7 @@ class DealtSeeds:
         """Makes the state before the first seed, in N + (K + 1) N / 8 bytes. Raises PartitionError for K outside [1,
         64]."""
         num_nodes = as_integer_within("num_nodes", num_nodes, 0, _MOST_NODES, PartitionError)
-        num_parts = as_integer_within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
+        num_parts = as_integer_within("num_parts", num_parts, 1, MAX_CLOSED_PARTS, PartitionError)
         num_words = -(-num_nodes // 64)
         return cls(
             np.full(num_nodes, -1, np.int8),
@@ -171,13 +171,46 @@ def settle_nodes(part: np.ndarray, masks: np.ndarray | None, num_parts: int) -> 
     return settled
 
 
+def spread_parts(
+    indptr: np.ndarray, indices: np.ndarray, fresh: np.ndarray, masks: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Extends the closures of all parts by one hop: a part that holds a node takes in its in-neighbours.
+
+    Masks, uint64 ``[N]``, have a bit for each part that holds a node. ``fresh`` are the parts that got the node in the
+    last hop, and now spread; new bits are added to ``masks``. Returns those, which spread in the next hop, and for how
+    many nodes there are any. One pass over the lists of nodes with fresh parts, in the graph's order, so that a mapped
+    one is read in turn. Raises GraphFormatError or PartitionError for arrays of other dtypes or lengths, or of one
+    memory.
+
+    Source: PaGraph (TPDS'21), section 3.2, self-reliance.
+
+    Example:
+        >>> indptr, indices = np.array([0, 1, 2, 2]), np.array([1, 2])  # 2 -> 1 -> 0
+        >>> masks = np.array([0b01, 0b10, 0], np.uint64)
+        >>> fresh, num_reached = spread_parts(indptr, indices, masks.copy(), masks)
+        >>> fresh.tolist(), num_reached, masks.tolist()
+        ([0, 1, 2], 2, [1, 3, 2])
+    """
+    check_csc_form(indptr, indices)
+    check_array("fresh", fresh, (np.uint64,), 1, PartitionError)
+    check_array("masks", masks, (np.uint64,), 1, PartitionError, writable=True)
+    num_nodes = len(indptr) - 1
+    if len(fresh) != num_nodes or len(masks) != num_nodes:
+        raise PartitionError(
+            f"there are {len(fresh)} fresh masks and {len(masks)} masks, but {num_nodes} nodes: give one each."
+        )
+    check_apart("masks", masks, ("indptr", indptr), ("indices", indices), ("fresh", fresh))
+    reached = np.empty(num_nodes, np.uint64)
+    return reached, kernels.spread_parts(indptr, indices, fresh, masks, reached)
+
+
 def _check_parts(part: np.ndarray, masks: np.ndarray | None, num_parts: int, writable: bool = False) -> None:
     check_array("part", part, (np.int32,), 1, PartitionError, writable)
     if masks is not None:
         check_array("masks", masks, (np.uint64,), 1, PartitionError)
         if len(masks) != len(part):
             raise PartitionError(f"masks has {len(masks)} entries, but part has {len(part)}: give one a node, to each.")
-    num_parts = as_integer_within("num_parts", num_parts, 1, MOST_PARTS, PartitionError)
+    num_parts = as_integer_within("num_parts", num_parts, 1, MAX_CLOSED_PARTS, PartitionError)
     if len(part) and not (part.min() >= -1 and part.max() < num_parts):
         raise PartitionError(
             f"part spans [{part.min()}, {part.max()}], but must lie in [0, {num_parts}), or be -1 where it is open."

@@ -248,6 +248,22 @@ def check_runs(
     run's source type, or times fall within a run; it names the first bad position and value.
     """
     check_csc_form(indptr, indices)
+    _check_run_ptr(indptr, indices, run_ptr, node_types)
+    if edge_time is not None:
+        check_array("edge_time", edge_time, (np.uint32,), 1, GraphFormatError)
+        if len(edge_time) != len(indices):
+            raise GraphFormatError(f"edge_time has {len(edge_time)} entries for {len(indices)} edges; one each.")
+    for nodes in node_types:
+        least = np.array([ids.start for ids in nodes.sources], np.int64)
+        bound = np.array([ids.stop for ids in nodes.sources], np.int64)
+        kernels.check_runs(
+            indptr, indices, run_ptr, edge_time, nodes.first_node, nodes.num_nodes, nodes.first_run, least, bound
+        )
+
+
+def _check_run_ptr(
+    indptr: np.ndarray, indices: np.ndarray, run_ptr: np.ndarray, node_types: Sequence[NodesOfType]
+) -> None:
     check_array("run_ptr", run_ptr, (np.uint32, np.int64), 1, GraphFormatError)
     num_nodes = sum(nodes.num_nodes for nodes in node_types)
     num_runs = sum(nodes.num_nodes * len(nodes.sources) for nodes in node_types)
@@ -261,12 +277,4 @@ def check_runs(
     if run_ptr[0] != 0 or run_ptr[-1] != len(indices):
         raise GraphFormatError(
             f"run_ptr goes from {run_ptr[0]} to {run_ptr[-1]}, but must from 0 to {len(indices)}, the number of edges."
-        )
-    if edge_time is not None:
-        check_array("edge_time", edge_time, (np.uint32,), 1, GraphFormatError, count=len(indices))
-    for nodes in node_types:
-        least = np.array([ids.start for ids in nodes.sources], np.int64)
-        bound = np.array([ids.stop for ids in nodes.sources], np.int64)
-        kernels.check_runs(
-            indptr, indices, run_ptr, edge_time, nodes.first_node, nodes.num_nodes, nodes.first_run, least, bound
         )

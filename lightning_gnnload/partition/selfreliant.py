@@ -13,7 +13,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.orders.sequences import breadth_first_ring
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.ops.dealing import MOST_PARTS, MOST_WEIGHT
+from lightning_gnnload.ops.dealing import MAX_CLOSED_PARTS, MOST_WEIGHT
 from lightning_gnnload.partition.balance import share_sizes
 from lightning_gnnload.partition.partitioner import Partitioner
 
@@ -93,10 +93,10 @@ class SelfReliant(Partitioner):
         seed: int,
         advance: Callable[[str, float], None],
     ) -> np.ndarray:
-        if num_parts > MOST_PARTS:
+        if num_parts > MAX_CLOSED_PARTS:
             raise PartitionError(
-                f"{self.name} deals seeds out to {MOST_PARTS} parts at most, not {num_parts}. Give fewer parts, or "
-                f"another method, 'bgl' for example."
+                f"{self.name} deals seeds out to {MAX_CLOSED_PARTS} parts at most, not {num_parts}. Give fewer parts, "
+                f"or another method, 'bgl' for example."
             )
         # Seeds are dealt a slice of edges at a time, so that Ctrl-C and the bar are not kept waiting by a kernel.
         dealt = ops.DealtSeeds.none_of(graph.num_nodes, num_parts)

@@ -78,8 +78,8 @@ class Device(Protocol):
 
     def map_host(self, array: np.ndarray) -> Mapped:
         """Lets kernels read the array, in place unless it is small and shares pages with other memory, whose copies
-        would then fail; changes of the array are changes of the result only in the first case. Raises DeviceMemoryError
-        where the system lets no more memory be page-locked."""
+        would then fail; later changes must be made to the result's tensor. Raises DeviceMemoryError where the system
+        lets no more memory be page-locked."""
 
     def side_stream(self) -> AbstractContextManager[None]:
         """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""

@@ -32,14 +32,14 @@ class DeviceQueries:
     until: torch.Tensor | None = None
     values: torch.Tensor | None = None  # excluded edges, ascending, each below its query, int64 [X]
     paths: NumberTable | None = None  # the queries that arise along paths; None where queries stay as they are
-    are_told: bool = True  # nodes say which query they belong to
+    returns_queries: bool = True  # the sample says which query each node belongs to
 
     @classmethod
     def of(cls, queries: Queries | None, num_seeds: int, topology: Topology, device: Device) -> DeviceQueries:
         """Checks queries and puts them on a device; None becomes one query that counts every edge. Those along paths
         need ``paths`` as well. Raises SeedError or SamplerConfigError as :func:`.check_queries`."""
         if queries is None:
-            return cls(1, num_seeds, _NO_QUERIES_SHIFT, np.zeros(num_seeds, np.int64), are_told=False)
+            return cls(1, num_seeds, _NO_QUERIES_SHIFT, np.zeros(num_seeds, np.int64), returns_queries=False)
         has_times = topology.edge_time is not None
         shift = check_queries(queries, num_seeds, topology.num_nodes, topology.num_edges, has_times)
         values = None
@@ -61,7 +61,7 @@ class DeviceQueries:
             put(queries.since) if has_times else None,
             put(queries.until) if has_times else None,
             values,
-            are_told=queries.differ,
+            returns_queries=queries.differ,
         )
 
     @property
@@ -74,11 +74,11 @@ class DeviceQueries:
 
     def nodes(self, rows: torch.Tensor) -> torch.Tensor:
         """Returns the ids of a batch's nodes, int64 ``[V]``."""
-        return rows & ((1 << self.shift) - 1) if self.are_told else rows
+        return rows & ((1 << self.shift) - 1) if self.returns_queries else rows
 
     def numbers(self, rows: torch.Tensor) -> torch.Tensor | None:
         """Returns the queries of a batch's nodes, int32 ``[V]``; None where these are not asked for."""
-        if not self.are_told:
+        if not self.returns_queries:
             return None
         numbers = rows >> self.shift
         return (numbers if self.paths is None else self.paths.nodes[numbers] >> 32).int()
