@@ -17,7 +17,7 @@ class SeedColumn(NamedTuple):
     """What a column of a mini-batch's seeds has one entry for, a row or a pair, and what an entry is: the position of a
     node in the mini-batch, that of a row, or a value."""
 
-    of: Literal["row", "pair"]
+    axis: Literal["row", "pair"]
     holds: Literal["node", "row", "value"]
 
 
@@ -84,8 +84,8 @@ class SeedForm(NamedTuple):
         is_pair = is_row if row is None else is_row[row]
         part = {}
         for name, column in columns.items():
-            of, holds = COLUMNS[self.name].get(name, ("row", "value"))
-            values = column[is_pair if of == "pair" else is_row]
+            axis, holds = COLUMNS[self.name].get(name, ("row", "value"))
+            values = column[is_pair if axis == "pair" else is_row]
             # Rows count anew: each by how many of its type come up to it.
             part[name] = is_row.cumsum(0)[values] - 1 if holds == "row" else values
         del part["type"]
@@ -102,12 +102,12 @@ class SeedForm(NamedTuple):
         for edge_type, number, num_negatives, num_dst, first_label in links:
             if edge_type is not None and [type(text) for text in edge_type] != [str] * 3:
                 raise ValueError(f"{edge_type!r:.100} is no edge type")
-            needed, others = {type(number), type(first_label)}, {type(num_negatives), type(num_dst)}
-            if needed != {int} or not others <= {int, type(None)}:
+            needed, optional = {type(number), type(first_label)}, {type(num_negatives), type(num_dst)}
+            if needed != {int} or not optional <= {int, type(None)}:
                 raise ValueError(f"{number!r:.50} and others are no numbers of links")
         if type(name) is not str or name not in COLUMNS or (name == "links") != bool(links):
             raise ValueError(f"{name!r:.50} is no kind of seed")
-        return cls(name, tuple(LinkForm(kind and tuple(kind), *numbers) for kind, *numbers in links))
+        return cls(name, tuple(LinkForm(edge_type and tuple(edge_type), *numbers) for edge_type, *numbers in links))
 
 
 NODE_SEEDS = SeedForm()
