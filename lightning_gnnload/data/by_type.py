@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 
@@ -130,3 +131,34 @@ def check_labels(y: torch.Tensor, split: str, ids: np.ndarray, types: GraphTypes
             f"({rows[at].tolist()}), as {int(missing.sum())} of {len(ids)} have none. Leave them out of the split, or "
             f"give y for this type."
         )
+
+
+def flat_seeds(seeds: Any) -> Any:
+    """Returns one table of links that are given by edge type, and other seeds as they are."""
+    if (
+        isinstance(seeds, Mapping)
+        and seeds
+        and all(isinstance(table, SeedTable) and table.kind == "links" for table in seeds.values())
+    ):
+        return SeedTable.of_types(seeds)
+    return seeds
+
+
+def refuse_tables(name: str, seeds: Any) -> None:
+    """Raises GraphDataError: tables lie in a list, or in a dict by type, where one table alone is taken."""
+    if isinstance(seeds, Mapping):
+        for node_type, rows in seeds.items():
+            if isinstance(rows, SeedTable):
+                raise GraphDataError(
+                    f"{name}: a SeedTable says its type itself. Give SeedTable(nodes, node_type={node_type!r}) in the "
+                    f"place of {{{node_type!r}: {rows!r}}}."
+                )
+            refuse_tables(name, rows)
+    elif isinstance(seeds, list | tuple) and any(isinstance(table, SeedTable) for table in seeds):
+        raise GraphDataError(
+            f"{name}: one SeedTable is needed, not a {type(seeds).__name__} of {len(seeds)}: {list(seeds)}. Put all "
+            "rows into one. Seeds of another type are another task's, which has its own fit: GraphData(tasks=...) and "
+            "GraphDataModule(task=...)."
+        )
+    elif seeds is SeedTable:
+        raise GraphDataError(f"{name} is the class SeedTable; give one of it: SeedTable(nodes, ...).")

@@ -15,13 +15,15 @@ from lightning_gnnload.data.by_type import (
     check_labels,
     columns_of_type,
     flat_labels,
+    flat_seeds,
     flat_split,
     flat_tables,
+    refuse_tables,
     type_name,
 )
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.seedtable import SeedTable, as_table, refuse_tables
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.tables import (
     EDGE_PREFIX,
     EdgeTable,
@@ -136,7 +138,7 @@ class GraphData:
         self.user_ids: dict[str, UserIds] = named_ids(user_ids, graph.num_nodes, graph.types)
         self.tasks: dict[str, Task] = dict(tasks or {})
         self.task: str | None = None
-        splits = dict(zip(SPLITS, map(as_table, (train, val, test)), strict=True))
+        splits = dict(zip(SPLITS, map(flat_seeds, (train, val, test)), strict=True))
         self.seed_tables = {name: seeds for name, seeds in splits.items() if isinstance(seeds, SeedTable)}
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
         self._check_split_labels()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -181,6 +181,7 @@ class SeedTable:
         """
         if self.dst_ptr is None:
             return rows
+        # By the row's number alone, and by a product: the remainder of a division would favour the first targets.
         first, count = self.dst_ptr[rows], self.dst_ptr[rows + 1] - self.dst_ptr[rows]
         counter = np.zeros((len(rows), 4), np.uint32)
         counter[:, 0], counter[:, 1] = rows & 0xFFFFFFFF, rows >> 32
@@ -312,7 +313,7 @@ class SeedTable:
         if name is not None:
             rows += f" of {name!r}"
         elif len(self.rows_by_type) > 1:
-            rows += f" of {', '.join(f'{of_type}: {len(part)}' for of_type, part in self.rows_by_type.items())}"
+            rows += f" of {', '.join(f'{edge_type}: {len(part)}' for edge_type, part in self.rows_by_type.items())}"
         return f"SeedTable({', '.join([rows, *columns])})"
 
 
@@ -338,36 +339,43 @@ def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[st
     Raises:
         GraphDataError: as :meth:`SeedTable.of_types` has it.
     """
-    every = [table.arguments() for table in tables.values()]
+    every, counts = [table.arguments() for table in tables.values()], [*map(len, tables.values())]
     names = ("src", "dst", "edge_ids", "time", "y")
     joined = {name: _one_column(name, [arguments[name] for arguments in every]) for name in names}
     forms = {arguments["time_form"] for arguments in every} or {None}
     if len(forms) > 1:
         raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
-    columns = {}
-    for name in dict.fromkeys(name for table in tables.values() for name in table.columns if name != "time"):
-        parts = [table.columns.get(name) for table in tables.values()]
-        if name in fill:
-            like = next(part for part in parts if part is not None)
-            filled = (like.new_full((len(table), *like.shape[1:]), fill[name]) for table in tables.values())
-            parts = [instead if part is None else part for part, instead in zip(parts, filled, strict=True)]
-        columns[name] = _one_column(name, parts, f"; or say what stands there: fill={{{name!r}: 0}}")
+    columns = {name: [table.columns.get(name) for table in tables.values()] for name in _column_names(tables)}
     if "type" in columns:
         raise GraphDataError("SeedTable.of_types: 'type' tells the types of rows apart. Name that column anew.")
-    return joined | {"time_form": forms.pop(), "weight": columns.pop("weight", None), "columns": columns}
+    carried = {name: _one_column(name, parts, counts, fill.get(name)) for name, parts in columns.items()}
+    return joined | {"time_form": forms.pop(), "weight": carried.pop("weight", None), "columns": carried}
 
 
-def _one_column(name: str, parts: list[Any], otherwise: str = "") -> Any:
-    """Joins a column of several tables. Raises GraphDataError: some lack it, or have it in another form."""
+def _column_names(tables: Mapping[Any, SeedTable]) -> dict[str, None]:
+    return dict.fromkeys(name for table in tables.values() for name in table.columns if name != "time")
+
+
+def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: Any = None) -> Any:
+    """Joins a column of several tables; ``fill`` is an entry of those without, which have so many rows.
+
+    Raises:
+        GraphDataError: some lack it, or have it in another form.
+    """
+    like = next((part for part in parts if part is not None), None)
+    if like is None:
+        return None
+    if fill is not None:
+        filled = (like.new_full((count, *like.shape[1:]), fill) for count in counts)
+        parts = [instead if part is None else part for part, instead in zip(parts, filled, strict=True)]
     forms = {"missing" if part is None else f"{part.dtype} {['R', *part.shape[1:]]}" for part in parts}
     if len(forms) > 1:
+        otherwise = f"; or say what stands there: fill={{{name!r}: 0}}" if counts else ""
         raise GraphDataError(
             f"SeedTable.of_types: {name!r} is {' and '.join(sorted(forms))}. Give it to all tables, of one dtype and "
             f"shape, or to none{otherwise}."
         )
-    if not parts or parts[0] is None:
-        return None
-    return torch.cat(parts) if isinstance(parts[0], torch.Tensor) else np.concatenate(parts)
+    return torch.cat(parts) if isinstance(like, torch.Tensor) else np.concatenate(parts)
 
 
 def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:
@@ -405,34 +413,3 @@ def _check_labels(y: torch.Tensor) -> None:
                 f"SeedTable: y[{int(torch.argmax(gap.byte()))}] is no label (NaN); {int(gap.sum())} of {len(y)} rows "
                 "have none. Leave these rows out of the table."
             )
-
-
-def as_table(seeds: Any) -> Any:
-    """Returns one table of links that are given by edge type, and other seeds as they are."""
-    if (
-        isinstance(seeds, Mapping)
-        and seeds
-        and all(isinstance(table, SeedTable) and table.kind == "links" for table in seeds.values())
-    ):
-        return SeedTable.of_types(seeds)
-    return seeds
-
-
-def refuse_tables(name: str, seeds: Any) -> None:
-    """Raises GraphDataError: tables lie in a list, or in a dict by type, where one table alone is taken."""
-    if isinstance(seeds, Mapping):
-        for node_type, rows in seeds.items():
-            if isinstance(rows, SeedTable):
-                raise GraphDataError(
-                    f"{name}: a SeedTable says its type itself. Give SeedTable(nodes, node_type={node_type!r}) in the "
-                    f"place of {{{node_type!r}: {rows!r}}}."
-                )
-            refuse_tables(name, rows)
-    elif isinstance(seeds, list | tuple) and any(isinstance(table, SeedTable) for table in seeds):
-        raise GraphDataError(
-            f"{name}: one SeedTable is needed, not a {type(seeds).__name__} of {len(seeds)}: {list(seeds)}. Put all "
-            "rows into one. Seeds of another type are another task's, which has its own fit: GraphData(tasks=...) and "
-            "GraphDataModule(task=...)."
-        )
-    elif seeds is SeedTable:
-        raise GraphDataError(f"{name} is the class SeedTable; give one of it: SeedTable(nodes, ...).")

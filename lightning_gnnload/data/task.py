@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lightning_gnnload.data.seedtable import SeedTable, as_table
+from lightning_gnnload.data.by_type import flat_seeds
+from lightning_gnnload.data.seedtable import SeedTable
 
 
 @dataclass(frozen=True)
@@ -28,4 +29,4 @@ class Task:
     class_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "splits", {name: as_table(table) for name, table in self.splits.items()})
+        object.__setattr__(self, "splits", {name: flat_seeds(table) for name, table in self.splits.items()})

@@ -8,6 +8,7 @@ import numpy as np
 
 from lightning_gnnload.data.derived import typed_lists_of, whole_lists_of
 from lightning_gnnload.data.sanity import visibility_issue
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.visibility import MOST_ROWS, VisibleEdges, spaced_rows
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.lists import WrittenGraph
@@ -46,11 +47,7 @@ def describe_seeds(
         )
     if clock is None:
         return
-    if spec.time is not None:
-        times = spaced_rows(np.concatenate([table.time for table in tables if table.time is not None]))
-    else:
-        node_time = None if spec.seed is None else nodes[spec.ends[0].node_type].time
-        times = np.full(len(rows), NO_TIME) if node_time is None else node_time[rows[:, 0]]
+    times = _times_of(spec, tables, nodes, rows)
     if (times == NO_TIME).any():
         report.note(
             f"task {name}: its rows have no time, though the graph has, and {int((times == NO_TIME).sum()):,} of "
@@ -69,3 +66,13 @@ def describe_seeds(
     issue = visibility_issue(edges, f"task {name}: its seeds", remedy)
     if issue is not None and (issue.is_suspicious or edges.use_node_times):
         report.note(issue.text)
+
+
+def _times_of(
+    spec: TaskSpec, tables: list[SeedTable], nodes: Mapping[str, NumberedNodes], rows: np.ndarray
+) -> np.ndarray:
+    """Returns the times of rows, or of their nodes where they have none of their own; NO_TIME for none."""
+    if spec.time is not None:
+        return spaced_rows(np.concatenate([table.time for table in tables if table.time is not None]))
+    node_time = None if spec.seed is None else nodes[spec.ends[0].node_type].time
+    return np.full(len(rows), NO_TIME) if node_time is None else node_time[rows[:, 0]]

@@ -91,14 +91,14 @@ class LinkSeeds(NodeSeeds):
         assert self.table is not None
         nodes = self.nodes_of(rows)
         query, constraints, columns, y = self._described(rows, nodes, key, names)
-        until = None if constraints is None or "until" not in constraints else constraints["until"][query]
-        columns.pop("negatives", None)
+        until = (constraints or {}).get("until")
+        columns.pop("negatives", None)  # those of mode "hard", which come back as positions
         target = self.table.taken(rows, key.seed, key.epoch)
         links = np.stack([nodes[:, 0], self._targets[target]], axis=1)
         parts = self._parts(rows, columns)
         negatives, width = [], 0
         for part, at in parts:
-            negatives.append(part.draw_negatives(rows[at], links[at], None if until is None else until[at], key))
+            negatives.append(part.draw_negatives(rows[at], links[at], None if until is None else until[query[at]], key))
             width = max(width, negatives[-1].shape[1])
         endpoints, num_dst = np.full((len(rows), 2 + width), -1), np.zeros(len(rows), np.int64)
         endpoints[:, :2] = links
@@ -186,21 +186,18 @@ class _LinkType:
         if settings.exclude == "reverse":
             self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)
         self._weights = None
-        num: int | None = 0
         if negatives is not None:
             negatives.check(graph, number)
-            num = negatives.num or (None if negatives.mode == "in_batch" else 1)
-            if negatives.mode == "hard":
-                num = negatives.num or _num_hard(table)
             if negatives.weight in settings.weights:
                 self._weights = negatives.weigh(graph, number, settings.weights[str(negatives.weight)])
-        y = None if table.y is None else table.y[rows.start : rows.stop]
+        num, y = _num_negatives(negatives, table), table.y
         self.form = LinkForm(
             None if graph.types is None else graph.types.edge_types[number],
             number,
             num,
             None if negatives is None or num is None else negatives.num_dst(num),
-            int(y is not None and y.numel() > 0 and bool(y.min() == 0)),
+            # By the whole table: by a mini-batch's, the same label would be another number in the next one.
+            int(y is not None and len(rows) > 0 and bool(y[rows.start : rows.stop].min() == 0)),
         )
 
     def draw_negatives(self, rows: np.ndarray, links: np.ndarray, until: np.ndarray | None, key: DrawKey) -> np.ndarray:
@@ -229,14 +226,14 @@ def _negatives_by_type(graph: Graph, table: SeedTable, negatives: Any) -> list[N
     """Returns the negatives of each edge type of a table. Raises SamplerConfigError: types or modes do not fit."""
     if not isinstance(negatives, Mapping):
         return [negatives] * len(table.rows_by_type)
-    by_number = {graph.edge_type_number(edge_type): of_type for edge_type, of_type in negatives.items()}
+    by_number = {graph.edge_type_number(edge_type): settings for edge_type, settings in negatives.items()}
     numbers = [graph.edge_type_number(edge_type) for edge_type in table.rows_by_type]
     if by_number.keys() != set(numbers):
         raise SamplerConfigError(
             f"negatives are given for {', '.join(map(str, negatives))}, but the links are of "
             f"{', '.join(map(str, table.rows_by_type))}. Name each of these types, with None for those without."
         )
-    modes = {of_type.mode for of_type in by_number.values() if of_type is not None}
+    modes = {settings.mode for settings in by_number.values() if settings is not None}
     if len(modes) > 1:
         raise SamplerConfigError(
             f"negatives of types have the modes {', '.join(sorted(modes))}, but a mini-batch holds them in one form. "
@@ -245,8 +242,14 @@ def _negatives_by_type(graph: Graph, table: SeedTable, negatives: Any) -> list[N
     return [by_number[number] for number in numbers]
 
 
-def _num_hard(table: SeedTable) -> int:
-    """Returns how many negatives ``[R, M]`` of its own each row of a table has. Raises SeedError: none."""
+def _num_negatives(negatives: Negatives | None, table: SeedTable) -> int | None:
+    """Returns how many negatives each row of a table has; None where the mini-batch decides.
+
+    Raises:
+        SeedError: mode ``"hard"``, and no column of them.
+    """
+    if negatives is None or negatives.mode != "hard":
+        return 0 if negatives is None else negatives.num or (None if negatives.mode == "in_batch" else 1)
     column = table.columns.get("negatives")
     if column is None or column.ndim != 2 or not is_integer(column):
         problem = "there is none" if column is None else f"it is {column.dtype} {list(column.shape)}"
@@ -254,7 +257,7 @@ def _num_hard(table: SeedTable) -> int:
             f"Negatives: mode 'hard' takes those of the seed table's column 'negatives', integers [{len(table)}, num], "
             f"but {problem}. Give SeedTable(..., columns={{'negatives': ids}}), or take another mode."
         )
-    return column.shape[1]
+    return negatives.num or column.shape[1]
 
 
 def seed_kind(
@@ -269,18 +272,18 @@ def seed_kind(
             without the negatives that are asked of it.
         GraphDataError: negatives where every pair is an edge.
     """
-    made: SeedKind
+    seed_rows: SeedKind
     if isinstance(seeds, SeedTable) and seeds.kind == "links":
-        made = LinkSeeds(graph, sampler, seeds, settings or LinkSettings())
+        seed_rows = LinkSeeds(graph, sampler, seeds, settings or LinkSettings())
     elif settings is None or settings.negatives is None:
-        made = NodeSeeds(graph, sampler, seeds)
+        seed_rows = NodeSeeds(graph, sampler, seeds)
     else:
         raise SamplerConfigError(
             f"{settings.negatives} need seeds that are links, but the seeds are nodes. Give SeedTable(src=..., "
             "dst=...), or no negatives."
         )
-    made.description = "" if settings is None else settings.description
-    return made
+    seed_rows.description = "" if settings is None else settings.description
+    return seed_rows
 
 
 def distinct_ends(nodes: np.ndarray, query: np.ndarray, num_nodes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

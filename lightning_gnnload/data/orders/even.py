@@ -78,7 +78,7 @@ class _BoundEvenOrder(SeedOrder):
 
     def __init__(self, rows: list[range], weights: np.ndarray, name: str) -> None:
         self._rows, self._name = rows, name
-        shares = weights * [len(of_type) for of_type in rows]
+        shares = weights * [*map(len, rows)]
         if not shares.any():
             raise LoaderConfigError("EvenOrder: no edge type that has rows has a weight above 0.")
         num_rows = sum(map(len, rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from lightning_gnnload import (
     NeighborSampler,
     SeedTable,
     Task,
+    TypedMiniBatch,
     load_graph_data,
     save_graph_data,
     score_links,
@@ -24,6 +26,8 @@ from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphDataError, InferenceError, LoaderConfigError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.pipeline.payload import Payload
+from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.sample.links import LinkSettings, seed_kind
 from tests.runif import RunIf
 
@@ -229,6 +233,17 @@ def test_batches_depend_neither_on_ranks_nor_on_threads() -> None:
     workload = made.workload("train")
     halves = [workload.seeds_of(BatchRequest(0, 0, rank, 2)).tolist() for rank in range(2)]
     assert [*halves[0], *halves[1]] == workload._epoch_order(0, 18)[:18].tolist()
+
+
+def test_another_process_reads_them_by_type() -> None:
+    made, slot = module(negatives=Negatives("triplet", num=2)), Slot()
+    payload = made.source("train").make(BatchRequest(0, 0, 0, 1), slot)
+    batch = Payload.from_json(json.loads(json.dumps(payload.to_json()))).view(slot.buffer())
+    [wanted, *_] = made.train_dataloader()
+    links = TypedMiniBatch.of(batch, made.graph_data.graph).links
+    assert [*map(repr, links.items())] == [*map(repr, wanted.links.items())]
+    moved = wanted.to("meta")
+    assert (moved.seed_form, moved.seed_columns["type"].is_meta) == (wanted.seed_form, True)
 
 
 def test_they_are_validated_and_predicted_by_type() -> None:
