@@ -101,7 +101,7 @@ def rehearse(passes: Passes, requested: NodesByType, reach: int, seed: int) -> N
         by_type = passes.stages.ids_by_type(reached.nodes)
         # Blocks so small that several are needed: what crosses a block's border is compared, too.
         few = replace(passes.bounds, max_nodes=max(reached.num_nodes // 3, 1))
-        here = replace(passes, bounds=few, stored={}, plan=passes.of_output(node_type))
+        here = replace(passes, bounds=few, stored={}, plan=passes.plan_for(node_type))
 
         def of_stage(
             key: Key, name: str, nodes: np.ndarray = nodes, first: int = first, by_type: dict[str, np.ndarray] = by_type

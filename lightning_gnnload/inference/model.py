@@ -31,7 +31,7 @@ class Layers(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, model: nn.Module, number: int) -> None:
         super().__init__()
-        # In a list: as an attribute, the model would become a module of this one, and this one of the model.
+        # In a list, as nn.Module would make an attribute a part of this module, with all its parameters.
         self._model, self.number = [model], number
 
     def forward(self, block: Any, rows: Any) -> Any:
