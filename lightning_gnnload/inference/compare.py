@@ -60,6 +60,7 @@ def tolerance_of(bounds: Bounds) -> float:
 
 def own_rows(stages: Stages, lists: InLists, node: np.ndarray, reach: int, node_type: str) -> torch.Tensor | None:
     """Returns what the model gives for nodes on a mini-batch of their own neighbourhood; None where that is large."""
+    # A few neighbours of few hops are never many: only whole neighbourhoods may be the graph itself.
     most = _MOST_EDGES if lists.fanout == -1 else None
     batch = lists.hops(node, reach, most)
     if batch is None:

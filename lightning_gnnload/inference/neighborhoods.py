@@ -46,6 +46,7 @@ class InLists:
         is_whole = edge_types is None or self.fanout != -1
         fanouts: Any = [self.fanout] if is_whole else [dict.fromkeys(edge_types or (), self.fanout)]
         timed = self.time is not None
+        # Rows of edges and, in a graph with types, the types of edges are looked up by edge ids.
         sampler = NeighborSampler(
             fanouts,
             edge_ids=bool(self.data.edge_stores) or self.data.graph.types is not None,

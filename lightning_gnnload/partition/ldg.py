@@ -77,6 +77,7 @@ def stream_nodes(
     seed_capacity = -(-len(train) // num_parts)
     for turn in range(streams):
         advance("Streaming nodes", turn / streams)
+        # A pass that moves nothing would be followed by others like it.
         if not ops.deal_nodes(graph.indptr, graph.indices, is_seed, part_of, num_parts, node_capacity, seed_capacity):
             break
     advance("Streaming nodes", 1.0)

@@ -63,6 +63,7 @@ def partitioner(method: str | Partitioner) -> Partitioner:
         raise PartitionError(
             f"method={method!r} is not known; give one of {', '.join(map(repr, METHODS))} or a Partitioner."
         )
+    # Imported when asked for: the modules of the methods import this one.
     module, class_name = _CLASSES[method]
     default: Partitioner = getattr(import_module(f"lightning_gnnload.partition.{module}"), class_name)()
     return default

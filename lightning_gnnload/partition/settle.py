@@ -50,5 +50,6 @@ def settle(
 def _slices(indptr: np.ndarray) -> list[int]:
     """Returns node ids, from 0 to N, between two successive of which about ``_SLICE_EDGES`` edges end."""
     num_nodes = len(indptr) - 1
+    # A node of more edges is one slice, which several steps then find: a set has it once.
     steps = np.searchsorted(indptr, np.arange(_SLICE_EDGES, int(indptr[-1]), _SLICE_EDGES))
     return sorted({0, *steps.tolist(), num_nodes})

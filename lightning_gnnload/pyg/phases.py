@@ -70,6 +70,7 @@ class PhaseLinkLoader(PhaseLoader, pyg.LinkLoader):
 class PhaseRows(AskedRows):
     """The rows of a phase, with the loader by whose rules they are read."""
 
+    # Mini-batches are converted by the loader's rules: transform=, and where attributes come from.
     def __init__(self, sampler: GnnloadSampler, inputs: Any, neg_sampling: Any, loader: PhaseLoader) -> None:
         super().__init__(sampler, inputs, neg_sampling)
         self.loader = loader
