@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.partition.partitioner import OPEN
+from lightning_gnnload.partition.partitioner import OPEN, Advance
 
 ROUNDS = 3
 """Further ones move few nodes: measured, the share of cross-part edges falls by less than a hundredth."""
@@ -17,9 +16,7 @@ _SLACK = 20  # a part may own a 20th more nodes than the mean
 _SLICE_EDGES = 1 << 27  # half a second or so: how long an interrupt may wait
 
 
-def settle(
-    graph: Graph, part: np.ndarray, holders: np.ndarray | None, num_parts: int, advance: Callable[[str, float], None]
-) -> np.ndarray:
+def settle(graph: Graph, part: np.ndarray, holders: np.ndarray | None, num_parts: int, advance: Advance) -> np.ndarray:
     """Returns the part of every node, int32 ``[N]``: open nodes go to the part that owns most of their in-neighbours.
 
     In some rounds, by ascending id, each open node moves to the part with most of its in-neighbours by then, among the
