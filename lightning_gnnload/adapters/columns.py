@@ -160,13 +160,7 @@ def split_types(
     the graph's types raise GraphDataError."""
     tables = {split: ids for split, ids in splits.items() if isinstance(ids, SeedTable)}
     ids_by_type = {split: ids for split, ids in splits.items() if split not in tables and ids is not None}
-    for split, ids in ids_by_type.items():
-        if not (isinstance(ids, Mapping) and ids.keys() <= num_nodes.keys()):
-            named = sorted(map(str, ids)) if isinstance(ids, Mapping) else f"a {type(ids).__name__}"
-            raise GraphDataError(
-                f"{split} must be ids or masks by node type, or a SeedTable, but is {named}; the types are "
-                f"{', '.join(num_nodes)}."
-            )
+    _check_types(ids_by_type, num_nodes)
     by_split: dict[str, dict[str, Any]] = {split: {} for split in SPLITS}
     for node_type, count in num_nodes.items():
         users = {split: ids_by_type.get(split, {}).get(node_type) for split in SPLITS}  # type: ignore[union-attr]
@@ -177,6 +171,16 @@ def split_types(
             if ids is not None:
                 by_split[split][node_type] = ids
     return by_split | tables
+
+
+def _check_types(splits: Mapping[str, Any], num_nodes: Mapping[str, int]) -> None:
+    for split, ids in splits.items():
+        if not (isinstance(ids, Mapping) and ids.keys() <= num_nodes.keys()):
+            named = sorted(map(str, ids)) if isinstance(ids, Mapping) else f"a {type(ids).__name__}"
+            raise GraphDataError(
+                f"{split} must be ids or masks by node type, or a SeedTable, but is {named}; the types are "
+                f"{', '.join(num_nodes)}."
+            )
 
 
 def labels_of_seeds(

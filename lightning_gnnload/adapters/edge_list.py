@@ -83,6 +83,7 @@ def from_edge_list(
         keep_order=True,
     )
     columns["edge_tables"] = tables | dict(columns.get("edge_tables") or {})
+    # The user's own user_ids= come before the texts of the edges.
     return GraphData(graph, **(columns if user_ids is None else {"user_ids": user_ids} | columns))
 
 

@@ -124,12 +124,21 @@ def _nodes(data: GraphData) -> dict[Any, dict[str, torch.Tensor]]:
         columns |= {name: rows[span.start : span.stop] for name, rows in whole.items()}
         if data.y is not None and _is_labelled(y := data.y[span.start : span.stop], types is not None):
             columns["y"] = y
-        for split in SPLITS:
-            ids = data.split(split)
-            ids = ids[(ids >= span.start) & (ids < span.stop)] - span.start
-            if len(ids):
-                columns.setdefault(f"{split}_mask", _mask(ids, len(span)))
+        for name, mask in _masks(data, span).items():  # a table of this name says more
+            columns.setdefault(name, mask)
     return by_type
+
+
+def _masks(data: GraphData, span: range) -> dict[str, torch.Tensor]:
+    """Returns the masks of those splits that have some of these nodes."""
+    masks = {}
+    for split in SPLITS:
+        ids = data.split(split)
+        ids = ids[(ids >= span.start) & (ids < span.stop)] - span.start
+        if len(ids):
+            masks[f"{split}_mask"] = mask = torch.zeros(len(span), dtype=torch.bool)
+            mask[tensor_view(ids)] = True
+    return masks
 
 
 def _is_labelled(y: torch.Tensor, by_type: bool) -> bool:
@@ -137,12 +146,6 @@ def _is_labelled(y: torch.Tensor, by_type: bool) -> bool:
     if not by_type or not y.dtype.is_signed:
         return True
     return not bool((y.isnan() if y.is_floating_point() else y < 0).all())
-
-
-def _mask(ids: np.ndarray, count: int) -> torch.Tensor:
-    mask = torch.zeros(count, dtype=torch.bool)
-    mask[tensor_view(ids)] = True
-    return mask
 
 
 def _edges(data: GraphData) -> dict[Any, _TypedEdges]:

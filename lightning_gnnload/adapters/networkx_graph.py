@@ -94,6 +94,7 @@ def from_networkx(
         node_time=time_column(nodes, time_name),
         keep_order=True,
     )
+    # Taken out, as features are not carried as a table, too; weights and times are.
     edge_x = None if edge_feature_name is None else columns.pop(edge_feature_name)
     tables = {name: rows for name, rows in nodes.items() if name not in (feature_name, label_name)}
     return GraphData(

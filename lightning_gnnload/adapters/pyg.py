@@ -91,6 +91,7 @@ def to_pyg(
         >>> data["user"].n_id.tolist(), data["item"].batch_size, data.edge_index_dict["user", "buys", "item"].tolist()
         ([0, 1], 1, [[0, 1], [0, 0]])
     """
+    # One list of edges serves all hops only where each hop is the beginning of the one outside it.
     _check_nested(batch.blocks)
     types, order = (None, None) if graph is None else (graph.types, graph.edge_order)
     typed = cut_by_type(batch, graph, columns)

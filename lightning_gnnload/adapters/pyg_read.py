@@ -150,6 +150,7 @@ def check_pyg_graph(data: Any) -> None:
 def part_whole(data: Any, user_ids: str | None = None) -> tuple[Any, Any]:
     """Returns a copy of a PyG ``Data`` or ``HeteroData`` without the attributes of the graph, or of a type, as a whole,
     and a copy that has only these; the user's ids are of nodes."""
+    # Shallow copies: stores are new, tensors are the user's.
     by_row, template = copy(data), copy(data)
     for rows, whole in zip(by_row.stores, template.stores, strict=True):
         names = [name for name in _whole_of(rows) if name != user_ids]

@@ -60,6 +60,7 @@ def tolerance_of(bounds: Bounds) -> float:
 
 def own_rows(stages: Stages, lists: InLists, node: np.ndarray, reach: int, node_type: str) -> torch.Tensor | None:
     """Returns what the model gives for nodes on a mini-batch of their own neighbourhood; None where that is large."""
+    # A few neighbours of few hops are never many: only whole neighbourhoods may be the graph itself.
     most = _MOST_EDGES if lists.fanout == -1 else None
     batch = lists.hops(node, reach, most)
     if batch is None:
@@ -101,7 +102,7 @@ def rehearse(passes: Passes, requested: NodesByType, reach: int, seed: int) -> N
         by_type = passes.stages.ids_by_type(reached.nodes)
         # Blocks so small that several are needed: what crosses a block's border is compared, too.
         few = replace(passes.bounds, max_nodes=max(reached.num_nodes // 3, 1))
-        here = replace(passes, bounds=few, stored={}, plan=passes.of_output(node_type))
+        here = replace(passes, bounds=few, stored={}, plan=passes.plan_for(node_type))
 
         def of_stage(
             key: Key, name: str, nodes: np.ndarray = nodes, first: int = first, by_type: dict[str, np.ndarray] = by_type

@@ -108,14 +108,8 @@ def infer(
     """
     graph_data = data if isinstance(data, GraphData) else cast(GraphData, data.known_data())
     batch_format = batch_format or cast(FormatName, getattr(data, "batch_format", "blocks"))
-    if dtype not in (torch.float32, torch.float16):
-        raise InferenceError(f"dtype={dtype} of rows between layers: give torch.float32 or torch.float16.")
     sampler = getattr(data, "eval_sampler", None)
-    if getattr(sampler, "order", "root") == "path":
-        raise InferenceError(
-            f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a "
-            "layer. Predict batch by batch: gnnload predict."
-        )
+    _check(dtype, sampler)
     # Of other libraries, models find the graph's weights and types among the batch's attributes.
     if FORMATS[batch_format].library is not None:
         graph_data = graph_data.with_graph_columns()
@@ -152,6 +146,16 @@ def infer(
             # As predict_step and forward give them, they are what trainer.predict has.
             output = save_rows(files, rows, requested, graph_data, PREDICTION if method in _PREDICTING else EMBEDDING)
     return output if graph_data.graph.types is not None else output[""]
+
+
+def _check(dtype: torch.dtype, sampler: Any) -> None:
+    if dtype not in (torch.float32, torch.float16):
+        raise InferenceError(f"dtype={dtype} of rows between layers: give torch.float32 or torch.float16.")
+    if getattr(sampler, "order", "root") == "path":
+        raise InferenceError(
+            f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a "
+            "layer. Predict batch by batch: gnnload predict."
+        )
 
 
 def _nodes_of_stages(passes: Passes, requested: NodesByType) -> Callable[[Key, str], np.ndarray]:

@@ -31,7 +31,7 @@ class Layers(nn.Module):
 class _Layer(nn.Module):
     def __init__(self, model: nn.Module, number: int) -> None:
         super().__init__()
-        # In a list: as an attribute, the model would become a module of this one, and this one of the model.
+        # In a list, as nn.Module would make an attribute a part of this module, with all its parameters.
         self._model, self.number = [model], number
 
     def forward(self, block: Any, rows: Any) -> Any:
@@ -51,12 +51,7 @@ def call_of(
     arguments, which are looked up in it by their names. A method that the model lacks, or an argument that batches
     lack, raises InferenceError.
     """
-    form = FORMATS[batch_format]
-    if method is None:
-        predict_step = getattr(type(model), "predict_step", None)
-        # A LightningModule always has one: Lightning's own only calls forward.
-        is_own = predict_step is not None and not predict_step.__module__.startswith(_LIGHTNING)
-        method = "predict_step" if is_own else "forward"
+    form, method = FORMATS[batch_format], _default_method(model) if method is None else method
     function = model if method == "forward" else getattr(model, method, None)
     if not callable(function):
         raise InferenceError(f"{type(model).__name__} has no method {method!r} to run. Give method= the name of one.")
@@ -84,3 +79,11 @@ def call_of(
         return function(**arguments)
 
     return run, form.is_one_graph(needed)
+
+
+def _default_method(model: nn.Module) -> str:
+    # A LightningModule always has a predict_step: Lightning's own only calls forward.
+    predict_step = getattr(type(model), "predict_step", None)
+    if predict_step is None or predict_step.__module__.startswith(_LIGHTNING):
+        return "forward"
+    return "predict_step"

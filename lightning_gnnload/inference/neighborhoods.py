@@ -42,10 +42,11 @@ class InLists:
 
     def hop(self, nodes: np.ndarray, edge_types: Sequence[int] | None = None) -> MiniBatch:
         """Returns these nodes, int64 ``[S]``, with their in-neighbours by edges of some types, or all."""
-        # A few neighbours are to be the same, whatever types are read: they are drawn of all types together.
+        # A node's few neighbours are to be the same, whatever types are read: so all types are drawn.
         is_whole = edge_types is None or self.fanout != -1
         fanouts: Any = [self.fanout] if is_whole else [dict.fromkeys(edge_types or (), self.fanout)]
         timed = self.time is not None
+        # Rows of edges and, in a graph with types, the types of edges are looked up by edge ids.
         sampler = NeighborSampler(
             fanouts,
             edge_ids=bool(self.data.edge_stores) or self.data.graph.types is not None,

@@ -121,7 +121,7 @@ class Passes:
             last[self.stages.output, node_type] = len(position)
         return last
 
-    def of_output(self, node_type: str) -> Plan:
+    def plan_for(self, node_type: str) -> Plan:
         """Returns the plan without outputs for other node types."""
         output = self.stages.output
         return {(key, name): reads for (key, name), reads in self.plan.items() if key != output or name == node_type}

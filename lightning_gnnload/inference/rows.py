@@ -65,6 +65,7 @@ class StoredRows:
                 f"rows between layers go up to {original.abs().max():.5g}, but float16 holds numbers up to 65504. Give "
                 "dtype=torch.float32, --dtype float32."
             )
+        # Most blocks are of nodes in a row: a slice is copied at once, not row by row.
         if len(ids) and ids[-1] - ids[0] == len(ids) - 1 and (np.diff(ids) == 1).all():
             self.rows[ids[0] : ids[0] + len(ids)] = rows
         else:

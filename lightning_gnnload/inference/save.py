@@ -51,6 +51,7 @@ def save_rows(
     output = {}
     for name, path in files.items():
         tensor, ids, user_ids = rows[name].rows, requested[name], data.user_ids.get(name)
+        # A column of ids with the name of another one would replace it.
         column = "node" if user_ids is None or user_ids.column in (*RESERVED, values) else user_ids.column
         classes = None if data.class_names is None or values != PREDICTION else np.array(data.class_names, object)
         classes = None if classes is None or tensor.shape[1:] != classes.shape else classes

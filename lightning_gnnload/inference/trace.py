@@ -39,8 +39,8 @@ def trace(
     seeds = _some_seeds(lists)
     if num_layers is not None:
         return _traced(model, run, replace(batches, num_layers=num_layers), lists, seeds, layers)
-    # With too few hops, a model that takes a block for each layer fails, or runs fewer layers: more hops are
-    # tried until they bring no further call.
+    # With too few hops, a model that takes a block for each layer fails, or runs fewer layers: more hops are tried
+    # until they bring no further call.
     best: Stages | None = None
     failure: Exception | None = None
     for count in range(1, _MOST_LAYERS + 1):

@@ -16,7 +16,7 @@ def share_sizes(num_seeds: int, num_parts: int) -> np.ndarray:
     return np.diff(num_seeds * np.arange(num_parts + 1) // num_parts)
 
 
-def deal(
+def balance_phases(
     graph: Graph, seeds: Mapping[str, np.ndarray], owner: np.ndarray, num_parts: int
 ) -> tuple[np.ndarray, dict[str, tuple[np.ndarray, np.ndarray]]]:
     """Balances the seeds of every phase, int64 ids; returns the owners, int32 ``[N]``, with those of seeds that moved,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,7 +12,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.partition.coarsen import MOST_LARGE_BLOCKS, coarsen
 from lightning_gnnload.partition.ldg import stream_nodes
-from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.partition.partitioner import Advance, Partitioner, SeedIds
 
 LARGEST_BLOCK_SIZE = 100_000
 # Chances are integers in units of 2**-20: a row of links, below 2**40 edges, times a unit stays below 2**63.
@@ -76,14 +75,7 @@ class Bgl(Partitioner):
             raise PartitionError(f"Bgl: large_share is {self.large_share}, but must lie in (0, 1].")
 
     def assign(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, np.ndarray],
-        num_parts: int,
-        *,
-        hops: int,
-        seed: int,
-        advance: Callable[[str, float], None],
+        self, graph: Graph, seeds: SeedIds, num_parts: int, *, hops: int, seed: int, advance: Advance
     ) -> np.ndarray:
         if not graph.num_nodes:
             return np.empty(0, np.int32)
@@ -107,7 +99,7 @@ def deal_blocks(
     num_train: np.ndarray,
     num_parts: int,
     score_hops: int,
-    advance: Callable[[str, float], None] = lambda task, share: None,
+    advance: Advance = lambda task, share: None,
 ) -> np.ndarray:
     """Assigns each of B blocks to the part with the highest score when its turn comes; int32 ``[B]``.
 

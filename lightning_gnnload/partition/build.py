@@ -21,7 +21,7 @@ from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.partition.balance import deal
+from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
 from lightning_gnnload.partition.numbering import number_nodes
 from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
@@ -206,7 +206,7 @@ def _close(
         owner = settle(graph, owner, None, num_parts, advance)
         return owner, {phase: (ids, owner[ids]) for phase, ids in seeds.items()}, OwnLists(graph, owner)
     # Seeds first: what a part holds depends on them alone. Owners of open nodes are then chosen among the holders.
-    owner, dealt = deal(graph, seeds, owner, num_parts)
+    owner, dealt = balance_phases(graph, seeds, owner, num_parts)
     closure = close_parts(graph, dealt.values(), hops, advance)
     return settle(graph, owner, closure.masks, num_parts, advance), dealt, closure
 

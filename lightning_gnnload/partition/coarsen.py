@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.partition.partitioner import Advance
 
 MOST_LARGE_BLOCKS = 4096  # their graph is a dense matrix, of 134 MB
 _SOURCES_EPOCH, _MERGING_EPOCH = 2**32 - 2, 2**32 - 3  # which no training reaches: no other draw repeats these
@@ -21,7 +21,7 @@ def coarsen(
     most_joined: int,
     *,
     seed: int,
-    advance: Callable[[str, float], None],
+    advance: Advance,
 ) -> np.ndarray:
     """Divides nodes into connected blocks, merges small ones, and returns the block of each node, int32 ``[N]``.
 

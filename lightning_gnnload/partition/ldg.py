@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +11,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.partition.partitioner import OPEN, Partitioner
+from lightning_gnnload.partition.partitioner import OPEN, Advance, Partitioner, SeedIds
 
 
 @dataclass(frozen=True)
@@ -45,14 +44,7 @@ class Ldg(Partitioner):
             raise PartitionError(f"Ldg: slack is {self.slack}, but must be 0 or more: a fraction of a part's nodes.")
 
     def assign(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, np.ndarray],
-        num_parts: int,
-        *,
-        hops: int,
-        seed: int,
-        advance: Callable[[str, float], None],
+        self, graph: Graph, seeds: SeedIds, num_parts: int, *, hops: int, seed: int, advance: Advance
     ) -> np.ndarray:
         part_of = np.full(graph.num_nodes, OPEN, np.int32)
         stream_nodes(graph, seeds["train"], part_of, num_parts, self.streams, self.slack, advance)
@@ -66,7 +58,7 @@ def stream_nodes(
     num_parts: int,
     streams: int,
     slack: float,
-    advance: Callable[[str, float], None],
+    advance: Advance,
 ) -> None:
     """Assigns all nodes in place, int32 ``part_of`` ``[N]``, by at most ``streams`` passes; stops after one that
     changes nothing. ``train`` is int64 node ids; nodes that have a part already count there until their turn comes."""
@@ -77,6 +69,7 @@ def stream_nodes(
     seed_capacity = -(-len(train) // num_parts)
     for turn in range(streams):
         advance("Streaming nodes", turn / streams)
+        # A pass that moves nothing would be followed by others like it.
         if not ops.deal_nodes(graph.indptr, graph.indices, is_seed, part_of, num_parts, node_capacity, seed_capacity):
             break
     advance("Streaming nodes", 1.0)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import MissingExtraError, PartitionError
 from lightning_gnnload.partition import metis_process
-from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.partition.partitioner import Advance, Partitioner, SeedIds
 
 # What METIS takes for each neighbour of each node, and for each node, measured on random graphs: few of their edges
 # contract, so that each coarser graph is nearly as large as the one before.
@@ -63,14 +63,7 @@ class Metis(Partitioner):
             raise PartitionError(f"Metis: tolerance is {self.tolerance}; it must lie in [0.001, 1).")
 
     def assign(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, np.ndarray],
-        num_parts: int,
-        *,
-        hops: int,
-        seed: int,
-        advance: Callable[[str, float], None],
+        self, graph: Graph, seeds: SeedIds, num_parts: int, *, hops: int, seed: int, advance: Advance
     ) -> np.ndarray:
         library, dtype, options = _metis()
         read = partial(advance, "Reading both directions")
@@ -161,7 +154,7 @@ def _check_memory(graph: Graph, needed_bytes: int) -> None:
         )
 
 
-def _constraints(num_nodes: int, seeds: Mapping[str, np.ndarray]) -> np.ndarray:
+def _constraints(num_nodes: int, seeds: SeedIds) -> np.ndarray:
     """Returns METIS's node weights, int64 ``[N, 1 + phases]``: a column of ones, then one for each phase with seeds."""
     phases = [ids for ids in seeds.values() if len(ids)]
     weights = np.zeros((num_nodes, 1 + len(phases)), np.int64)

@@ -12,6 +12,10 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import PartitionError
 
+SeedIds = Mapping[str, np.ndarray]
+"""Int64 node ids by phase, ``"train"`` first."""
+Advance = Callable[[str, float], None]
+"""Takes the name of the work at hand, and which share of it is done, in [0, 1]; may raise KeyboardInterrupt."""
 OPEN = -1
 """The part of a node that a method leaves open; it goes to a part that holds a copy of it anyway."""
 
@@ -36,22 +40,13 @@ class Partitioner(ABC):
 
     @abstractmethod
     def assign(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, np.ndarray],
-        num_parts: int,
-        *,
-        hops: int,
-        seed: int,
-        advance: Callable[[str, float], None],
+        self, graph: Graph, seeds: SeedIds, num_parts: int, *, hops: int, seed: int, advance: Advance
     ) -> np.ndarray:
         """Returns the part of each node, int32 ``[N]`` in ``[0, num_parts)``, or :data:`OPEN`, which no seed may be.
 
-        The graph's arrays may be mapped files larger than memory: read them in turn where possible. ``seeds`` are int64
-        ids by phase, ``"train"`` first, and are what has to be balanced; ``num_parts`` is at least 2; ``hops`` is 0
-        where a part holds no neighbours of its nodes. ``advance`` takes the name of the work at hand and which share of
-        it is done, in [0, 1]; it may raise KeyboardInterrupt. A graph or settings that cannot be partitioned raise
-        PartitionError.
+        The graph's arrays may be mapped files larger than memory: read them in turn where possible. ``seeds`` are what
+        has to be balanced; ``num_parts`` is at least 2; ``hops`` is 0 where a part holds no neighbours of its nodes. A
+        graph or settings that cannot be partitioned raise PartitionError.
         """
 
 
@@ -63,6 +58,7 @@ def partitioner(method: str | Partitioner) -> Partitioner:
         raise PartitionError(
             f"method={method!r} is not known; give one of {', '.join(map(repr, METHODS))} or a Partitioner."
         )
+    # Imported when asked for: the modules of the methods import this one.
     module, class_name = _CLASSES[method]
     default: Partitioner = getattr(import_module(f"lightning_gnnload.partition.{module}"), class_name)()
     return default

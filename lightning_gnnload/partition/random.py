@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.partition.partitioner import Advance, Partitioner, SeedIds
 
 # Random keys are drawn by (seed, epoch, node). No training reaches this epoch, so that no draw of it repeats these.
 _EPOCH = 2**32 - 1
@@ -27,14 +26,7 @@ class RandomParts(Partitioner):
     name: ClassVar[str] = "random"
 
     def assign(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, np.ndarray],
-        num_parts: int,
-        *,
-        hops: int,
-        seed: int,
-        advance: Callable[[str, float], None],
+        self, graph: Graph, seeds: SeedIds, num_parts: int, *, hops: int, seed: int, advance: Advance
     ) -> np.ndarray:
         advance("Shuffling nodes", 0.0)
         keys = ops.random_keys(seed, _EPOCH, np.arange(graph.num_nodes))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -15,7 +14,7 @@ from lightning_gnnload.data.orders.sequences import breadth_first_ring
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.ops.dealing import MAX_CLOSED_PARTS, MOST_WEIGHT
 from lightning_gnnload.partition.balance import share_sizes
-from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.partition.partitioner import Advance, Partitioner, SeedIds
 
 Overlap = Literal["seeds", "nodes"]
 Stream = Literal["given", "shuffled", "degree", "proximity"]
@@ -84,14 +83,7 @@ class SelfReliant(Partitioner):
                 raise PartitionError(f"SelfReliant: there is no {name} {getattr(self, name)!r}; give one of {names}.")
 
     def assign(
-        self,
-        graph: Graph,
-        seeds: Mapping[str, np.ndarray],
-        num_parts: int,
-        *,
-        hops: int,
-        seed: int,
-        advance: Callable[[str, float], None],
+        self, graph: Graph, seeds: SeedIds, num_parts: int, *, hops: int, seed: int, advance: Advance
     ) -> np.ndarray:
         if num_parts > MAX_CLOSED_PARTS:
             raise PartitionError(

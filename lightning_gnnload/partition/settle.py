@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.partition.partitioner import OPEN
+from lightning_gnnload.partition.partitioner import OPEN, Advance
 
 ROUNDS = 3
 """Further ones move few nodes: measured, the share of cross-part edges falls by less than a hundredth."""
@@ -17,9 +16,7 @@ _SLACK = 20  # a part may own a 20th more nodes than the mean
 _SLICE_EDGES = 1 << 27  # half a second or so: how long an interrupt may wait
 
 
-def settle(
-    graph: Graph, part: np.ndarray, holders: np.ndarray | None, num_parts: int, advance: Callable[[str, float], None]
-) -> np.ndarray:
+def settle(graph: Graph, part: np.ndarray, holders: np.ndarray | None, num_parts: int, advance: Advance) -> np.ndarray:
     """Returns the part of every node, int32 ``[N]``: open nodes go to the part that owns most of their in-neighbours.
 
     In some rounds, by ascending id, each open node moves to the part with most of its in-neighbours by then, among the
@@ -50,5 +47,6 @@ def settle(
 def _slices(indptr: np.ndarray) -> list[int]:
     """Returns node ids, from 0 to N, between two successive of which about ``_SLICE_EDGES`` edges end."""
     num_nodes = len(indptr) - 1
+    # A node of more edges is one slice, which several steps then find: a set has it once.
     steps = np.searchsorted(indptr, np.arange(_SLICE_EDGES, int(indptr[-1]), _SLICE_EDGES))
     return sorted({0, *steps.tolist(), num_nodes})

@@ -35,10 +35,10 @@ from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.partition.closure import Holdings
 from lightning_gnnload.partition.lists import edge_chunks, list_degrees
 from lightning_gnnload.partition.numbering import Numbering
+from lightning_gnnload.partition.partitioner import Advance
 
 Column = Callable[[np.ndarray], np.ndarray]
 """Gives what a part keeps of edges, by their place in the whole graph."""
-Advance = Callable[[str, float], None]
 Seeds = Mapping[str, tuple[np.ndarray, np.ndarray]]
 """By phase: node ids, and the part of each."""
 

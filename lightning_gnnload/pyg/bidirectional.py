@@ -114,6 +114,7 @@ def _both_ways(sampled: _EdgeList, sampled_back: _EdgeList, induced: _EdgeList, 
     first, end = np.searchsorted(pairs, pairs_back), np.searchsorted(pairs, pairs_back, side="right")
     occurrence = np.arange(len(pairs_back)) - np.searchsorted(pairs_back, pairs_back)
     is_sampled, has_way = _are_sampled(induced_back, sampled_back), end > first
+    # Of the i-th edge between two nodes the i-th edge back, or the last one, which several then share.
     ways = np.unique(np.minimum(first + occurrence, end - 1)[is_sampled & has_way])
     ways = ways[~_are_sampled(induced, sampled)[ways]]
     # Edges without a way back get one added for each pair of nodes, however many edges the pair has.

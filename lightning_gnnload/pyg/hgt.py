@@ -36,6 +36,16 @@ class GnnloadHGTSampler(GnnloadSampler):
         SamplerUnsupportedError: a ``Data``, which has no types.
         GraphDataError, GraphFormatError: as :func:`.topology_of`.
         SamplerConfigError: as :class:`.HGTSampler`.
+
+    Example:
+        >>> import torch
+        >>> from torch_geometric.data import HeteroData
+        >>> from torch_geometric.loader import NodeLoader
+        >>> data = HeteroData({"author": {"num_nodes": 2}, "paper": {"num_nodes": 3}})
+        >>> data["author", "writes", "paper"].edge_index = torch.tensor([[0, 1, 1], [0, 0, 2]])
+        >>> [batch] = NodeLoader(data, GnnloadHGTSampler(data, [5]), input_nodes=("paper", torch.tensor([2])))
+        >>> batch["author"].n_id.tolist()
+        [1]
     """
 
     counts_hops = False  # PyG's own does not, either

@@ -176,6 +176,7 @@ def check_rows(num_rows: int, **columns: Any) -> None:
 
 def check_ids(ids: torch.Tensor, num_nodes: int, node_type: str | None) -> np.ndarray:
     """Returns ids as int64 ``[B]``; raises SeedError for one that is no node of this type."""
+    # A tensor of an empty list has floats, but no fractions.
     if ids.ndim != 1 or (ids.is_floating_point() and ids.numel()) or ids.is_complex() or ids.dtype is torch.bool:
         raise SeedError(f"seeds must be whole numbers [B], but they are {ids.dtype} {list(ids.shape)}.")
     nodes: np.ndarray = ids.numpy().astype(np.int64, copy=False)

@@ -117,6 +117,7 @@ def drop_shuffle(kwargs: dict[str, Any], name: str) -> None:
 
 def reset_for_full_batches(kwargs: dict[str, Any], name: str) -> None:
     """Drops what does not fit one mini-batch of the whole graph, with warnings, as PyG does."""
+    # In PyG's words, here and below, by which scripts filter warnings.
     for key, needed in (("batch_size", 1), ("num_workers", 0), ("pin_memory", False)):
         if kwargs.get(key, needed) != needed:
             warn(f"Re-setting '{key}' to {needed} in '{name}' for loader='full' (got '{kwargs[key]}')")

@@ -325,6 +325,7 @@ class GnnloadSampler(BaseSampler):
         by_endpoint = []
         for node_type in (None, None) if edge_type is None else edge_type[::2]:
             times = self.node_time.get(node_type) if isinstance(self.node_time, dict) else self.node_time
+            # Sorted when a mini-batch first needs it, and kept: nodes are many.
             if times is not None and node_type not in self._by_time:
                 self._by_time[node_type] = NodesByTime.of(times)
             by_endpoint.append(None if times is None else self._by_time[node_type])

@@ -105,6 +105,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         depth, num_neighbors = ops.as_integer("depth", depth), ops.as_integer("num_neighbors", num_neighbors)
         if depth < 0:
             raise SamplerConfigError(f"depth is {depth}, but must be 0 or more: the number of hops around each root.")
+        # PyG's class copies the data as well: a script may set attributes on the loader's.
         self.data = copy(data)
         self.depth, self.num_neighbors, self.replace = depth, num_neighbors, replace
         seed = drawn_seed(seed, None, kwargs)

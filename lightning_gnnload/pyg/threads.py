@@ -30,8 +30,7 @@ from lightning_gnnload.pipeline.position import Position
 from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pyg.attributes import Attributes, describe_omitted, repeated
-from lightning_gnnload.pyg.batches import as_data
+from lightning_gnnload.pyg.attributes import Attributes, as_data, describe_omitted, repeated
 from lightning_gnnload.pyg.inputs import check_listed, check_range, check_structure
 from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE, DrawnSeed
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output

@@ -7,7 +7,7 @@ import pytest
 
 from lightning_gnnload import Graph
 from lightning_gnnload.data.plan import StepPlan
-from lightning_gnnload.partition.balance import balance, deal, share_sizes
+from lightning_gnnload.partition.balance import balance, balance_phases, share_sizes
 from lightning_gnnload.partition.numbering import number_nodes
 from tests.unit.toy import toy_graph
 
@@ -55,7 +55,7 @@ def test_who_loses_least_goes_where_it_gains_most() -> None:
 
 def test_a_node_of_two_phases_is_owned_by_the_part_of_the_first() -> None:
     seeds = {"train": np.array([0, 1]), "val": np.array([1, 2, 3, 4])}
-    owner, dealt = deal(toy_graph(), seeds, np.zeros(300, np.int32), 2)
+    owner, dealt = balance_phases(toy_graph(), seeds, np.zeros(300, np.int32), 2)
     assert [np.bincount(parts, minlength=2).tolist() for _, parts in dealt.values()] == [[1, 1], [2, 2]]
     assert owner[seeds["train"]].tolist() == dealt["train"][1].tolist()
     rest = seeds["val"][1:]
