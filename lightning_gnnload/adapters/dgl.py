@@ -125,7 +125,7 @@ class ToDGL:
         self, batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None, blocks: list[Any]
     ) -> tuple[Any, ...]:
         """Makes the pair graphs of seeds that are links."""
-        seeds = {kind: nodes[: typed.num_seeds[kind]] for kind, nodes in typed.nodes.items()}
+        seeds = {name: nodes[: typed.num_seeds[name]] for name, nodes in typed.nodes.items()}
         positive, negative = dict[EdgeType, Pairs](), dict[EdgeType, Pairs]()
         for link, columns in batch.seed_form.by_type(typed.seed_columns):
             edge_type = link.edge_type or _EDGE
@@ -136,22 +136,20 @@ class ToDGL:
         graphs = [pair_graph(pairs, seeds, edge_types) for pairs in (positive, negative) if pairs]
         return batch.nodes if types is None else typed.nodes, *graphs, blocks
 
-    def _columns(self, typed: TypedMiniBatch, kind: str) -> dict[str, torch.Tensor]:
+    def _columns(self, typed: TypedMiniBatch, node_type: str) -> dict[str, torch.Tensor]:
         """Returns the columns of nodes: tables, features, and as ``"row"``, int64, the rows that nodes belong to.
-
-        Raises:
-            GraphDataError: a table has the name of another column.
-        """
-        found, tables = {}, typed.tables[kind]
-        if kind in typed.x:
-            found[self.feature_name] = typed.x[kind]
-        if kind in typed.rows:
-            found["row"] = typed.rows[kind].long()
-        if twice := found.keys() & tables.keys():
-            of_rows = "the rows that nodes belong to; name the table anew"
-            whose = of_rows if min(twice) == "row" else "the features; give another feature_name"
-            raise GraphDataError(f"table {min(twice)!r} has the name of {whose}.")
-        return found | tables
+        GraphDataError: a table has the name of another column."""
+        columns, tables = {}, typed.tables[node_type]
+        if node_type in typed.x:
+            columns[self.feature_name] = typed.x[node_type]
+        if node_type in typed.rows:
+            columns["row"] = typed.rows[node_type].long()
+        if twice := columns.keys() & tables.keys():
+            column = "the features; give another feature_name"
+            if min(twice) == "row":
+                column = "the rows that nodes belong to; name the table anew"
+            raise GraphDataError(f"table {min(twice)!r} has the name of {column}.")
+        return columns | tables
 
     def _block(self, dgl: ModuleType, typed: TypedMiniBatch, hop: int, columns: dict[Any, dict[str, Any]]) -> Any:
         blocks, num_src, num_dst = typed.blocks[hop], typed.num_src[hop], typed.num_dst[hop]

@@ -176,11 +176,11 @@ def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch,
 
 
 def _node_seed_fields(batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> _Fields:
-    found = list(seed_fields(batch, types).items())
-    for kind, rows in found:
-        count = typed.num_seeds[kind]
-        rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[kind][:count])}
-    return found
+    by_store = list(seed_fields(batch, types).items())
+    for store, rows in by_store:
+        count = typed.num_seeds[store]
+        rows |= {"batch_size": count, "input_id": rows.get("input_id", typed.nodes[store][:count])}
+    return by_store
 
 
 def _link_seed_fields(batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> _Fields:

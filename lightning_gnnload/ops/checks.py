@@ -66,7 +66,7 @@ def as_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def check_one_of(name: str, value: Any, choices: Sequence[str]) -> None:
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raises SamplerConfigError where ``value`` is none of these texts."""
     if not isinstance(value, str) or value not in choices:
         *choices_before, last = (f'"{choice}"' for choice in choices)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import PartitionError, SeedError
-from .checks import as_integer_within, check_apart, check_array, check_csc_form, check_kind, check_one_of
+from .checks import as_integer_within, check_apart, check_array, check_choice, check_csc_form, check_kind
 from .dispatch import kernels
 
 MAX_CLOSED_PARTS = 64  # the parts that hold a node are bits of one word
@@ -98,7 +98,7 @@ def deal_seeds(
         raise PartitionError(f"quotas has {len(quotas)} entries for {num_parts} parts; give one each.")
     if not (quotas.min() >= 0 and quotas.max() <= num_nodes):
         raise PartitionError(f"quotas span [{quotas.min()}, {quotas.max()}], but the graph has {num_nodes} nodes.")
-    check_one_of("overlap", overlap, OVERLAPS)
+    check_choice("overlap", overlap, OVERLAPS)
     settings = [
         as_integer_within("hops", hops, 1, _NEVER, PartitionError),
         as_integer_within("overlap_weight", overlap_weight, 0, MOST_WEIGHT, PartitionError),

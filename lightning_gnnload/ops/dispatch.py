@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GnnLoadError, SamplerConfigError, SeedError
-from .checks import as_integer, check_apart, check_array, check_csc_form, check_one_of
+from .checks import as_integer, check_apart, check_array, check_choice, check_csc_form
 from .installed import installed_kernels
 
 try:
@@ -133,7 +133,7 @@ class Workspace:
         num_nodes = as_integer("Workspace: num_nodes", num_nodes)
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"Workspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
-        check_one_of("Workspace: table", table, ("auto", "stamp", "hash"))
+        check_choice("Workspace: table", table, ("auto", "stamp", "hash"))
         if table == "auto":
             table = "stamp" if num_nodes <= MAX_STAMP_NODES else "hash"
         self.num_nodes, self.table = num_nodes, table

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, check_kind, check_one_of
+from .checks import as_flag, as_integer, check_choice, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
@@ -58,8 +58,8 @@ def sample_labor(
         check_kind("lists", lists, TypedLists)
         flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
         check_no_importance(importance)
-    check_one_of("estimate", estimate, ("mean", "sum"))
-    check_one_of("expand", expand, ("all", "new"))
+    check_choice("estimate", estimate, ("mean", "sum"))
+    check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_labor(
             inputs.native,

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError
-from .checks import as_flag, as_integer, as_list, check_array, check_csc_form, check_kind, check_one_of
+from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_csc_form, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 
@@ -55,8 +55,8 @@ def sample_layers(
     check_weights(weights, inputs.indices)
     budgets = check_budgets(budgets)
     check_hops("budgets", len(budgets), inputs.key)
-    check_one_of("method", method, LAYER_METHODS)
-    check_one_of("expand", expand, ("all", "new"))
+    check_choice("method", method, LAYER_METHODS)
+    check_choice("expand", expand, ("all", "new"))
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')

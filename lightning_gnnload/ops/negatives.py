@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
-from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_array, check_kind, check_one_of
+from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_array, check_choice, check_kind
 from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
 from .typed_lists import DenseLists
 
@@ -64,7 +64,7 @@ def draw_negatives(
     number, runs = _runs_of(lists, indices, edge_type)
     num = as_integer_within("num", num, 1, MOST_DRAWS)
     tries = as_integer_within("tries", tries, 1, MOST_DRAWS)
-    check_one_of("corrupt", corrupt, CORRUPT)
+    check_choice("corrupt", corrupt, CORRUPT)
     check_array("rows", rows, (np.int64,), 1, SeedError)
     check_kind("key", key, DrawKey)
     if (src is None) != (dst is None):

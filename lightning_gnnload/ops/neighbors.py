@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from ..errors import SamplerConfigError
-from .checks import as_flag, as_integer, as_list, check_array, check_kind, check_one_of
+from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_kind
 from .dispatch import ALL_NEIGHBORS, MAX_FANOUT, MAX_HOPS, DrawKey, SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .queries import Queries, native_queries
@@ -42,7 +42,7 @@ def sample_neighbors(
     check_kind("inputs", inputs, SamplerInput)
     fanouts = check_fanouts(fanouts)
     check_hops("fanouts", len(fanouts), inputs.key)
-    check_one_of("expand", expand, ("all", "new"))
+    check_choice("expand", expand, ("all", "new"))
     return SampleLayout.of(
         kernels.sample_neighbors(
             inputs.native, fanouts, as_flag("replace", replace), expand == "new", as_flag("edge_ids", edge_ids)
@@ -75,8 +75,8 @@ def sample_typed_neighbors(
     """
     check_kind("inputs", inputs, SamplerInput)
     check_kind("lists", lists, TypedLists)
-    check_one_of("expand", expand, ("all", "new"))
-    check_one_of("pick", pick, ("uniform", "last"))
+    check_choice("expand", expand, ("all", "new"))
+    check_choice("pick", pick, ("uniform", "last"))
     fanouts = check_fanout_table(fanouts, lists, inputs)
     replace = as_flag("replace", replace)
     if pick == "last" and replace:

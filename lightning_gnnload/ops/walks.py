@@ -21,10 +21,10 @@ from .checks import (
     as_integer,
     as_integer_within,
     check_array,
+    check_choice,
     check_csc_form,
     check_global_ids,
     check_kind,
-    check_one_of,
 )
 from .dispatch import MAX_HOPS, DrawKey, SampleLayout, kernels
 from .inputs import SamplerInput
@@ -195,7 +195,7 @@ def sample_walks(
     """
     check_kind("inputs", inputs, SamplerInput)
     num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, inputs.key, runs)
-    check_one_of("expand", expand, ("all", "new"))
+    check_choice("expand", expand, ("all", "new"))
     if runs is not None:
         runs.check(walks, inputs.seeds, "seeds")
     return SampleLayout.of(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import SamplerConfigError
 from .alias import AliasTable, check_table
-from .checks import as_flag, check_kind, check_one_of
+from .checks import as_flag, check_choice, check_kind
 from .dispatch import SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 from .neighbors import check_fanout_table, check_fanouts
@@ -50,7 +50,7 @@ def sample_weighted(
         check_kind("lists", lists, TypedLists)
         flat = check_fanout_table(fanouts, lists, inputs).ravel().tolist()  # type: ignore[arg-type]
         check_weighted_fanouts([fanout for fanout in flat if fanout != 0])
-    check_one_of("expand", expand, ("all", "new"))
+    check_choice("expand", expand, ("all", "new"))
     if queries is not None and any(array is not None for array in (queries.since, queries.until, queries.excluded)):
         raise SamplerConfigError(
             "sample_weighted draws from all edges, as its table does: queries have neither since, until nor excluded."

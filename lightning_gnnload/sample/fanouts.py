@@ -38,7 +38,7 @@ def numbered_fanouts(fanouts: Sequence[HopFanouts], types: GraphTypes | None) ->
     ]
 
 
-def fanout_table(
+def fanouts_by_type(
     fanouts: Sequence[HopFanouts], types: GraphTypes | None, num_types: int, *, is_part: bool = False
 ) -> np.ndarray:
     """Returns the fanouts by hop and edge type, int64 ``[L, K]``, of a graph with lists by type; those of unknown types

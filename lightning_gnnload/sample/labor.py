@@ -13,7 +13,7 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import Draw, SampleLayout, TypedLists
 from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.hops import lay_hops, node_wise
 
@@ -117,7 +117,7 @@ class LaborSampler(Sampler):
         fanouts: Any = self.fanouts
         if graph.types is not None or self._is_typed:
             lists, is_part = graph.lists_by_number, graph.origin is not None
-            fanouts = fanout_table(self.fanouts, graph.types, lists.num_edge_types, is_part=is_part)
+            fanouts = fanouts_by_type(self.fanouts, graph.types, lists.num_edge_types, is_part=is_part)
         return ops.sample_labor(
             sampler_input(graph, draw, memory),
             fanouts,

@@ -99,7 +99,7 @@ class Negatives:
                 f"Negatives: weights must be finite numbers [{graph.num_nodes}] of 0 or more, one a node, but they are "
                 f"{weight.dtype} {list(weight.shape)}, or some are negative or no numbers."
             )
-        edges = _TypedEdges.of(graph, edge_type)
+        edges = _EdgesOfType.of(graph, edge_type)
         src, dst = (
             ops.build_alias(np.array([0, len(nodes)]), weight[nodes.start : nodes.stop].astype(np.float64))
             for nodes in (edges.sources, edges.destinations)
@@ -108,7 +108,7 @@ class Negatives:
 
     def check(self, graph: Graph, edge_type: Any = 0) -> None:
         """Raises GraphDataError: every pair is an edge, so that none is false."""
-        edges = _TypedEdges.of(graph, edge_type)
+        edges = _EdgesOfType.of(graph, edge_type)
         num_pairs = len(edges.sources) * len(edges.destinations)
         first_run, stride, _, count = edges.lists.places[edges.edge_type]
         runs = first_run + stride * np.arange(count)
@@ -134,7 +134,7 @@ class Negatives:
         dst: np.ndarray,
         until: np.ndarray | None,
         key: DrawKey,
-        given: np.ndarray | None = None,
+        hard: np.ndarray | None = None,
         weights: NodeTables | None = None,
     ) -> np.ndarray:
         """Makes the negatives of one mini-batch: a pure function of all that it is given.
@@ -147,7 +147,7 @@ class Negatives:
             dst: int64 ``[P]``, destinations.
             until: uint32 ``[P]``, :meth:`.Clock.until` of the rows' times; None: edges and nodes count at all times.
             key: seed and epoch, and for joint negatives the step.
-            given: int64 ``[P, R]``, with mode ``"hard"``: ids of the graph, -1 for none.
+            hard: int64 ``[P, R]``, with mode ``"hard"``: ids of the graph, -1 for none.
             weights: what :meth:`weigh` made of the table named ``weight``.
 
         Returns:
@@ -161,14 +161,14 @@ class Negatives:
             raise SamplerConfigError(
                 f"Negatives: weight is {self.weight!r}, so draw() {'needs' if self.weight else 'takes no'} weights."
             )
-        edges = _TypedEdges.of(graph, edge_type, until)
+        edges = _EdgesOfType.of(graph, edge_type, until)
         src_table, dst_table = weights or (None, None)
         if self.mode == "joint":
             return self._joint(edges, src, dst, key, dst_table)
         if self.mode == "in_batch":
             return self._in_batch(edges, src, dst)
         if self.mode == "hard":
-            return self._hard(edges, src, dst, given)
+            return self._hard(edges, src, dst, hard)
         return ops.draw_negatives(
             *edges.where,
             edges.sources,
@@ -187,13 +187,13 @@ class Negatives:
         )
 
     def _joint(
-        self, edges: _TypedEdges, src: np.ndarray, dst: np.ndarray, key: DrawKey, table: ops.AliasTable | None
+        self, edges: _EdgesOfType, src: np.ndarray, dst: np.ndarray, key: DrawKey, table: ops.AliasTable | None
     ) -> np.ndarray:
         step = np.array([key.step])
         [shared] = ops.draw_negatives(*edges.where, edges.sources, step, key, self.num or 1, dst_table=table)
         return np.where(edges.refused(src, dst, shared), -1, shared)
 
-    def _in_batch(self, edges: _TypedEdges, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
+    def _in_batch(self, edges: _EdgesOfType, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
         most = max(len(dst) - 1, 0)
         num = most if self.num is None else self.num
         distinct, number = np.unique(dst, return_inverse=True)  # one popular node may end many rows' edges
@@ -204,7 +204,7 @@ class Negatives:
         negatives[:, : later.shape[1]] = np.where(refused[row, number[later]], -1, dst[later])
         return negatives
 
-    def _hard(self, edges: _TypedEdges, src: np.ndarray, dst: np.ndarray, hard: np.ndarray | None) -> np.ndarray:
+    def _hard(self, edges: _EdgesOfType, src: np.ndarray, dst: np.ndarray, hard: np.ndarray | None) -> np.ndarray:
         if hard is None or hard.ndim != 2 or len(hard) != len(src) or hard.dtype != np.int64:
             shape = None if hard is None else f"{hard.dtype} {list(hard.shape)}"
             raise SeedError(
@@ -226,7 +226,7 @@ class Negatives:
 
 
 @dataclass(frozen=True)
-class _TypedEdges:
+class _EdgesOfType:
     """The edges of one type, and until when they and their nodes count."""
 
     graph: Graph
@@ -236,7 +236,7 @@ class _TypedEdges:
     until: np.ndarray | None
 
     @classmethod
-    def of(cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None) -> _TypedEdges:
+    def of(cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None) -> _EdgesOfType:
         if graph.origin is not None:
             raise SamplerConfigError(
                 "Negatives: they are drawn from the nodes of the whole graph, but this is a part of one. Train on the "

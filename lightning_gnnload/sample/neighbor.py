@@ -14,7 +14,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, Queries, SampleLayout, TypedLists
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, fanout_table, typed_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, typed_fanouts
 from lightning_gnnload.sample.rows import Sharing
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class NeighborSampler(Sampler):
         lists = self._lists(graph, queries)
         if lists is None:
             return ops.sample_neighbors(inputs, self.fanouts, **self._options)  # type: ignore[arg-type]
-        table = fanout_table(self.fanouts, graph.types, lists.num_edge_types, is_part=graph.origin is not None)
+        table = fanouts_by_type(self.fanouts, graph.types, lists.num_edge_types, is_part=graph.origin is not None)
         layout = ops.sample_typed_neighbors(inputs, lists, table, pick=self.pick, queries=queries, **self._options)
         # Of one query that all share, to leave edges out, no node need say that it is its.
         is_shared = queries is not None and queries.name is None
@@ -194,7 +194,7 @@ class NeighborSampler(Sampler):
                 "the graph with Graph.from_hetero, or give sampling_device='cpu'."
             )
         if by_lists:
-            table = fanout_table(self.fanouts, types, 1 if types is None else len(types.edge_types))
+            table = fanouts_by_type(self.fanouts, types, 1 if types is None else len(types.edge_types))
             options = {"pick": self.pick, "queries": draw.queries, **self._options}
             return sample_typed_neighbors(workspace, topology, draw.seeds, table, draw.key, **options)
         fanouts: list[int] = self.fanouts  # type: ignore[assignment]

@@ -12,7 +12,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, warn
 from lightning_gnnload.ops import Draw, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, sampler_input
-from lightning_gnnload.sample.fanouts import fanout_table, plain_fanouts
+from lightning_gnnload.sample.fanouts import fanouts_by_type, plain_fanouts
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class WeightedNeighborSampler(NeighborSampler):
         inputs, options = sampler_input(graph, draw, memory), {**self._options, "queries": draw.queries}
         if graph.types is not None or self._is_typed:
             lists, is_part = graph.lists_by_number, graph.origin is not None
-            fanouts = fanout_table(self.fanouts, graph.types, lists.num_edge_types, is_part=is_part)
+            fanouts = fanouts_by_type(self.fanouts, graph.types, lists.num_edge_types, is_part=is_part)
             return ops.sample_weighted(inputs, graph.run_alias_table, fanouts, lists=lists, **options)
         return ops.sample_weighted(inputs, graph.alias_table, plain_fanouts(self.fanouts), **options)
 
@@ -128,7 +128,7 @@ class WeightedNeighborSampler(NeighborSampler):
                 f"{self!r} has no kernels on a device for rows with nodes of their own. Give sampling_device='cpu'."
             )
         types = topology.types
-        by_type = None if types is None else fanout_table(self.fanouts, types, len(types.edge_types))
+        by_type = None if types is None else fanouts_by_type(self.fanouts, types, len(types.edge_types))
         fanouts = plain_fanouts(self.fanouts) if by_type is None else by_type
         return sample_weighted_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, **self._options)
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError, SeedError
-from ..checks import check_array, check_one_of
+from ..checks import check_array, check_choice
 from ..dispatch import MAX_HOP_DRAWS, DrawKey, check_hops
 from . import state as codes
 from .device import Device
@@ -124,7 +124,7 @@ class DeviceBatch:
     def run(self, picker: Picker, expand: Literal["all", "new"]) -> DeviceSample:
         """Draws all hops, one after the other. Raises SeedError for a seed out of range or repeated, SamplerConfigError
         for more edges than local ids can number."""
-        check_one_of("expand", expand, ("all", "new"))
+        check_choice("expand", expand, ("all", "new"))
         self._shares_edges = expand == "new"
         for index in range(self.num_hops):
             hop = self._begin_hop(index)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError
-from ..checks import as_flag, check_one_of
+from ..checks import as_flag, check_choice
 from ..dispatch import DrawKey
 from ..layers import LAYER_METHODS, WHOLE_LAYER, LayerMethod, check_budgets
 from .batch import MAX_LOCAL, DeviceBatch
@@ -55,7 +55,7 @@ def sample_layers(
     Source: ``kernels/sample_layers/sample_layers.h``.
     """
     budgets = check_budgets(budgets)
-    check_one_of("method", method, LAYER_METHODS)
+    check_choice("method", method, LAYER_METHODS)
     keep_known = as_flag("keep_known", keep_known)
     if keep_known and method == "dsp":
         raise SamplerConfigError('keep_known does not go with method="dsp", which draws edges and not nodes.')

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...errors import SamplerConfigError
-from ..checks import as_flag, check_one_of
+from ..checks import as_flag, check_choice
 from ..dispatch import ALL_NEIGHBORS, DrawKey
 from ..neighbors import check_typed_fanouts
 from ..queries import Queries
@@ -47,7 +47,7 @@ def sample_typed_neighbors(
     SeedError for a seed out of range or repeated, or queries that do not fit the seeds; SamplerConfigError for settings
     that do not work, or more than 2**31 - 1 edges; DeviceMemoryError where the device has no room.
     """
-    check_one_of("pick", pick, ("uniform", "last"))
+    check_choice("pick", pick, ("uniform", "last"))
     lists, replace = topology.lists, as_flag("replace", replace)
     if lists is None:
         raise SamplerConfigError("The topology has no lists by type and time. Place the graph on the device.")

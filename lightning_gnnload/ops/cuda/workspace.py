@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from ...errors import SamplerConfigError
-from ..checks import check_one_of
+from ..checks import check_choice
 from ..dispatch import MAX_NODES, MAX_STAMP_NODES
 from .device import Device
 
@@ -28,7 +28,7 @@ class DeviceWorkspace:
     """
 
     def __init__(self, device: Device, num_nodes: int, table: Literal["auto", "stamp", "hash"] = "auto") -> None:
-        check_one_of("DeviceWorkspace: table", table, ("auto", "stamp", "hash"))
+        check_choice("DeviceWorkspace: table", table, ("auto", "stamp", "hash"))
         if not 0 <= num_nodes < MAX_NODES:
             raise SamplerConfigError(f"DeviceWorkspace: num_nodes is {num_nodes}, but must lie in [0, 2**48).")
         if table == "auto":

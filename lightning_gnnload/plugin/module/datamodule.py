@@ -50,7 +50,6 @@ from lightning_gnnload.plugin.module.settings import (
     check_counts,
     check_is_sampler,
     check_negatives,
-    check_one_of,
     named_data,
     seed_order,
 )
@@ -60,7 +59,7 @@ from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.links import Exclude, LinkSettings, seed_kind
 from lightning_gnnload.sample.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
-from lightning_gnnload.settings import keywords_of, refuse_unknown
+from lightning_gnnload.settings import check_one_of, keywords_of, refuse_unknown
 
 _MAX_DEFAULT_THREADS = 4
 
@@ -179,9 +178,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         check_is_sampler("sampler", sampler)
         check_is_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
         check_counts(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
-        check_one_of("eval_draws", eval_draws, ("fixed", "fresh"))
-        check_one_of("batch_format", batch_format, FORMATS)
-        check_one_of("on_resume_change", on_resume_change, ("error", "warn"))
+        check_one_of("eval_draws", eval_draws, ("fixed", "fresh"), LoaderConfigError)
+        check_one_of("batch_format", batch_format, FORMATS, LoaderConfigError)
+        check_one_of("on_resume_change", on_resume_change, ("error", "warn"), LoaderConfigError)
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
@@ -431,7 +430,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         training, in_graph = phase == "train", isinstance(seeds, SeedTable) and seeds.edge_ids is not None
         negatives = self.links.negatives if training else None if phase == "predict" else self.eval_negatives
         by_type = negatives.values() if isinstance(negatives, Mapping) else [negatives]
-        names = {each.weight for each in by_type if each is not None and each.weight is not None}
+        names = {rule.weight for rule in by_type if rule is not None and rule.weight is not None}
         return replace(
             self.links,
             negatives=negatives,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from lightning_gnnload.adapters.formats import FORMATS
@@ -13,8 +13,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.proximity import ProximityOrder
-from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled
-from lightning_gnnload.data.orders.time import TimeOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled, TimeOrder
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.negatives import Negatives
@@ -116,12 +115,6 @@ def check_negatives(**settings: Any) -> None:
                 f"{name}={value!r}: Negatives are needed, such as Negatives('binary', num=1), or of links of "
                 "several types a dict of them by edge type."
             )
-
-
-def check_one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Checks that it is one of the known names."""
-    if value not in choices:
-        raise LoaderConfigError(f"{name}={value!r} is not known; give one of {', '.join(map(repr, choices))}.")
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:

@@ -14,7 +14,7 @@ from lightning_gnnload.adapters.formats import FORMATS
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError
+from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
@@ -23,9 +23,9 @@ from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, open_together
-from lightning_gnnload.plugin.module.settings import check_one_of
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, why_on_host
+from lightning_gnnload.settings import check_one_of
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -38,7 +38,7 @@ class TrainerDevice:
     ``GraphDataModule(sampling_device=...)``."""
 
     def __init__(self, setting: DeviceChoice) -> None:
-        check_one_of("sampling_device", setting, ("auto", "cpu", "cuda"))
+        check_one_of("sampling_device", setting, ("auto", "cpu", "cuda"), LoaderConfigError)
         self.setting = setting
         self._opening = threading.Lock()
         self._device = RankDevice("Mini-batches are made on the CPU")
