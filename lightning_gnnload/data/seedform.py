@@ -14,8 +14,7 @@ from lightning_gnnload.data.types import EdgeType
 
 
 class SeedColumn(NamedTuple):
-    """What a column of a mini-batch's seeds has one entry for, a row or a pair, and what an entry is: the position of a
-    node in the mini-batch, that of a row, or a value."""
+    """What a column has an entry for, and what that is: the position of a node, that of a row, or a value."""
 
     axis: Literal["row", "pair"]
     holds: Literal["node", "row", "value"]
@@ -42,10 +41,10 @@ class LinkForm(NamedTuple):
     Attributes:
         edge_type: None in a graph without types.
         number: of the edge type, which the column ``"type"`` has where there are several.
-        num_negatives: of a row; None where the mini-batch decides.
-        num_dst: how many of these replace its destination, the first ones; None: all. The others replace its source.
-        first_label: what PyG adds to labels beside binary negatives, so that 0 is the label of these alone: 1, where
-            the least label of the whole table is 0.
+        num_negatives: of a row; None where the mini-batch decides. The first ``num_dst`` of these replace its
+            destination (None: all), the others its source.
+        first_label: what PyG adds to labels beside binary negatives, whose label is 0: 1, where the least label of the
+            whole table is 0.
     """
 
     edge_type: EdgeType | None = None
@@ -56,12 +55,7 @@ class LinkForm(NamedTuple):
 
 
 class SeedForm(NamedTuple):
-    """A kind of seed, by which formats find how they write it, and for links those of each edge type.
-
-    Attributes:
-        name: a key of :data:`COLUMNS`.
-        links: by edge type, in the order of the table.
-    """
+    """A kind of seed: its name, by which formats find how they write it, and of links each edge type of the table."""
 
     name: str = "nodes"
     links: tuple[LinkForm, ...] = ()

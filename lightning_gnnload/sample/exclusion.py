@@ -61,18 +61,18 @@ def excluded_positions(
         back = graph.edge_type_number(reverse_type)
         matches.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError))
     positions, rows = map(np.concatenate, zip(*matches, strict=True))
+    # Edges by row, as the kernels look them up; a loop is found twice, as it is its own reverse.
     order = np.lexsort((positions, rows))
     positions, rows = positions[order], rows[order]
-    again = (np.diff(positions, prepend=-1) == 0) & (np.diff(rows, prepend=-1) == 0)  # a loop is its own reverse
+    again = (np.diff(positions, prepend=-1) == 0) & (np.diff(rows, prepend=-1) == 0)
     return positions[~again], rows[~again]
 
 
 def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any] | None = None) -> int | None:
     """Finds the number of the type of the edges that go back; None where there is none. Without types it is 0.
 
-    Types have reverses by ``names``, ``{edge type: edge type of its reverses}``, where these are given, and else by
-    their own names: ``rev_follows`` for ``follows`` and the other way round. Where there is none of that name, it is
-    the type itself, if its edges lead to nodes of the type that they come from.
+    ``names`` say it, ``{edge type: edge type of its reverses}``, or else it is ``rev_follows`` of ``follows`` and the
+    other way round; without such a type, the type itself, if it leads to nodes of the type that it comes from.
 
     Raises:
         SamplerConfigError: no such edge type, or one that does not go back.

@@ -27,14 +27,8 @@ Exclude = Literal["self", "reverse"]
 
 @dataclass(frozen=True)
 class LinkSettings:
-    """Settings of mini-batches of links: which false edges come with them, and which edges are left out of sampling.
-
-    Args:
-        negatives: None for none; of links of several types also a dict ``{edge type: Negatives or None}``.
-        exclude: ``"self"``: the edges that the mini-batch is asked about; ``"reverse"``: those and the ones that go
-            back; None: none. Of rows without ``edge_ids``, all edges between their ends.
-        reverse_types: ``{edge type: type of the edges that go back}``; None: as :func:`.reverse_of` finds it.
-        weights: by their names, those of nodes, floats ``[N]``, in proportion to which negatives are drawn.
+    """Settings of links: which false edges come with them, and which edges are left out, as GraphDataModule has them;
+    and ``weights`` of nodes by their names, floats ``[N]``, in proportion to which negatives are drawn.
 
     Raises:
         SamplerConfigError: an unknown name; no dict of types.
@@ -76,8 +70,8 @@ class LinkSeeds(NodeSeeds):
         self.has_negatives = any(negatives is not None for negatives in by_type)
         self._targets = seeds.targets_in(graph)
         self._types = [
-            _LinkType(graph, seeds, edge_type, rows, settings, negatives)
-            for (edge_type, rows), negatives in zip(seeds.rows_by_type.items(), by_type, strict=True)
+            _LinkType(graph, seeds, edge_type, settings, negatives)
+            for edge_type, negatives in zip(seeds.rows_by_type, by_type, strict=True)
         ]
         self.form = SeedForm("links", tuple(links.form for links in self._types))
         self._first_rows = np.array([links.first_row for links in self._types])
@@ -129,19 +123,13 @@ class LinkSeeds(NodeSeeds):
         self, parts: list[tuple[_LinkType, Any]], links: np.ndarray, target: np.ndarray, query: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Finds the edges that are left out: positions in ``indices``, int64 ``[X]``, and for which query, int32."""
-        # Rows that share a query leave out the same edge once.
+        # By one number for both: rows that share a query leave out the same edge once, and kernels look up in order.
         num_edges, keys = max(self.graph.num_edges, 1), []
         ids = None if self.table is None or self.table.edge_ids is None else self.table.edge_ids[target]
         for part, at in parts:
             src, dst = np.ascontiguousarray(links[at].T)
-            positions, row = excluded_positions(
-                self.graph,
-                part.form.number,
-                src,
-                dst,
-                None if ids is None else ids[at],
-                reverse_type=part.reverse_type,
-            )
+            edge_ids, back = None if ids is None else ids[at], part.reverse_type
+            positions, row = excluded_positions(self.graph, part.form.number, src, dst, edge_ids, reverse_type=back)
             keys.append(query[at][row] * num_edges + positions)
         excluded_query, positions = np.divmod(np.unique(np.concatenate(keys)), num_edges)
         return positions, excluded_query.astype(np.int32)
@@ -172,16 +160,10 @@ class _LinkType:
     """The links of one edge type of a table: draws their negatives, and finds the edges that they must not see."""
 
     def __init__(
-        self,
-        graph: Graph,
-        table: SeedTable,
-        edge_type: Any,
-        rows: range,
-        settings: LinkSettings,
-        negatives: Negatives | None,
+        self, graph: Graph, table: SeedTable, edge_type: Any, settings: LinkSettings, negatives: Negatives | None
     ) -> None:
+        rows, number = table.rows_by_type[edge_type], graph.edge_type_number(edge_type)
         self.graph, self.table, self.first_row, self.negatives = graph, table, rows.start, negatives
-        number = graph.edge_type_number(edge_type)
         self.reverse_type = None
         if settings.exclude == "reverse":
             self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)

@@ -167,7 +167,7 @@ class NodeSeeds(SeedKind):
             return np.zeros(len(names), np.int64), None
         if self.sharing == "disjoint":
             eligible = {} if times is None else self._eligible(times)
-            name = (names & 0xFFFFFFFF).astype(np.uint32)
+            name = (names & 0xFFFFFFFF).astype(np.uint32)  # a word of the counters that draws are keyed by
             return np.arange(len(names)), {"name": name, "by_row": True, **eligible}
         assert times is not None, "the constructor refuses it"
         distinct, query = np.unique(times, return_inverse=True)

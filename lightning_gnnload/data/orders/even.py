@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ class EvenOrder(SeedOrder):
 
     def __init__(self, weights: Mapping[Any, float] | None = None) -> None:
         self.weights = dict(weights or {})
+        self._rows = list[range]()  # of each type, and how many of them an epoch has: once bound
+        self._counts = np.zeros(0, np.int64)
         for edge_type, weight in self.weights.items():
             if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
                 raise LoaderConfigError(f"EvenOrder: the weight of {edge_type!r} is {weight!r}; give 0 or more.")
@@ -62,7 +65,16 @@ class EvenOrder(SeedOrder):
                 f"EvenOrder: weights are given for {', '.join(map(str, self.weights))}, but the links are of "
                 f"{', '.join(map(str, table.rows_by_type))}."
             )
-        return _BoundEvenOrder(list(table.rows_by_type.values()), np.array(weights, np.float64), self.name)
+        bound, num_rows = copy(self), len(table)
+        bound._rows = list(table.rows_by_type.values())
+        shares = np.array(weights, np.float64) * [*map(len, bound._rows)]
+        if not shares.any():
+            raise LoaderConfigError("EvenOrder: no edge type that has rows has a weight above 0.")
+        exact = num_rows * (shares / shares.sum())
+        bound._counts = np.floor(exact).astype(np.int64)
+        # Largest remainder: what rounding down leaves goes to the types that lost most by it.
+        bound._counts[np.argsort(bound._counts - exact, kind="stable")[: num_rows - bound._counts.sum()]] += 1
+        return bound
 
     @property
     def name(self) -> str:
@@ -70,34 +82,12 @@ class EvenOrder(SeedOrder):
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         """Raises LoaderConfigError: only what :meth:`bind_rows` returns knows the types."""
-        raise LoaderConfigError("EvenOrder needs the rows' types: call bind_rows() first.")
-
-
-class _BoundEvenOrder(SeedOrder):
-    """An EvenOrder that knows the rows of each type, and how often they come."""
-
-    def __init__(self, rows: list[range], weights: np.ndarray, name: str) -> None:
-        self._rows, self._name = rows, name
-        shares = weights * [*map(len, rows)]
-        if not shares.any():
-            raise LoaderConfigError("EvenOrder: no edge type that has rows has a weight above 0.")
-        num_rows = sum(map(len, rows))
-        exact = num_rows * (shares / shares.sum())
-        self._counts = np.floor(exact).astype(np.int64)
-        # Largest remainder: what rounding down leaves goes to the types that lost most by it.
-        order = np.argsort(self._counts - exact, kind="stable")
-        self._counts[order[: num_rows - self._counts.sum()]] += 1
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
+        if not self._rows:
+            raise LoaderConfigError("EvenOrder needs the rows' types: call bind_rows() first.")
         parts, positions = [], []
         for rows, count in zip(self._rows, self._counts.tolist(), strict=True):
             # Further shuffles by numbers that no row has; of the last one, its beginning.
-            numbers = np.arange(-(-count // max(len(rows), 1)) * len(rows))
-            turn, row = np.divmod(numbers, max(len(rows), 1))
+            turn, row = np.divmod(np.arange(-(-count // max(len(rows), 1)) * len(rows)), max(len(rows), 1))
             keys = ops.random_keys(seed, epoch, rows.start + row + (turn << 40))
             parts.append(rows.start + row[np.lexsort((keys, turn))[:count]])
             positions.append((np.arange(count) + 0.5) / max(count, 1))

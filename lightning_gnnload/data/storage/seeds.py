@@ -37,20 +37,18 @@ def described_seeds(tables: Mapping[str, SeedTable]) -> dict[str, Any]:
     return {
         split: {
             "node_type": table.node_type,
-            **_described_types(table),
+            "edge_type": table.edge_type,
             "columns": [name for name in table.columns if name != "time"],
             "time_form": None if table.time_form is None else table.time_form.to_json(),
+            # Of several types alone: folders of one are those that earlier releases wrote.
+            **({} if len(table.rows_by_type) == 1 else {"edge_types": _counts(table)}),
         }
         for split, table in tables.items()
     }
 
 
-def _described_types(table: SeedTable) -> dict[str, Any]:
-    """Returns the edge type as JSON has it; of several, the numbers of their rows as well, which one alone lacks."""
-    edge_type = table.arguments()["edge_type"]
-    if isinstance(edge_type, dict):
-        return {"edge_type": None, "edge_types": [[name, count] for name, count in edge_type.items()]}
-    return {"edge_type": edge_type}
+def _counts(table: SeedTable) -> list[Any]:
+    return [[name, len(rows)] for name, rows in table.rows_by_type.items()]
 
 
 def open_seeds(
@@ -102,14 +100,12 @@ def open_tasks(path: Path, described: Mapping[str, Any], arrays: Mapping[str, to
 def _table(prefix: str, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> SeedTable:
     arguments: dict[str, Any] = {name: arrays[prefix + name] for name in _ARRAYS if prefix + name in arrays}
     columns = {name: arrays[f"{prefix}column.{name}"] for name in described["columns"]}
-    edge_type, by_type = described["edge_type"], described.get("edge_types")
-    if by_type is not None:
-        edge_type = {_type_of(name): count for name, count in by_type}
+    by_type = {_type_of(name): count for name, count in described.get("edge_types", ())}  # of one alone or several
     return SeedTable(
         **arguments,
         time_form=TimeForm.from_json(described.get("time_form")),  # which the first releases did not write
         node_type=described["node_type"],
-        edge_type=_type_of(edge_type),
+        edge_type=by_type if len(by_type) > 1 else _type_of(described["edge_type"]),
         weight=columns.pop("weight", None),
         columns=columns,
     )
