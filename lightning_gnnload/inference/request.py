@@ -39,26 +39,29 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
 
 def requested_nodes(nodes: Any, data: GraphData, stages: Stages, lists: InLists) -> NodesByType:
     """Returns the nodes that ``nodes=`` of :func:`.infer` means; ids that are no nodes raise GraphDataError."""
-    types, is_all = data.graph.types, isinstance(nodes, str) and nodes == "all"
-    if types is not None and isinstance(nodes, Mapping):
+    types = data.graph.types
+    is_name = isinstance(nodes, str) and nodes not in SPLITS
+    if types is None:
+        return {"": None if is_name and nodes == "all" else _ids(nodes, data)}
+    if is_name and nodes == "all":
+        return dict.fromkeys(_output_types(data, stages, lists))
+    if is_name:
+        types.node_type_number(nodes)  # refuses a name that is no type
+        return {nodes: None}
+    if isinstance(nodes, Mapping):
         spans = {name: types.range_of(name) for name in nodes}
         return {
             name: None if isinstance(ids, str) else as_ids(ids, name=f"nodes of {name!r}", num_nodes=len(spans[name]))
             for name, ids in nodes.items()
         }
-    if is_all:
-        return {"": None} if types is None else dict.fromkeys(_output_types(data, stages, lists))
-    if types is not None and isinstance(nodes, str) and nodes not in SPLITS:
-        types.node_type_number(nodes)  # refuses a name that is no type
-        return {nodes: None}
-    if isinstance(nodes, str) and nodes in SPLITS:
-        ids = data.split(nodes)
-    else:
-        ids = as_ids(nodes, name="nodes", num_nodes=data.num_nodes)
-    if types is None:
-        return {"": ids}
+    ids = _ids(nodes, data)
     numbers = types.number_of(ids)
     return {types.node_types[t]: ids[numbers == t] - types.first_node[t] for t in np.unique(numbers)}
+
+
+def _ids(nodes: Any, data: GraphData) -> np.ndarray:
+    is_split = isinstance(nodes, str) and nodes in SPLITS
+    return data.split(nodes) if is_split else as_ids(nodes, name="nodes", num_nodes=data.num_nodes)
 
 
 def _output_types(data: GraphData, stages: Stages, lists: InLists) -> list[str]:

@@ -53,8 +53,7 @@ def save_rows(
         tensor, ids, user_ids = rows[name].rows, requested[name], data.user_ids.get(name)
         # A column of ids with the name of another one would replace it.
         column = "node" if user_ids is None or user_ids.column in (*RESERVED, values) else user_ids.column
-        classes = None if data.class_names is None or values != PREDICTION else np.array(data.class_names, object)
-        classes = None if classes is None or tensor.shape[1:] != classes.shape else classes
+        classes = _classes(data, values, tensor.shape[1:])
         part_columns = partial(_columns, tensor, ids, user_ids, classes, (column, values))
         if path.suffix != ".npy":
             _write(path, values, part_columns, len(tensor))
@@ -68,6 +67,13 @@ def save_rows(
                 rows[name].path.replace(path)
         output[name] = tensor
     return output
+
+
+def _classes(data: GraphData, values: str, row_shape: torch.Size) -> np.ndarray | None:
+    """Returns the names of the classes, if rows are predictions with a number for each."""
+    if data.class_names is None or values != PREDICTION or row_shape != (len(data.class_names),):
+        return None
+    return np.array(data.class_names, object)
 
 
 def _columns(

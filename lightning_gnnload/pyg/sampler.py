@@ -113,23 +113,7 @@ class GnnloadSampler(BaseSampler):
         if not directed:
             warn("directed=False is subgraph_type='induced' in PyG's newer versions.")
             subgraph_type = SubgraphType.induced
-        if temporal_strategy not in ("uniform", "last"):
-            raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
-        for name, value in (("time_attr", time_attr), ("weight_attr", weight_attr)):
-            if not isinstance(value, str | None):
-                raise SamplerConfigError(
-                    f"{name}={value!r:.100}: must be the name of an attribute. It holds for all types that have the "
-                    "attribute, so give it one name in all of them."
-                )
-        if sample_direction not in get_args(Direction):
-            raise SamplerConfigError(
-                f"sample_direction={sample_direction!r} is not known; give 'forward' or 'backward'."
-            )
-        if sample_direction == "backward" and time_attr is not None:
-            raise SamplerUnsupportedError(
-                f"sample_direction='backward' with time_attr={time_attr!r}: what comes after a node is not drawn by "
-                "time, here as in PyG. Leave one out."
-            )
+        _check_settings(temporal_strategy, time_attr, weight_attr, sample_direction)
         self.sample_direction = sample_direction
         self.graph, self.node_time, self.num_nodes = topology_of(data, time_attr, weight_attr, sample_direction)
         self.is_weighted = weight_attr is not None
@@ -386,6 +370,24 @@ class GnnloadSampler(BaseSampler):
 
     def __repr__(self) -> str:
         return f"GnnloadSampler({self.num_neighbors}, {self.inner()!r})"
+
+
+def _check_settings(temporal_strategy: str, time_attr: Any, weight_attr: Any, sample_direction: str) -> None:
+    if temporal_strategy not in ("uniform", "last"):
+        raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
+    for name, value in (("time_attr", time_attr), ("weight_attr", weight_attr)):
+        if not isinstance(value, str | None):
+            raise SamplerConfigError(
+                f"{name}={value!r:.100}: must be the name of an attribute. It holds for all types that have the "
+                "attribute, so give it one name in all of them."
+            )
+    if sample_direction not in get_args(Direction):
+        raise SamplerConfigError(f"sample_direction={sample_direction!r} is not known; give 'forward' or 'backward'.")
+    if sample_direction == "backward" and time_attr is not None:
+        raise SamplerUnsupportedError(
+            f"sample_direction='backward' with time_attr={time_attr!r}: what comes after a node is not drawn by "
+            "time, here as in PyG. Leave one out."
+        )
 
 
 def _times_before(numbers: np.ndarray) -> np.ndarray:
