@@ -233,7 +233,6 @@ class GraphData:
         return self._num_classes
 
     def _labels(self, name: str) -> torch.Tensor | None:
-        """Returns the labels of a split's rows or nodes."""
         table = self.table(name)
         if table is not None and (table.y is not None or table.is_links):
             return table.y
