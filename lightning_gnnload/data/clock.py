@@ -57,7 +57,6 @@ class Clock:
 
     @property
     def span(self) -> tuple[Any, Any]:
-        """The earliest and the latest time."""
         return (self.first, self.last) if self.ranked is None else tuple(self.ranked[[0, -1]].tolist())
 
     def codes(self, times: np.ndarray) -> np.ndarray:
@@ -214,7 +213,6 @@ class TimeForm:
         return cls(unit, zone, is_number)
 
     def to_json(self) -> list[Any]:
-        """Returns JSON values."""
         return [self.unit, self.zone, self.is_number]
 
     def of_nanoseconds(self, times: np.ndarray) -> np.ndarray:

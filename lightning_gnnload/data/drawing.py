@@ -78,7 +78,6 @@ def name_lines(axes: Any, names: Sequence[tuple[float, str, str]]) -> None:
 
 
 def save_figure(figure: Figure, file: Path) -> None:
-    """Writes the figure in the format that the suffix names."""
     figure.savefig(file)
 
 

@@ -236,7 +236,6 @@ class GraphData:
         return self._num_classes
 
     def _labels(self, name: str) -> torch.Tensor | None:
-        """Returns the labels of a split's rows or nodes."""
         table = self.table(name)
         if table is not None and not table.takes_labels_of_nodes:
             return table.y

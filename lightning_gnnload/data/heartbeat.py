@@ -89,7 +89,6 @@ class Patience:
         return self._idle_s >= self.idle_s or self._waited_s >= self.most_s
 
     def __str__(self) -> str:
-        """Says why it is over."""
         if self._idle_s >= self.idle_s:
             return f"it did nothing for {self.idle_s:g} s"
         return f"it was busy, but did not come within {self.most_s:g} s"

@@ -258,7 +258,6 @@ class _ColumnFile:
         self._row_shape = rows.shape[1:]
 
     def save(self, to: IO[bytes]) -> None:
-        """Writes all of it as one array, and closes the file."""
         assert self._dtype is not None, "save() before append()"
         header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self._num_rows, *self._row_shape)}
         np.lib.format.write_array_header_1_0(to, header)

@@ -204,7 +204,6 @@ def _lead_out(graph: Graph, nodes: np.ndarray) -> bool:
 
 
 def _seeds(data: GraphData, split: str) -> np.ndarray:
-    """Returns the seeds that are nodes."""
     # Ids that were written into the split later may be anything, and are an error where they are sampled.
     seeds = data.split(split)
     return seeds[(seeds >= 0) & (seeds < data.num_nodes)]

@@ -169,7 +169,6 @@ def _socket_rows() -> list[_SocketRow]:
 
 
 def _socket_fds() -> dict[str, int]:
-    """Returns the descriptors of this process's sockets by inode."""
     fds = {}
     for fd in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # of the listing itself, or closed since

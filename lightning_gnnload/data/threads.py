@@ -85,7 +85,6 @@ class Threads(ThreadPoolExecutor):
         return future.result()
 
     def check(self) -> None:
-        """Raises ForkError in a fork of the process that made the pool."""
         check_process(self._pid, f"What threads make ({self._name})")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:

@@ -113,7 +113,6 @@ class GraphTypes:
         return np.array(src, np.int32), np.array(dst, np.int32)
 
     def range_of(self, node_type: str) -> range:
-        """Returns the ids of the nodes of a type."""
         t = self.node_type_number(node_type)
         return range(int(self.first_node[t]), int(self.first_node[t + 1]))
 

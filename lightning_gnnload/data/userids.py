@@ -144,7 +144,6 @@ class UserIds:
 
 
 def _id_list(ids: Any) -> Sequence[Any]:
-    """Returns distinct ids, all int or all str, as a sequence."""
     if hasattr(ids, "tolist"):  # an array, a tensor, or a data frame's column
         ids = ids.tolist()
     if not isinstance(ids, Sequence) or isinstance(ids, str):

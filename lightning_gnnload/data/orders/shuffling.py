@@ -60,7 +60,6 @@ class Choice:
 
 
 def count(sequences: int) -> str:
-    """Returns ``"1 sequence"`` or ``"N sequences"``."""
     return f"{sequences} sequence{'s' * (sequences > 1)}"
 
 

@@ -119,7 +119,6 @@ def _num_stretches(size_bytes: int) -> int:
 
 
 def part_folder(number: int) -> str:
-    """Returns the name of a part's folder in its partition's folder."""
     return f"part-{number:04d}"
 
 
@@ -129,7 +128,6 @@ def _are_first_nodes(tables: Any) -> bool:
 
 
 def _are_names(tables: Any) -> bool:
-    """Returns whether it is a list of texts, or None."""
     return tables is None or (isinstance(tables, list) and all(isinstance(name, str) for name in tables))
 
 
