@@ -23,9 +23,9 @@ from compare_orders import SAMPLER, Result, draw, measure, train
 from lightning_gnnload import Debian, GraphData, Partition, Synthetic, load_partition, partition_graph
 from lightning_gnnload.cache.policy import PartPolicy, hottest
 from lightning_gnnload.cache.rules import policy_named
-from lightning_gnnload.data.drawing import COLORS, name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.drawing import COLORS, name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
 

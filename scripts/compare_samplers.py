@@ -31,7 +31,7 @@ from lightning_gnnload import (
     ShadowSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey
 
 BATCH_SIZE = 1024

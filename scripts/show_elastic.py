@@ -25,7 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from examples.models import GraphSAGE
 from lightning_gnnload import Debian, FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler
-from lightning_gnnload.data.drawing import BLUE, GREY, ORANGE, PALE, PINK, name_lines, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREY, ORANGE, PALE, PINK, name_lines, new_figure, save_figure, tidy
 
 GLOBAL_BATCH = 1024
 

@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.locks import ReadWriteLock
 from lightning_gnnload.cache.lookahead import NEVER, Lookahead, ReadAhead, StagedRows
 from lightning_gnnload.cache.store import StoreWrapper, check_slots
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, byte_rows, summed_reads
-from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.host.locks import ReadWriteLock
+from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.sample.workload import Workload
 
 

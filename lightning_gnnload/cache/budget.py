@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError
+from lightning_gnnload.host.memory import free_bytes, in_units
 
 AUTO_SHARE = 0.25
 """Share of the free memory to take before training shows its need: slots and the page cache may take as much each, and

@@ -14,7 +14,6 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import Allowance, Budget, Table, budget, rows_worth_it
 from lightning_gnnload.cache.dynamic import SharedSlots
-from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerGroup, numbers_file, numbers_in
 from lightning_gnnload.cache.policy import CachePlan, CachePolicy
 from lightning_gnnload.cache.renewal import RenewedCache, ranking_of
@@ -28,10 +27,11 @@ from lightning_gnnload.cache.static import (
 )
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
-from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.memory import free_bytes, in_units
-from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
+from lightning_gnnload.host.locks import SharedLock
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.host.memory import free_bytes, in_units
+from lightning_gnnload.host.pages import mapped_file
 from lightning_gnnload.sample.workload import Workload
 
 _MOVE_BYTES = 24  # of a row that is replaced: two node ids and a location, int64 each

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.store import StoreWrapper, check_slots
 from lightning_gnnload.data.features import FeatureStore, Reads, byte_rows
+from lightning_gnnload.host.locks import SharedLock
 
 
 class SharedSlots(NamedTuple):

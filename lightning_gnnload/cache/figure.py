@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import HitRateCurve
-from lightning_gnnload.data.drawing import INK, name_lines, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import INK, name_lines, new_figure, save_figure, tidy
 
 _TYPICAL = 0.1  # the share of rows that the title speaks of, or the nearest
 

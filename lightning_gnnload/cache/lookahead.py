@@ -11,8 +11,8 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, byte_rows
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.sample.workload import Workload
 
 NEVER = np.iinfo(np.int64).max

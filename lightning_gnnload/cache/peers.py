@@ -14,10 +14,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data import sockets
-from lightning_gnnload.data.heartbeat import HEARTBEAT
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError
+from lightning_gnnload.host import sockets
+from lightning_gnnload.host.heartbeat import HEARTBEAT
+from lightning_gnnload.host.memfd import MemoryFile
 
 _RETRY_S = 0.02
 _LOOK_S = 1.0  # between two signs of life, and between two looks for them

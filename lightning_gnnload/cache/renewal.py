@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerChannel, numbers_file, numbers_in
 from lightning_gnnload.cache.policy import CachePlan
 from lightning_gnnload.cache.static import CacheMemory, StaticCache, as_rows_of
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.sockets import readable
-from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import CacheConfigError, CacheShareError, ThreadLimitError
+from lightning_gnnload.host.locks import SharedLock
+from lightning_gnnload.host.sockets import readable
+from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.sample.workload import Workload
 
 _log = logging.getLogger(__name__)

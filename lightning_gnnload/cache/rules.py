@@ -19,9 +19,9 @@ from lightning_gnnload.cache.dynamic import DynamicCache, SharedSlots
 from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.trace import smoothed, visit_counts
-from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, YELLOW
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, YELLOW
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH, PRESAMPLED_EPOCHS, Workload
 

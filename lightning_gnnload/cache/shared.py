@@ -8,9 +8,9 @@ import torch
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import MemoryFeatureStore, byte_rows
-from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheShareError
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.host.pages import mapped_file
 
 _CHUNK_BYTES = 1 << 20  # compared at once: a mask of the whole table would be as large as the table
 

@@ -16,10 +16,10 @@ from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.store import StoreWrapper
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads, byte_rows
-from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.pages import private_bytes
-from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import CacheConfigError
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.host.pages import private_bytes
+from lightning_gnnload.host.progress import progress as progress_bar
 
 SharerOf = Callable[[np.ndarray], np.ndarray]
 """Says which of the ranks that share a cache should hold each row: ``rows -> int64``, negative: any; hottest first."""

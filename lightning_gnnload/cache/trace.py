@@ -12,8 +12,8 @@ import numpy as np
 
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.progress import progress as progress_bar
-from lightning_gnnload.data.threads import Threads
+from lightning_gnnload.host.progress import progress as progress_bar
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.sample.workload import Workload
 
 

@@ -19,8 +19,8 @@ from lightning_gnnload.conform.case import Case, CaseError, PropertyViolation, e
 from lightning_gnnload.conform.graphs import part_around
 from lightning_gnnload.conform.rows import edges_of_row
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.errors import GnnLoadError, GraphDataError, SeedError
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.sample.base import Sampler
 
 _NUM_THREADS = 4

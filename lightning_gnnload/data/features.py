@@ -11,9 +11,9 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
-from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.host.pages import scratch_rows
 
 
 class TierReads(NamedTuple):

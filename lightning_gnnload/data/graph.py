@@ -14,10 +14,10 @@ from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.derived import DerivedArrays
 from lightning_gnnload.data.edge_lists import edge_endpoints, flat_arrays, hetero_arrays
 from lightning_gnnload.data.graph_checks import check_edge_array, check_graph_arrays, check_graph_runs
-from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.origin import LocalIds, Origin
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
+from lightning_gnnload.host.leases import protect_mapped
 
 _SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 

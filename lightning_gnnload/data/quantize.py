@@ -10,10 +10,10 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.host.progress import progress as progress_bar
 
 _CHUNK_NUMBERS = 1 << 20  # 8 MiB as float64, in which ranges and errors are computed
 

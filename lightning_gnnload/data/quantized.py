@@ -10,10 +10,10 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, Reads, TierReads
-from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.host.pages import scratch_rows
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

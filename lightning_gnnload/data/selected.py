@@ -8,9 +8,9 @@ import torch
 
 from lightning_gnnload.data.arrays import as_ids, tensor_view
 from lightning_gnnload.data.features import FeatureStore, Reads, gather
-from lightning_gnnload.data.pages import scratch_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.host.pages import scratch_rows
 
 
 class SelectedFeatureStore(FeatureStore):

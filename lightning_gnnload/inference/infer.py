@@ -16,11 +16,11 @@ from torch import nn
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.data.output import explain_write_errors
-from lightning_gnnload.data.progress import progress as shown
 from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.errors import InferenceError
+from lightning_gnnload.host.memory import free_bytes
+from lightning_gnnload.host.progress import progress as shown
 from lightning_gnnload.inference.compare import compare, rehearse
 from lightning_gnnload.inference.model import Layers, call_of, has_layers
 from lightning_gnnload.inference.neighborhoods import Batches, Columns, InLists

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.by_type import table_of_type
-from lightning_gnnload.data.pages import mapped_bytes
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import (
     ArrayWriter,
     array_entry,
@@ -31,6 +29,8 @@ from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.host.pages import mapped_bytes
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.edges import EdgeReader, graph_types
 from lightning_gnnload.ingest.features import Feature, MissingCounts, code_rows, fit, unfitted_features, x_rows
 from lightning_gnnload.ingest.ids import NumberedNodes, write_node_ids

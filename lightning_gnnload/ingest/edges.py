@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import TableError
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.rowset import RowSet
 from lightning_gnnload.ingest.source import Reading, Source

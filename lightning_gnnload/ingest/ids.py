@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data.pages import mapped_bytes, release_pages
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.data.storage.graphs import ids_name
 from lightning_gnnload.errors import TableError
+from lightning_gnnload.host.pages import mapped_bytes, release_pages
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.source import IdType, Reading, Source
 from lightning_gnnload.ingest.spec import NodeSpec
 from lightning_gnnload.ingest.times import nanoseconds_of

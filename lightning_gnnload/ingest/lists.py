@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.pages import mapped_bytes
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.data.storage.graphs import RANKED
 from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.host.pages import mapped_bytes
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.edges import EdgeCounts, EdgeReader
 from lightning_gnnload.ingest.rowset import RowSet
 from lightning_gnnload.ingest.threads import in_order

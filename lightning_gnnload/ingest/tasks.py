@@ -10,11 +10,11 @@ import numpy as np
 
 from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.graphdata import SPLITS
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.labels import DistinctValues, Labels
 from lightning_gnnload.ingest.source import Reading, Source

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
-from lightning_gnnload.data.threads import Threads
+from lightning_gnnload.host.threads import Threads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

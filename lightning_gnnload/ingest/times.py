@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.clock import MOST_CODES, Clock
-from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.errors import TableError
+from lightning_gnnload.host.pages import mapped_bytes
 from lightning_gnnload.ops import NO_TIME
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import PartitionError
+from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
 from lightning_gnnload.partition.numbering import number_nodes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.drawing import (
+from lightning_gnnload.drawing import (
     BLUE,
     GREEN,
     GREY,

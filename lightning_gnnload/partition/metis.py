@@ -19,8 +19,8 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import MissingExtraError, PartitionError
+from lightning_gnnload.host.memory import free_bytes
 from lightning_gnnload.partition import metis_process
 from lightning_gnnload.partition.partitioner import Advance, Partitioner, SeedIds
 

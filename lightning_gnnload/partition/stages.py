@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from lightning_gnnload.data.threads import start_thread
+from lightning_gnnload.host.threads import start_thread
 
 _SAMPLE_S = 0.05  # shorter peaks of memory are missed; looking costs a system call
 _PRIVATE = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.threads import Threads
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.pipeline.loader import SampledLoader, _HostBatch
 from lightning_gnnload.pipeline.stats import QueueFill
 

@@ -17,7 +17,7 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.threads import Threads
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.position import Position

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.heartbeat import Patience
-from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.threads import check_process
 from lightning_gnnload.errors import PeerError
+from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.host.threads import check_process
 from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure

@@ -8,13 +8,13 @@ import signal
 import time
 from collections.abc import Callable, Container
 
-from lightning_gnnload.data import processes
-from lightning_gnnload.data.heartbeat import Patience
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
-from lightning_gnnload.pipeline import flags, wire
+from lightning_gnnload.host import flags, processes
+from lightning_gnnload.host.flags import Flag
+from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
-from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
 
 _log = logging.getLogger(__name__)

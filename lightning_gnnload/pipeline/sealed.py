@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.errors import CacheShareError, QueueProtocolError
+from lightning_gnnload.host.memfd import MemoryFile
 
 _ALIGN = 64
 _LENGTH = struct.Struct("<Q")

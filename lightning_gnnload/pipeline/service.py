@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from lightning_gnnload.data import processes, sockets
-from lightning_gnnload.data.heartbeat import Patience
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import QueueProtocolError, ThreadLimitError
-from lightning_gnnload.pipeline import flags, wire
+from lightning_gnnload.host import flags, processes, sockets
+from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.host.threads import start_thread
+from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.connections import TrainerConnections
 from lightning_gnnload.pipeline.failure import FINAL, Failure, stuck
 from lightning_gnnload.pipeline.payload import Payload

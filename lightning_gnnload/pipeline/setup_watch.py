@@ -8,8 +8,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lightning_gnnload.data.heartbeat import HEARTBEAT
-from lightning_gnnload.data.threads import start_thread
+from lightning_gnnload.host.heartbeat import HEARTBEAT
+from lightning_gnnload.host.threads import start_thread
 
 _HEARTBEAT_S = 1.0  # trainers give up who is silent for stall_timeout_s
 

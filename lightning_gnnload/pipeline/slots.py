@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.host.pages import buffer_memory
 
 FIRST_SLOT_BYTES = 1 << 20  # slots grow to what mini-batches need within a few steps
 Token = TypeVar("Token")

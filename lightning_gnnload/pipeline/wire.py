@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 
-from lightning_gnnload.data import sockets
-from lightning_gnnload.data.sockets import MAX_MESSAGE_BYTES, Message, readable
 from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.host import sockets
+from lightning_gnnload.host.sockets import MAX_MESSAGE_BYTES, Message, readable
 
 __all__ = [
     "KINDS",

@@ -14,9 +14,9 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
+from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.rows import NodeSeeds

@@ -13,9 +13,9 @@ import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.origin import Origin
-from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler
 from lightning_gnnload.sample.build import ArenaBuilder

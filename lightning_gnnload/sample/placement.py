@@ -13,10 +13,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.memory import free_bytes, in_units, reserve_bytes
-from lightning_gnnload.data.pages import mapped_file
-from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.host.memory import free_bytes, in_units, reserve_bytes
+from lightning_gnnload.host.pages import mapped_file
+from lightning_gnnload.host.progress import progress as progress_bar
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
 from lightning_gnnload.sample.hotness import chunked_edges, expected_reads, expected_visits, hottest_lists

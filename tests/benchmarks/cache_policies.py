@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, INK, PINK, SMALL, YELLOW, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, PINK, SMALL, YELLOW, new_figure, save_figure, tidy
 from tests.benchmarks import machine
 from tests.benchmarks.policy_cases import NUM_EPOCHS, QUICK, SETTINGS, THE_TWELVE, Result, measure
 

@@ -19,7 +19,7 @@ import torch
 
 from lightning_gnnload import MemoryFeatureStore, QuantizedFeatureStore, ops
 from lightning_gnnload.data.features import byte_rows
-from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.host.pages import buffer_memory
 from tests.benchmarks import machine
 from tests.benchmarks.errors import BenchmarkError
 

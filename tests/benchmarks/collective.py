@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import fill
 
-from lightning_gnnload.data.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.sample.collective import open_colleagues
 from lightning_gnnload.sample.group.exchange import ThreadExchange
 from tests.benchmarks import collective_cases as cases

@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from lightning_gnnload.data.pages import drop_page_cache
+from lightning_gnnload.host.pages import drop_page_cache
 from tests.benchmarks import machine
 from tests.benchmarks.disk_graph import CitationsOnDisk
 from tests.benchmarks.disk_job import FANOUTS

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, INK, ORANGE, PINK, SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, INK, ORANGE, PINK, SMALL, new_figure, save_figure, tidy
 from tests.benchmarks.report import number
 
 _TOPICS = ("Sampling", "Samplers", "Gather", "Loader", "By type", "By time", "Links", "Link loader", "PyG's loaders")

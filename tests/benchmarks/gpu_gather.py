@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from tests.benchmarks import gpu_device, machine

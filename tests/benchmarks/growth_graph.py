@@ -23,7 +23,7 @@ import numpy as np
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.datasets.stored import StoredDataset
-from lightning_gnnload.data.progress import progress
+from lightning_gnnload.host.progress import progress
 
 _RECIPE = 1  # raise it when equal settings would give other arrays
 _CHUNK = 1 << 16  # temporaries stay in the core's own cache

@@ -29,14 +29,14 @@ import torch
 
 from lightning_gnnload import GraphData, MemoryFeatureStore, NeighborSampler, ops
 from lightning_gnnload.cache.dynamic import DynamicCache, SharedSlots
-from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.data.features import FeatureStore, Reads
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.host.locks import SharedLock
+from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import machine
 from tests.benchmarks.fifo import BATCH_SIZE, DYNAMIC, FANOUTS, GRAPHS, graphs, grid

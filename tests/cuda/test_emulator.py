@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.pages import private_bytes
 
 from .emulated import EmulatedDevice
 from .streams import UnorderedError

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.host.pages import private_bytes
 from lightning_gnnload.ops.cuda.host_memory import HostMemory
 
 from .fakes import FakeRuntime

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import Progress, TimeElapsedColumn
 
 from lightning_gnnload.conform.suites import FAMILY_ERROR
-from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.errors import GnnLoadError, SamplerConfigError
+from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.plugin.commands.arguments import Parser, output_file
 from lightning_gnnload.plugin.commands.conform import add_sampler_options
 from tests.laws.figure import can_be_drawn, draw_figure

@@ -11,7 +11,7 @@ import numpy as np
 
 from lightning_gnnload.conform.checks import KEY
 from lightning_gnnload.conform.draw import positions
-from lightning_gnnload.data.drawing import COLORS, INK, SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import COLORS, INK, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.errors import ConformanceError
 from tests.laws.subjects import Subject
 

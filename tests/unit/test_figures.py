@@ -18,9 +18,9 @@ from lightning_gnnload.cache.figure import draw_curves
 from lightning_gnnload.cache.rules import RULES
 from lightning_gnnload.cache.simulate import HitRateCurve
 from lightning_gnnload.conform.draw import sampler_draw
-from lightning_gnnload.data.drawing import name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.data.orders.figure import OrderTrial, draw_orders
 from lightning_gnnload.data.orders.reads import CacheReads
+from lightning_gnnload.drawing import name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.partition.figure import draw_quality
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.monitor.report import TimeReport, draw_report

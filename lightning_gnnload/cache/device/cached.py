@@ -16,7 +16,7 @@ from lightning_gnnload.cache.device.features import DeviceFeatures
 from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
-from lightning_gnnload.data.pages import private_bytes
+from lightning_gnnload.host.pages import private_bytes
 from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows

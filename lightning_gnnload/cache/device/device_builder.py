@@ -23,9 +23,9 @@ from lightning_gnnload.cache.policy import CachePlan, CachePolicy
 from lightning_gnnload.cache.rules import Rule, rule_of
 from lightning_gnnload.cache.static import SharerOf
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
+from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
 from lightning_gnnload.sample.workload import Workload

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeVar
 import torch
 
 from lightning_gnnload.cache.budget import Allowance
-from lightning_gnnload.data.memory import in_units, reserve_bytes
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+from lightning_gnnload.host.memory import in_units, reserve_bytes
 from lightning_gnnload.ops.cuda.device import Device
 
 MAX_SHRINKS = 3

@@ -10,8 +10,8 @@ import torch
 
 from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
-from lightning_gnnload.data.pages import private_bytes
 from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.host.pages import private_bytes
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory

@@ -19,8 +19,8 @@ from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
 from lightning_gnnload.cache.peers import PeerGroup, PeerValue
 from lightning_gnnload.cache.static import SharerOf, deal_to_shards, gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.memory import in_units
 from lightning_gnnload.errors import CacheConfigError, CudaCallError, DeviceMemoryError, DeviceShareError
+from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import NO_MEMORY, Runtime
 from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory

@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
+from lightning_gnnload.host.progress import progress
 
 _TIMEOUT_S = 30  # without a byte
 _CHUNK_BYTES = 1 << 20

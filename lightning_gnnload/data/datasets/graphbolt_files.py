@@ -14,8 +14,8 @@ import torch
 
 from lightning_gnnload.data.datasets.description import Description
 from lightning_gnnload.data.datasets.foreign import load_tensors, reading
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
+from lightning_gnnload.host.progress import progress
 
 
 def map_array(entry: Description) -> np.ndarray | torch.Tensor:

@@ -21,8 +21,8 @@ import numpy as np
 from lightning_gnnload.data.datasets.download import MOST_INFLATED
 from lightning_gnnload.data.datasets.foreign import reading
 from lightning_gnnload.data.datasets.stored import scratch_array
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError, MissingExtraError
+from lightning_gnnload.host.progress import progress
 
 REMEDY = "The raw folder is incomplete or damaged: delete it and prepare again, or unzip OGB's archive anew."
 _PIECE = 1 << 20  # numbers, or rows of a csv file, read at once

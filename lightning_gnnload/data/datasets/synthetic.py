@@ -18,8 +18,8 @@ from lightning_gnnload.data.datasets.random_edges import Purpose, fractions, hos
 from lightning_gnnload.data.datasets.stored import StoredDataset, scratch_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import DatasetError
+from lightning_gnnload.host.progress import progress
 
 Kind = Literal["chung-lu", "rmat", "citation", "web"]
 _EXPONENT = {"chung-lu": 2.4, "citation": 3.0}

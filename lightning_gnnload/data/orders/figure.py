@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.drawing import BLUE, GREEN, GREY, ORANGE, PALE, name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.data.orders.reads import CacheReads
 from lightning_gnnload.data.orders.shuffling import MOST_EXCESS, count
+from lightning_gnnload.drawing import BLUE, GREEN, GREY, ORANGE, PALE, name_lines, new_figure, save_figure, tidy
 
 
 @dataclass(frozen=True)

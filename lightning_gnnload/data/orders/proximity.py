@@ -13,9 +13,9 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.sequences import RingOrder, breadth_first_ring
 from lightning_gnnload.data.orders.shuffling import CHOICE_SEED, are_classes, choose_sequences
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.settings import check_whole_number
 
 _MANY_EDGES = 2**28  # searching them takes some seconds

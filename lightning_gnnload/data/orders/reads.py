@@ -12,7 +12,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.sequences import EARLY_EPOCH
-from lightning_gnnload.data.pages import buffer_memory
+from lightning_gnnload.host.pages import buffer_memory
 
 CACHE_RATIO, EVICTION = 0.1, "clock"
 """The cache by which orders are compared: its share of all rows, and its eviction rule."""

@@ -17,8 +17,8 @@ import numpy as np
 from lightning_gnnload.data.storage.damage import ReadAt, check_folder
 from lightning_gnnload.data.storage.manifest import MANIFEST
 from lightning_gnnload.data.storage.open_folder import OpenFolder
-from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import StoreFormatError
+from lightning_gnnload.host.threads import start_thread
 
 
 class BackgroundCheck:

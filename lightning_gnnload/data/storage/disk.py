@@ -13,9 +13,9 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads, byte_rows
-from lightning_gnnload.data.pages import encodable, mapped_bytes
 from lightning_gnnload.data.storage.open_folder import OpenFolder, StoredArray, read_folder
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError, warn
+from lightning_gnnload.host.pages import encodable, mapped_bytes
 
 _UNITS = (512, 1024, 2048, 4096)  # a disk's logical block size, which only trying tells
 

@@ -21,10 +21,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
-from lightning_gnnload.data.pages import drop_page_cache
 from lightning_gnnload.data.storage.manifest import FORMAT, MANIFEST, STRETCH_BYTES, VERSION, with_checksum
 from lightning_gnnload.data.storage.targets import FolderType, check_locked_target, check_target, folder_lock
 from lightning_gnnload.errors import FeatureFileError, StoreFormatError
+from lightning_gnnload.host.pages import drop_page_cache
 
 CHUNK_BYTES = 1 << 24  # large enough for a disk's full speed, small enough for Ctrl-C to work at once
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -23,7 +23,6 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.origin import Origin
-from lightning_gnnload.data.pages import mapped_bytes
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.storage.damage import damage_error, find_damage
 from lightning_gnnload.data.storage.disk import DiskFeatureStore
@@ -49,6 +48,7 @@ from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
 from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError, warn
+from lightning_gnnload.host.pages import mapped_bytes
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""

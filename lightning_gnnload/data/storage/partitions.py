@@ -16,7 +16,6 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.graphdata import SPLITS
-from lightning_gnnload.data.leases import protect_mapped
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.storage.graphs import map_arrays, open_clock, open_stores, open_types, require_arrays
@@ -25,6 +24,7 @@ from lightning_gnnload.data.storage.open_folder import OpenFolder, read_folder
 from lightning_gnnload.data.storage.parts import StoredParts
 from lightning_gnnload.data.tables import as_store
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.host.leases import protect_mapped
 
 NUMBERING = ("starts", "node_ids", "new_ids")
 _FIELDS = {

@@ -14,7 +14,6 @@ import torch
 
 from lightning_gnnload.data.arrays import as_rows
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.progress import progress as progress_bar
 from lightning_gnnload.data.storage.folders import (
     NO_ROOM,
     array_entry,
@@ -26,6 +25,7 @@ from lightning_gnnload.data.storage.folders import (
 )
 from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
+from lightning_gnnload.host.progress import progress as progress_bar
 
 
 def save_features(

@@ -19,8 +19,8 @@ from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve, evicting
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.shuffling import count
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.plugin.commands.arguments import (
     FANOUT,
     at_least,

@@ -21,8 +21,8 @@ from rich.text import Text
 from lightning_gnnload import ops
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.memory import free_bytes, in_units
 from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
+from lightning_gnnload.host.memory import free_bytes, in_units
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
 from lightning_gnnload.ops.cuda.device import Device

@@ -29,8 +29,8 @@ from lightning_gnnload.data.orders.shuffling import (
     choose_sequences,
     mean_distance,
 )
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.plugin.commands.arguments import (
     FANOUT,
     at_least,

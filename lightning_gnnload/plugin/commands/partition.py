@@ -21,10 +21,10 @@ from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.data.storage.targets import FIGURE, REPORT, check_target
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
+from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.cut import count_sampled_cross_edges
 from lightning_gnnload.partition.figure import draw_quality

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lightning_gnnload.data.progress import progress
 from lightning_gnnload.data.storage.damage import check_folder
 from lightning_gnnload.data.storage.manifest import CHECKSUM, MANIFEST
 from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.plugin.commands.arguments import Parser
 
 _EPILOG = """

@@ -28,8 +28,8 @@ from torch import Tensor
 from torch.futures import Future
 from torch.nn import Parameter
 
-from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import StalenessError
+from lightning_gnnload.host.socket_owners import guarded_group
 
 
 @dataclass

@@ -12,9 +12,9 @@ from lightning_gnnload.cache.builder import print_line
 from lightning_gnnload.cache.device.memory_use import DeviceMemory, MemoryUse, allowance
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.memory import free_bytes
-from lightning_gnnload.data.pages import mapped_file
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
+from lightning_gnnload.host.memory import free_bytes
+from lightning_gnnload.host.pages import mapped_file
 
 WARM_UP_STEPS = 4
 """Steps before memory is measured: the first one makes the optimizer's state, and mini-batches differ in size."""

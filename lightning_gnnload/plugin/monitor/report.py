@@ -10,8 +10,8 @@ from pathlib import Path
 from rich.table import Table
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate, rows_read
-from lightning_gnnload.data.drawing import SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.data.features import Reads
+from lightning_gnnload.drawing import SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
 from lightning_gnnload.pipeline.stats import LoaderStats

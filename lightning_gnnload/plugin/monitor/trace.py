@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_gnnload.data.drawing import SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.pipeline.stats import Delivery
 
 MOST_AHEAD = 256

@@ -19,9 +19,9 @@ import torch
 import torch.distributed
 from rich.console import Console
 
-from lightning_gnnload.data.heartbeat import Patience
-from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
+from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl

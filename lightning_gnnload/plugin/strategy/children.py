@@ -13,11 +13,10 @@ from contextlib import suppress
 from multiprocessing.connection import wait
 from typing import Any
 
-from lightning_gnnload.data import processes
-from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import ThreadLimitError
-from lightning_gnnload.pipeline import flags
-from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.host import flags, processes
+from lightning_gnnload.host.flags import Flag
+from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.plugin.compat import SIGTERM_STATUS
 
 GRACE_S = 5.0

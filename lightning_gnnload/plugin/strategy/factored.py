@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightning_gnnload.pipeline import flags
+from lightning_gnnload.host import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.depth import FIRST
 from lightning_gnnload.pipeline.loader import SampledLoader

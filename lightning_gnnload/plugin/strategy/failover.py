@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.data.memfd import MemoryFile
-from lightning_gnnload.data.sockets import receive_fds
+from lightning_gnnload.host.memfd import MemoryFile
+from lightning_gnnload.host.sockets import receive_fds
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.sealed import adopt_sealed
 from lightning_gnnload.pipeline.service import SamplerService

@@ -18,12 +18,11 @@ import torch.distributed as dist
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
-from lightning_gnnload.data import processes
 from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
-from lightning_gnnload.data.threads import start_thread
-from lightning_gnnload.pipeline import flags
+from lightning_gnnload.host import flags, processes
+from lightning_gnnload.host.flags import Flag
+from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.plugin import compat, handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision

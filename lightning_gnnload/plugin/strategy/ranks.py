@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import (
     CacheShareError,
     LoaderConfigError,
@@ -22,7 +21,8 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import flags
+from lightning_gnnload.host import flags
+from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader

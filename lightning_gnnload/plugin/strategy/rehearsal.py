@@ -17,7 +17,7 @@ import torch
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.threads import Threads
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.pipeline.loader import Convert, Prefetcher
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import SlotPool

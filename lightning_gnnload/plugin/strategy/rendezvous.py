@@ -23,9 +23,9 @@ from typing import Any
 import torch.distributed
 from torch.distributed import DistError, PrefixStore, Store, TCPStore
 
-from lightning_gnnload.data.heartbeat import Patience
-from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError, TrainerDiedError
+from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.socket_owners import guarded_group
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import environments

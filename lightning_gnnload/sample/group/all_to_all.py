@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from lightning_gnnload.data.threads import check_process, start_thread
 from lightning_gnnload.errors import ExchangeError
+from lightning_gnnload.host.threads import check_process, start_thread
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import FAILED, LEAVING, OPEN, Parcel
 

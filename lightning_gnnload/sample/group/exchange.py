@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import distributed
 
-from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import ExchangeError, StrangerError
+from lightning_gnnload.host.socket_owners import guarded_group
 
 DEFAULT_TIMEOUT_S = 300.0
 """Seconds that a round waits for a rank: its thread comes once it has served, whatever else its process does."""

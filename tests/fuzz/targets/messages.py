@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header
 from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
+from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.ops import HopLayout, SampleLayout
 from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
 from lightning_gnnload.pipeline import sealed, wire

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from lightning_gnnload import DiskFeatureStore, FeatureStore, MemoryFeatureStore, ops, save_features
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.dynamic import DynamicCache, SharedSlots
-from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.static import StaticCache
 from lightning_gnnload.data.features import Reads, TierReads, byte_rows
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheConfigError, CacheTooSmallError, SeedError
+from lightning_gnnload.host.locks import SharedLock
+from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.ops import EVICTIONS
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource

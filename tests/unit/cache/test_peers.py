@@ -18,10 +18,10 @@ from lightning_gnnload import MemoryFeatureStore
 from lightning_gnnload.cache import peers as peers_module
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.cache.shared import is_mapped_file, share_rows
-from lightning_gnnload.data import sockets
-from lightning_gnnload.data.heartbeat import HEARTBEAT
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import CacheShareError
+from lightning_gnnload.host import sockets
+from lightning_gnnload.host.heartbeat import HEARTBEAT
+from lightning_gnnload.host.memfd import MemoryFile
 from tests import guards
 from tests.unit.cache.ranks import TIMEOUT_S, together
 
@@ -222,7 +222,7 @@ def test_what_another_rank_shares_is_checked(sealed: bool) -> None:
 
 def test_more_memory_than_is_free_is_not_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     # It could kill a rank for it. Ranks that find no room for a common copy of a table keep their own instead.
-    monkeypatch.setattr("lightning_gnnload.data.memfd.free_bytes", lambda: 40 << 10)
+    monkeypatch.setattr("lightning_gnnload.host.memfd.free_bytes", lambda: 40 << 10)
     MemoryFile.create("test", 40 << 10).close()
     with pytest.raises(CacheShareError, match=r"0.5 MiB .*'rows', but the machine has 0.0 MiB of free memory"):
         share_alone(torch.zeros(1000, 128))

@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import MemoryFeatureStore, ops
 from lightning_gnnload.cache.cache import FeatureCache, open_all
-from lightning_gnnload.cache.locks import SharedLock
 from lightning_gnnload.cache.peers import PeerChannel
 from lightning_gnnload.cache.policy import CachePlan, CachePolicy, hottest
 from lightning_gnnload.cache.renewal import RenewedCache, moves, nodes_in, ranking_of
 from lightning_gnnload.cache.rules import Clairvoyant
 from lightning_gnnload.cache.static import CacheMemory
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import ThreadLimitError
+from lightning_gnnload.host.locks import SharedLock
+from lightning_gnnload.host.memfd import MemoryFile
 from tests.threadless import refused
 from tests.unit.cache.ranks import together
 from tests.unit.toy import toy_data, toy_workload

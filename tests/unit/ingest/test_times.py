@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.pages import mapped_bytes
+from lightning_gnnload.host.pages import mapped_bytes
 from lightning_gnnload.ingest.times import TimeSpan, codes_of, merge_times
 from lightning_gnnload.ops import NO_TIME
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import QueueProtocolError
+from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.pipeline.sealed import NotPlainError, adopt_sealed, seal, unseal
 from tests import guards
 

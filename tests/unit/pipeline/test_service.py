@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from lightning_gnnload import NeighborSampler
-from lightning_gnnload.data import processes, sockets
 from lightning_gnnload.errors import (
     QueueProtocolError,
     QueueStalledError,
@@ -21,9 +20,10 @@ from lightning_gnnload.errors import (
     TrainerDiedError,
     TrainerFailedError,
 )
-from lightning_gnnload.pipeline import flags, setup_watch, wire
+from lightning_gnnload.host import flags, processes, sockets
+from lightning_gnnload.host.flags import Flag
+from lightning_gnnload.pipeline import setup_watch, wire
 from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.flags import Flag
 from lightning_gnnload.pipeline.queue import BatchQueue
 from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.pipeline.service import SamplerService

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from lightning_gnnload.data.heartbeat import HEARTBEAT
-from lightning_gnnload.data.progress import progress
+from lightning_gnnload.host.heartbeat import HEARTBEAT
+from lightning_gnnload.host.progress import progress
 from lightning_gnnload.pipeline import setup_watch
 from lightning_gnnload.pipeline.setup_watch import watched
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.data import sockets
-from lightning_gnnload.pipeline import connections, flags, wire
-from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.host import flags, sockets
+from lightning_gnnload.host.flags import Flag
+from lightning_gnnload.pipeline import connections, wire
 from tests.runif import RunIf
 from tests.strangers import as_stranger, beside_stranger
 from tests.unit.pipeline.job import job
@@ -69,7 +69,7 @@ def test_a_stranger_who_takes_a_flags_name_for_another_kind_of_socket_hides_it_f
 def test_a_system_that_does_not_tell_owners_leaves_flags_to_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
     name = uuid.uuid4().hex
     flag = Flag(name)
-    monkeypatch.setattr("lightning_gnnload.data.socket_owners._SOCK_DIAG", 99)  # no such protocol
+    monkeypatch.setattr("lightning_gnnload.host.socket_owners._SOCK_DIAG", 99)  # no such protocol
     assert flags.is_up(name)
     flag.lower()
     assert not flags.is_up(name)

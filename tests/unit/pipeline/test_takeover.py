@@ -9,12 +9,12 @@ import uuid
 import numpy as np
 import pytest
 
-from lightning_gnnload.data import processes
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
-from lightning_gnnload.pipeline import flags, wire
-from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.host import flags, processes
+from lightning_gnnload.host.flags import Flag
+from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from tests.unit.pipeline.job import job, num_slots

@@ -23,8 +23,8 @@ from lightning_gnnload import (
     random_walk,
 )
 from lightning_gnnload.conform.graphs import part_around
-from lightning_gnnload.data.pages import buffer_memory
 from lightning_gnnload.errors import PartReachError, SeedError
+from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.base import thread_workspace
 from lightning_gnnload.sample.build import draw_words

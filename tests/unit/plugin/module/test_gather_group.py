@@ -11,8 +11,8 @@ import torch
 from pytorch_lightning.plugins import environments
 
 from lightning_gnnload import FactoredStrategy
-from lightning_gnnload.pipeline import flags
-from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.host import flags
+from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 
 

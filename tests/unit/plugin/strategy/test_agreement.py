@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch.distributed
 
-from lightning_gnnload.data.heartbeat import Patience
 from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
+from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.job import RoleDecision, StageTimes

@@ -13,8 +13,8 @@ import pytest
 from torch.multiprocessing import ProcessContext, ProcessExitedException
 
 from lightning_gnnload.errors import ThreadLimitError
-from lightning_gnnload.pipeline import flags
-from lightning_gnnload.pipeline.flags import Flag
+from lightning_gnnload.host import flags
+from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.plugin.strategy.children import ChildProcesses, SpawnedRanks
 from tests import forkserver
 from tests.threadless import refused

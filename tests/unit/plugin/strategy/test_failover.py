@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 
-from lightning_gnnload.data.memfd import MemoryFile
 from lightning_gnnload.errors import SamplerFailedError, TrainerFailedError
+from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.sealed import seal, unseal
 from lightning_gnnload.plugin.strategy import failover

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lightning_gnnload.data import processes
+from lightning_gnnload.host import processes
 from lightning_gnnload.plugin.strategy import launcher
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, Siblings
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lightning_gnnload.cache.locks import ReadWriteLock
+from lightning_gnnload.host.locks import ReadWriteLock
 
 WAIT_S = 10.0
 

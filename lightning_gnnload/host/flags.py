@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import socket
 
-from lightning_gnnload.data.socket_owners import is_bound_by_user
-from lightning_gnnload.data.sockets import address
+from lightning_gnnload.host.socket_owners import is_bound_by_user
+from lightning_gnnload.host.sockets import address
 
 
 class Flag:

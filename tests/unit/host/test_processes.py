@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lightning_gnnload.data import processes
+from lightning_gnnload.host import processes
 
 SLEEP = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
 

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from torch.distributed import FileStore
 
-from lightning_gnnload.data.socket_owners import guarded_group
 from lightning_gnnload.errors import StrangerError
+from lightning_gnnload.host.socket_owners import guarded_group
 from lightning_gnnload.sample.group.exchange import DistributedExchange
 from tests.forked import in_child
 from tests.runif import RunIf
@@ -74,7 +74,7 @@ def test_a_pair_with_a_stranger_is_refused() -> None:
 
 def test_a_pair_with_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has sent something and is gone can be anybody."""
-    monkeypatch.setattr("lightning_gnnload.data.socket_owners._PATIENCE_S", 0.1)
+    monkeypatch.setattr("lightning_gnnload.host.socket_owners._PATIENCE_S", 0.1)
     with listener() as listening:
         gone = socket.create_connection(listening.getsockname())
         with pytest.raises(StrangerError, match="leads to nobody"):

@@ -20,12 +20,12 @@ from rich.progress import Progress
 from lightning_gnnload import GraphDataModule, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.lookahead import ReadAhead
 from lightning_gnnload.cache.trace import node_lists, visit_counts
-from lightning_gnnload.data.leases import LeaseKeeper
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.progress import shown_display
 from lightning_gnnload.data.storage.background import BackgroundCheck
-from lightning_gnnload.data.threads import Threads
 from lightning_gnnload.errors import ForkError, ThreadLimitError
+from lightning_gnnload.host.leases import LeaseKeeper
+from lightning_gnnload.host.progress import shown_display
+from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from lightning_gnnload.data.heartbeat import HEARTBEAT
-from lightning_gnnload.data.threads import explain_thread_limit
+from lightning_gnnload.host.heartbeat import HEARTBEAT
+from lightning_gnnload.host.threads import explain_thread_limit
 
 
 class _Display(Protocol):

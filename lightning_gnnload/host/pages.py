@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.memory import free_bytes
 from lightning_gnnload.errors import SlotMemoryError
+from lightning_gnnload.host.memory import free_bytes
 
 HUGE_PAGE_BYTES = 2 << 20
 

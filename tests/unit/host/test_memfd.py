@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from lightning_gnnload.data.memfd import MemoryFile
+from lightning_gnnload.host.memfd import MemoryFile
 
 
 def test_programs_that_are_started_inherit_none_of_it() -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lightning_gnnload.data import heartbeat as module
-from lightning_gnnload.data.heartbeat import Patience
+from lightning_gnnload.host import heartbeat as module
+from lightning_gnnload.host.heartbeat import Patience
 
 
 class Clock:

@@ -8,9 +8,9 @@ import os
 
 import numpy as np
 
-from lightning_gnnload.data.memory import free_bytes
-from lightning_gnnload.data.pages import advise_huge
 from lightning_gnnload.errors import CacheShareError
+from lightning_gnnload.host.memory import free_bytes
+from lightning_gnnload.host.pages import advise_huge
 
 _SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _SEAL_FUTURE_WRITE = 0x0010  # linux/fcntl.h; Python 3.13 is the first to name it

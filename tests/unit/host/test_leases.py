@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, NeighborSampler
-from lightning_gnnload.data import leases
-from lightning_gnnload.data.leases import protect_mapped
-from lightning_gnnload.data.pages import mapped_bytes, mapped_file
+from lightning_gnnload.host import leases
+from lightning_gnnload.host.leases import protect_mapped
+from lightning_gnnload.host.pages import mapped_bytes, mapped_file
 from tests.threadless import refused
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")

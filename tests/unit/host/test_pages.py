@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_gnnload.data import pages
-from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes, private_bytes, release_pages
+from lightning_gnnload.host import pages
+from lightning_gnnload.host.pages import HUGE_PAGE_BYTES, buffer_memory, mapped_bytes, private_bytes, release_pages
 from tests.forked import in_child
 
 SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")

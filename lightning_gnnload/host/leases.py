@@ -26,10 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.memory import free_bytes, in_units
-from lightning_gnnload.data.pages import HUGE_PAGE_BYTES, MappedFile, mapped_file
-from lightning_gnnload.data.threads import start_thread
 from lightning_gnnload.errors import ThreadLimitError, warn
+from lightning_gnnload.host.memory import free_bytes, in_units
+from lightning_gnnload.host.pages import HUGE_PAGE_BYTES, MappedFile, mapped_file
+from lightning_gnnload.host.threads import start_thread
 
 _log = logging.getLogger(__name__)
 _F_SETSIG, _F_SETOWN_EX, _F_OWNER_TID = 10, 15, 0  # linux/fcntl.h; Python names none of them
