@@ -26,7 +26,7 @@ SAY_NOTHING = frozenset(
 ALLOWED = {
     "lightning_gnnload/cache/cache.py": {"left"},
     "lightning_gnnload/conform/contract.py": {"found"},
-    "lightning_gnnload/data/datasets/synthetic.py": {"kind"},
+    "lightning_gnnload/datasets/synthetic.py": {"kind"},
     "lightning_gnnload/ingest/edges.py": {"kept"},
     "lightning_gnnload/ingest/features.py": {"kind"},
     "lightning_gnnload/ingest/spec.py": {"kind"},

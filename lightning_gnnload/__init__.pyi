@@ -20,16 +20,6 @@ from .cache.rules import Clairvoyant as Clairvoyant
 from .cache.rules import PreSample as PreSample
 from .data.block import Block as Block
 from .data.block import MiniBatch as MiniBatch
-from .data.datasets import OGB as OGB
-from .data.datasets import Dataset as Dataset
-from .data.datasets import Debian as Debian
-from .data.datasets import GraphBolt as GraphBolt
-from .data.datasets import GraphFolder as GraphFolder
-from .data.datasets import LinkSplit as LinkSplit
-from .data.datasets import Purchases as Purchases
-from .data.datasets import Reddit as Reddit
-from .data.datasets import RelBench as RelBench
-from .data.datasets import Synthetic as Synthetic
 from .data.features import FeatureStore as FeatureStore
 from .data.features import MemoryFeatureStore as MemoryFeatureStore
 from .data.graph import Graph as Graph
@@ -42,16 +32,21 @@ from .data.quantize import quantization_error as quantization_error
 from .data.quantize import quantize as quantize
 from .data.quantized import QuantizedFeatureStore as QuantizedFeatureStore
 from .data.seedtable import SeedTable as SeedTable
-from .data.storage.disk import DiskFeatureStore as DiskFeatureStore
-from .data.storage.graphs import load_graph_data as load_graph_data
-from .data.storage.graphs import save_graph_data as save_graph_data
-from .data.storage.partitions import load_partition as load_partition
-from .data.storage.prepare import save_features as save_features
 from .data.tables import EdgeTable as EdgeTable
 from .data.tables import NodeTable as NodeTable
 from .data.task import Task as Task
 from .data.typed_batch import TypedMiniBatch as TypedMiniBatch
 from .data.userids import UserIds as UserIds
+from .datasets import OGB as OGB
+from .datasets import Dataset as Dataset
+from .datasets import Debian as Debian
+from .datasets import GraphBolt as GraphBolt
+from .datasets import GraphFolder as GraphFolder
+from .datasets import LinkSplit as LinkSplit
+from .datasets import Purchases as Purchases
+from .datasets import Reddit as Reddit
+from .datasets import RelBench as RelBench
+from .datasets import Synthetic as Synthetic
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
 from .ingest.dataset import Tables as Tables
@@ -82,5 +77,10 @@ from .sample.shadow import ShadowSampler as ShadowSampler
 from .sample.walk import RandomWalkSampler as RandomWalkSampler
 from .sample.walk import random_walk as random_walk
 from .sample.weighted import WeightedNeighborSampler as WeightedNeighborSampler
+from .storage.disk import DiskFeatureStore as DiskFeatureStore
+from .storage.graphs import load_graph_data as load_graph_data
+from .storage.graphs import save_graph_data as save_graph_data
+from .storage.partitions import load_partition as load_partition
+from .storage.prepare import save_features as save_features
 
 __version__: str

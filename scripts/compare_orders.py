@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from examples.models import GraphSAGE
 from lightning_gnnload import Debian, GraphData, GraphDataModule, NeighborSampler, ProximityOrder, Synthetic
 from lightning_gnnload.cache.trace import node_lists
-from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.orders.reads import cache_reads
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.orders.shuffling import mean_distance
+from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.drawing import COLORS, name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload

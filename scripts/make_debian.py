@@ -25,7 +25,7 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags
 from scipy.sparse.linalg import svds
 
-from lightning_gnnload.data.datasets import debian
+from lightning_gnnload.datasets import debian
 
 APT_HELPER = "/usr/lib/apt/apt-helper"
 NUM_BUCKETS = 8192  # of the word hash; more costs 128 bytes each in the file

@@ -16,8 +16,6 @@ from torch import nn
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.output import explain_write_errors
-from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.host.memory import free_bytes
 from lightning_gnnload.host.progress import progress as shown
@@ -29,6 +27,8 @@ from lightning_gnnload.inference.request import NodesByType, lists_of_sampler, r
 from lightning_gnnload.inference.save import EMBEDDING, PREDICTION, check_files, save_rows
 from lightning_gnnload.inference.stages import Key
 from lightning_gnnload.inference.trace import trace
+from lightning_gnnload.storage.folders import clear_leftovers, staging_folder
+from lightning_gnnload.storage.output import explain_write_errors
 
 _MOST_EDGES = 4_000_000
 _MOST_NODES = 1 << 18

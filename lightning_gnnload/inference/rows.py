@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, gather
-from lightning_gnnload.data.output import explain_write_errors
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.host.pages import mapped_file
+from lightning_gnnload.storage.output import explain_write_errors
 
 _CHUNK_BYTES = 1 << 26
 _PAGE_BYTES = 4096

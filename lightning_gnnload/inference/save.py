@@ -13,10 +13,10 @@ import torch
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.id_columns import RESERVED
-from lightning_gnnload.data.output import OutputFile, check_output, explain_write_errors
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
+from lightning_gnnload.storage.output import OutputFile, check_output, explain_write_errors
 
 PREDICTION, EMBEDDING, _CLASS = "prediction", "embedding", "class"
 _CHUNK_ROWS = 1 << 16

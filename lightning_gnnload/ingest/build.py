@@ -11,20 +11,6 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.by_type import table_of_type
-from lightning_gnnload.data.storage.folders import (
-    ArrayWriter,
-    array_entry,
-    array_file,
-    byte_chunks,
-    clear_leftovers,
-    new_folder,
-    staging_folder,
-    write_chunks,
-    write_manifest,
-)
-from lightning_gnnload.data.storage.graphs import ids_name, table_name
-from lightning_gnnload.data.storage.seeds import described_tasks, task_arrays
-from lightning_gnnload.data.storage.targets import BUILD_REPORT
 from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
@@ -43,6 +29,20 @@ from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
 from lightning_gnnload.ingest.sql import EVERYWHERE, open_database
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedTypes, read_task
 from lightning_gnnload.ingest.transforms import Transforms
+from lightning_gnnload.storage.folders import (
+    ArrayWriter,
+    array_entry,
+    array_file,
+    byte_chunks,
+    clear_leftovers,
+    new_folder,
+    staging_folder,
+    write_chunks,
+    write_manifest,
+)
+from lightning_gnnload.storage.graphs import ids_name, table_name
+from lightning_gnnload.storage.seeds import described_tasks, task_arrays
+from lightning_gnnload.storage.targets import BUILD_REPORT
 
 # The tables of numbers and of categories of a node or edge type.
 X, CODES = "x", "codes"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.arrays import as_single
-from lightning_gnnload.data.datasets.foreign import reading
+from lightning_gnnload.datasets.foreign import reading
 from lightning_gnnload.errors import DatasetError
 from lightning_gnnload.ingest.ids import Keys
 from lightning_gnnload.ingest.source import IdType, Reading, Source, strict

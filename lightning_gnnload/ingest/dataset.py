@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.storage.graphs import load_graph_data
+from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.errors import GraphSpecError, warn
 from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.open_tables import named_files
 from lightning_gnnload.ingest.report import as_text
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.ingest.sql import EVERYWHERE
+from lightning_gnnload.storage.graphs import load_graph_data
 
 
 class Tables(StoredDataset):

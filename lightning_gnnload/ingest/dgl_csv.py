@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from lightning_gnnload.data.arrays import as_single
-from lightning_gnnload.data.datasets.description import Description
-from lightning_gnnload.data.datasets.foreign import ForeignFolder, assemble_data, assemble_graph, can_name
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.datasets.description import Description
+from lightning_gnnload.datasets.foreign import ForeignFolder, assemble_data, assemble_graph, can_name
 from lightning_gnnload.errors import DatasetError
 from lightning_gnnload.ingest.csv_columns import CsvColumns, SortedIds
 from lightning_gnnload.ingest.source import IdType

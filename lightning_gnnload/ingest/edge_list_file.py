@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.stored import StoredDataset, scratch_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.storage.graphs import load_graph_data
+from lightning_gnnload.datasets.base import default_root
+from lightning_gnnload.datasets.stored import StoredDataset, scratch_array
 from lightning_gnnload.errors import DatasetError, TableError
 from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.build import build_graph_folder
 from lightning_gnnload.ingest.dataset import file_state
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.ingest.sql import literal
+from lightning_gnnload.storage.graphs import load_graph_data
 
 _COMMENTS = "#%"
 _ONE_KIND = (

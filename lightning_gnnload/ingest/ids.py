@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from lightning_gnnload.data.storage.folders import ArrayWriter
-from lightning_gnnload.data.storage.graphs import ids_name
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.host.pages import mapped_bytes, release_pages
 from lightning_gnnload.host.progress import progress
@@ -20,6 +18,8 @@ from lightning_gnnload.ingest.source import IdType, Reading, Source
 from lightning_gnnload.ingest.spec import NodeSpec
 from lightning_gnnload.ingest.times import nanoseconds_of
 from lightning_gnnload.ops import MAX_IDS, NO_TIME, FoundRows, IdIndex
+from lightning_gnnload.storage.folders import ArrayWriter
+from lightning_gnnload.storage.graphs import ids_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.storage.folders import ArrayWriter
-from lightning_gnnload.data.storage.graphs import RANKED
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.host.pages import mapped_bytes
 from lightning_gnnload.host.progress import progress
@@ -23,6 +21,8 @@ from lightning_gnnload.ingest.rowset import RowSet
 from lightning_gnnload.ingest.threads import in_order
 from lightning_gnnload.ingest.times import codes_of, merge_times
 from lightning_gnnload.ops import NO_TIME, Bucket, EdgeList, Records, Runs, build_runs
+from lightning_gnnload.storage.folders import ArrayWriter
+from lightning_gnnload.storage.graphs import RANKED
 
 _STRETCH_LISTS = 1 << 20
 

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lightning_gnnload.data.datasets.description import short
+from lightning_gnnload.datasets.description import short
 from lightning_gnnload.errors import GraphSpecError
 
 Check = Callable[[Any, str], Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lightning_gnnload.data.datasets.description import load_yaml
+from lightning_gnnload.datasets.description import load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.settings import (
     Check,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.clock import MOST_CODES, Clock
-from lightning_gnnload.data.storage.folders import ArrayWriter
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.host.pages import mapped_bytes
 from lightning_gnnload.ops import NO_TIME
+from lightning_gnnload.storage.folders import ArrayWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa

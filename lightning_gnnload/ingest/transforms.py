@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_gnnload.data.storage.manifest import CHECKSUM, check_checksum, with_checksum
-from lightning_gnnload.data.storage.targets import TRANSFORMS
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.features import Feature
 from lightning_gnnload.ingest.spec import ColumnSpec
+from lightning_gnnload.storage.manifest import CHECKSUM, check_checksum, with_checksum
+from lightning_gnnload.storage.targets import TRANSFORMS
 
 _VERSION = 1
 _SECTIONS = ("nodes", "edges", "classes")

@@ -12,13 +12,10 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage.folders import new_folder, write_manifest
-from lightning_gnnload.data.storage.partitions import load_partition
-from lightning_gnnload.data.storage.targets import check_target
+from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.partition.balance import balance_phases
@@ -29,6 +26,9 @@ from lightning_gnnload.partition.quality import measure_quality
 from lightning_gnnload.partition.settle import settle
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.partition.write import Advance, Seeds, write_features, write_numbering, write_parts
+from lightning_gnnload.storage.folders import new_folder, write_manifest
+from lightning_gnnload.storage.partitions import load_partition
+from lightning_gnnload.storage.targets import check_target
 
 MAX_HOPS = 255
 _MEASURING = "Measuring quality"

@@ -19,7 +19,12 @@ from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.selected import SelectedFeatureStore
-from lightning_gnnload.data.storage.folders import (
+from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.partition.closure import Holdings
+from lightning_gnnload.partition.lists import edge_chunks, list_degrees
+from lightning_gnnload.partition.numbering import Numbering
+from lightning_gnnload.partition.partitioner import Advance
+from lightning_gnnload.storage.folders import (
     array_entry,
     array_file,
     byte_chunks,
@@ -27,15 +32,10 @@ from lightning_gnnload.data.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.data.storage.graphs import RANKED, quantized_dtypes, raw_stores, table_name
-from lightning_gnnload.data.storage.manifest import part_folder
-from lightning_gnnload.data.storage.open_folder import OpenFolder
-from lightning_gnnload.data.storage.parts import manifest_checksum
-from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.partition.closure import Holdings
-from lightning_gnnload.partition.lists import edge_chunks, list_degrees
-from lightning_gnnload.partition.numbering import Numbering
-from lightning_gnnload.partition.partitioner import Advance
+from lightning_gnnload.storage.graphs import RANKED, quantized_dtypes, raw_stores, table_name
+from lightning_gnnload.storage.manifest import part_folder
+from lightning_gnnload.storage.open_folder import OpenFolder
+from lightning_gnnload.storage.parts import manifest_checksum
 
 Column = Callable[[np.ndarray], np.ndarray]
 """Gives what a part keeps of edges, by their place in the whole graph."""

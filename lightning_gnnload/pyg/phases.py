@@ -8,9 +8,9 @@ from typing import Any
 import torch_geometric.loader as pyg
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.pyg.attributes import Attributes
 from lightning_gnnload.pyg.inputs import check_links, check_tensors, checked_nodes

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import Graph, GraphData
-from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.datasets.base import default_root
+from lightning_gnnload.datasets.stored import StoredDataset
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from lightning_gnnload import (
     Sampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.data.datasets.synthetic import Synthetic
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.datasets.synthetic import Synthetic
 from lightning_gnnload.errors import MissingExtraError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.partition.build import partition_graph

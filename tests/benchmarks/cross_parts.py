@@ -20,7 +20,7 @@ import numpy as np
 from rich.console import Console
 
 from lightning_gnnload import Debian, Graph, NeighborSampler, Synthetic
-from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.errors import MissingExtraError
 from lightning_gnnload.partition.bgl import Bgl
 from lightning_gnnload.partition.cut import count_cross_edges, count_sampled_cross_edges

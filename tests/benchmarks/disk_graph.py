@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, Synthetic
-from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.datasets.base import default_root
+from lightning_gnnload.datasets.stored import StoredDataset
 
 _EDGES_A_NODE = 14  # as ogbn-papers100M
 MARKS = 251  # a row holds its number modulo this, so that what was gathered can be told from anything else

@@ -30,9 +30,9 @@ from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import node_lists
-from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
+from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import machine
 from tests.benchmarks.contenders import count

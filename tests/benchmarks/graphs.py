@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from lightning_gnnload import Graph
-from lightning_gnnload.data.datasets.debian import Debian
-from lightning_gnnload.data.datasets.stored import StoredDataset
-from lightning_gnnload.data.datasets.synthetic import Synthetic
+from lightning_gnnload.datasets.debian import Debian
+from lightning_gnnload.datasets.stored import StoredDataset
+from lightning_gnnload.datasets.synthetic import Synthetic
 from tests.benchmarks.growth_graph import GrowthGraph
 from tests.benchmarks.serve import serve
 from tests.benchmarks.typed_graph import TYPED_GRAPHS

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.datasets.debian import Debian
-from lightning_gnnload.data.datasets.stored import StoredDataset
-from lightning_gnnload.data.datasets.synthetic import Synthetic
+from lightning_gnnload.datasets.debian import Debian
+from lightning_gnnload.datasets.stored import StoredDataset
+from lightning_gnnload.datasets.synthetic import Synthetic
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.closure import close_parts
 from lightning_gnnload.partition.partitioner import partitioner

@@ -29,8 +29,8 @@ from lightning_gnnload import (
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.rules import Clairvoyant, PreSample, policy_named
 from lightning_gnnload.cache.trace import similarity, visit_counts
-from lightning_gnnload.data.datasets.stored import StoredDataset
 from lightning_gnnload.data.orders.seeds import Shuffled
+from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload

@@ -27,8 +27,8 @@ from lightning_gnnload import (
     save_graph_data,
 )
 from lightning_gnnload.data import graph as graph_module
-from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.host import leases
+from lightning_gnnload.storage.background import BackgroundCheck
 from tests.benchmarks import machine
 
 BATCH, FANOUTS, WIDTH = 1024, [15, 10, 5], 64

@@ -15,9 +15,9 @@ import numpy as np
 
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.datasets.base import default_root
-from lightning_gnnload.data.datasets.debian import Debian
 from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.datasets.base import default_root
+from lightning_gnnload.datasets.debian import Debian
 from tests.benchmarks.typed_arrays import TYPES, EdgeType, TypedArrays
 
 _RECIPE = 2  # raise it when equal settings would give other arrays
@@ -180,7 +180,7 @@ class TypedDebian(TypedGraph):
         return Path(self.root or default_root()) / f"debian-typed-{_RECIPE}"
 
     def write(self, folder: Path) -> None:
-        from lightning_gnnload.data.datasets import debian
+        from lightning_gnnload.datasets import debian
 
         source = debian._read_source(
             "labels",

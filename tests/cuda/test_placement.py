@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, load_graph_data, save_graph_data
-from lightning_gnnload.data.datasets.random_edges import Pairs, chung_lu, citations, simple_graph
 from lightning_gnnload.data.origin import Origin
+from lightning_gnnload.datasets.random_edges import Pairs, chung_lu, citations, simple_graph
 from lightning_gnnload.errors import DeviceMemoryError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device, Mapped

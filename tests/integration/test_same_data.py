@@ -12,9 +12,9 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.strategies import DDPStrategy
 
 from lightning_gnnload import FactoredStrategy, GraphData, GraphDataModule, NeighborSampler, save_graph_data
-from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.storage.graphs import load_graph_data
+from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import PeerError
+from lightning_gnnload.storage.graphs import load_graph_data
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import toy_data
 

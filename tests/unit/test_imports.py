@@ -105,7 +105,7 @@ def test_configurations_may_name_every_class_and_strategy_beside_the_data_module
     code = """
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.policy import CachePolicy
-from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.sample.base import Sampler
 def names(kind):

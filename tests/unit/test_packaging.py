@@ -78,7 +78,7 @@ def test_wheel_holds_what_users_need_and_no_more(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {"lightning_gnnload/py.typed", "lightning_gnnload/__init__.pyi"} <= {*names}
-    assert "lightning_gnnload/data/datasets/debian_bookworm.npz" in names
+    assert "lightning_gnnload/datasets/debian_bookworm.npz" in names
     assert any(name.startswith("lightning_gnnload/ops/_kernels.") and name.endswith(".so") for name in names)
     assert "lightning_gnnload/ops/_kernels.pyi" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -12,11 +12,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.datasets.description import short
-from lightning_gnnload.data.datasets.folder import subclass_names
-from lightning_gnnload.data.storage.targets import check_creatable
+from lightning_gnnload.datasets.base import Dataset
+from lightning_gnnload.datasets.description import short
+from lightning_gnnload.datasets.folder import subclass_names
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
+from lightning_gnnload.storage.targets import check_creatable
 
 RENAMED = {"predictions": "out"}
 """Options of earlier releases by their names of then."""

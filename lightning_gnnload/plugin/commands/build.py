@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_gnnload.data.storage.targets import check_target
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ingest.build import build_graph_folder, peek_tables
 from lightning_gnnload.ingest.report import as_text, preview_text
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.storage.targets import check_target
 
 _EPILOG = """
 graph.yaml says which tables hold nodes, edges and labels, in Parquet, CSV, Arrow or what SQL gives of them; its paths

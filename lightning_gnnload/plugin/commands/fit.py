@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload import GraphDataModule
-from lightning_gnnload.data.output import check_output
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
@@ -20,6 +19,7 @@ from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_par
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
+from lightning_gnnload.storage.output import check_output
 
 _REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
 """What Lightning's Trainer raises of settings that it does not take, besides an error of its own."""

@@ -17,12 +17,10 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.policy import hottest
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.cache.trace import visit_counts
-from lightning_gnnload.data.datasets.folder import subclass_names
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage.partitions import load_partition
-from lightning_gnnload.data.storage.targets import FIGURE, REPORT, check_target
+from lightning_gnnload.datasets.folder import subclass_names
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
 from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.partition.build import partition_graph
@@ -42,6 +40,8 @@ from lightning_gnnload.plugin.commands.arguments import (
 )
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.storage.partitions import load_partition
+from lightning_gnnload.storage.targets import FIGURE, REPORT, check_target
 
 MAX_BATCHES = 100
 """Of each part that are sampled to see what is cut: an epoch of most data sets, and enough of any."""

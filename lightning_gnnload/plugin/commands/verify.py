@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lightning_gnnload.data.storage.damage import check_folder
-from lightning_gnnload.data.storage.manifest import CHECKSUM, MANIFEST
-from lightning_gnnload.data.storage.open_folder import OpenFolder
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
 from lightning_gnnload.host.progress import progress
 from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.storage.damage import check_folder
+from lightning_gnnload.storage.manifest import CHECKSUM, MANIFEST
+from lightning_gnnload.storage.open_folder import OpenFolder
 
 _EPILOG = """
 Every byte is read once. Damage is named by file, array and stretch, of 16 MiB each; folders that were written before

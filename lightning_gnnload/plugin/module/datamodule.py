@@ -19,13 +19,13 @@ from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.by_type import flat_seeds, flat_split, refuse_tables
-from lightning_gnnload.data.datasets.base import Dataset
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, visibility_issue
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from lightning_gnnload.data.datasets.base import default_root
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage.background import BackgroundCheck
-from lightning_gnnload.data.storage.partitions import StoredPartition
+from lightning_gnnload.datasets.base import default_root
 from lightning_gnnload.errors import DataDisagreementError, LoaderConfigError
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.storage.background import BackgroundCheck
+from lightning_gnnload.storage.partitions import StoredPartition
 
 _TEXT_BYTES = 256  # of what a rank has loaded, in a message of one size
 

@@ -19,7 +19,6 @@ from lightning_gnnload.cache.static import SharerOf, number_among_equals
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage.partitions import load_partition
 from lightning_gnnload.errors import LoaderConfigError, PartitionError
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import pl
@@ -29,6 +28,7 @@ from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, Distribut
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts import PartSampler, check_reach
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.storage.partitions import load_partition
 
 Partitioned = Partition | Path | str | None
 

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.id_columns import NodeIdColumns
-from lightning_gnnload.data.output import OutputFile, check_output, explain_write_errors, private_file
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import end_on_sigterm, pl
+from lightning_gnnload.storage.output import OutputFile, check_output, explain_write_errors, private_file
 
 PREDICTION, CLASS = "prediction", "class"
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_gnnload.adapters.formats import FORMATS
-from lightning_gnnload.data.datasets.base import Dataset
-from lightning_gnnload.data.datasets.folder import GraphFolder
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled, TimeOrder
+from lightning_gnnload.datasets.base import Dataset
+from lightning_gnnload.datasets.folder import GraphFolder
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.negatives import Negatives

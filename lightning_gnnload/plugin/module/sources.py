@@ -24,7 +24,7 @@ class ModuleSources:
             root: folder of OGB's data sets; None is this package's.
             **settings: this class's.
         """
-        from lightning_gnnload.data.datasets.ogb import OGB
+        from lightning_gnnload.datasets.ogb import OGB
 
         return cls(OGB(name, root), **settings)
 

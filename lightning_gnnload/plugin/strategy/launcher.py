@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch.multiprocessing import ProcessExitedException
 from torch.multiprocessing.spawn import ProcessException
 
-from lightning_gnnload.data.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.host import flags, processes
 from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.host.threads import start_thread
@@ -30,6 +29,7 @@ from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.gather_group import public_name
 from lightning_gnnload.plugin.strategy.children import GRACE_S, ChildProcesses, SpawnedRanks
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
+from lightning_gnnload.storage.folders import clear_leftovers, staging_folder
 
 _POLL_S = 0.2
 _PARENT = "GNNLOAD_PARENT_PID"

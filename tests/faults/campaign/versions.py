@@ -33,7 +33,7 @@ from lightning_gnnload import (
     save_features,
     save_graph_data,
 )
-from lightning_gnnload.data.datasets.synthetic import Synthetic
+from lightning_gnnload.datasets.synthetic import Synthetic
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.plugin.commands import cache
 

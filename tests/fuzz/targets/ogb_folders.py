@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 from lightning_gnnload import OGB
-from lightning_gnnload.data.datasets import ogb_files
+from lightning_gnnload.datasets import ogb_files
 from tests.fuzz.damage import ODD_NUMBERS, damage_bytes, damage_file
 from tests.fuzz.targets.stored_graphs import use
 

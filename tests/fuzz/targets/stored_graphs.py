@@ -1,4 +1,4 @@
-"""Graph folders (data/storage/graphs.py): damaged in their files and in their manifest, then mapped and used."""
+"""Graph folders (storage/graphs.py): damaged in their files and in their manifest, then mapped and used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, NodeTable, load_graph_data, save_graph_data
-from lightning_gnnload.data.datasets.stored import StoredDataset
+from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.errors import GraphDataError
 from tests.fuzz.damage import damage_file, damage_json
 

@@ -7,9 +7,9 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, SeedTable
 from lightning_gnnload.data.orders.seeds import TimeOrder
-from lightning_gnnload.data.storage.graphs import load_graph_data, save_graph_data
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, SeedError, StoreFormatError
 from lightning_gnnload.plugin.module.settings import seed_order
+from lightning_gnnload.storage.graphs import load_graph_data, save_graph_data
 from tests.unit.toy import toy_graph
 
 TYPED = Graph.from_hetero({"user": 3, "item": 5}, {("user", "buys", "item"): ([0, 1, 2], [4, 0, 4])})

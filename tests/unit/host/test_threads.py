@@ -21,7 +21,6 @@ from lightning_gnnload import GraphDataModule, MemoryFeatureStore, NeighborSampl
 from lightning_gnnload.cache.lookahead import ReadAhead
 from lightning_gnnload.cache.trace import node_lists, visit_counts
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.errors import ForkError, ThreadLimitError
 from lightning_gnnload.host.leases import LeaseKeeper
 from lightning_gnnload.host.progress import shown_display
@@ -30,6 +29,7 @@ from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.setup_watch import watched
+from lightning_gnnload.storage.background import BackgroundCheck
 from tests.forked import in_child
 from tests.guards import our_threads
 from tests.threadless import refused

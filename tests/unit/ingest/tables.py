@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from lightning_gnnload import Graph, load_graph_data
-from lightning_gnnload.data.storage.folders import new_folder, write_manifest
 from lightning_gnnload.ingest.edges import EdgeReader
 from lightning_gnnload.ingest.ids import write_node_ids
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec
 from lightning_gnnload.ingest.sql import open_database
+from lightning_gnnload.storage.folders import new_folder, write_manifest
 
 MICROSECONDS = 1000  # nanoseconds
 

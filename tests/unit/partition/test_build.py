@@ -28,7 +28,7 @@ from lightning_gnnload import (
     partition_graph,
     quantize,
 )
-from lightning_gnnload.data.datasets.base import Dataset
+from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import (
     FeatureFileError,
     PartitionError,
@@ -349,7 +349,7 @@ def test_no_room_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(*args: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("lightning_gnnload.data.storage.folders.os.posix_fallocate", full)
+    monkeypatch.setattr("lightning_gnnload.storage.folders.os.posix_fallocate", full)
     with pytest.raises(FeatureFileError, match=r"cannot be written: .*No space left.*disk with room"):
         made(toy_data(), tmp_path / "parts")
     assert list(tmp_path.iterdir()) == []

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.data.output import OutputFile
-from lightning_gnnload.data.storage import folders
-from lightning_gnnload.data.storage.folders import new_folder, staging_folder
 from lightning_gnnload.plugin.commands import build, cli
 from lightning_gnnload.plugin.commands.cli import heeding_signals
+from lightning_gnnload.storage import folders
+from lightning_gnnload.storage.folders import new_folder, staging_folder
+from lightning_gnnload.storage.output import OutputFile
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -11,9 +11,9 @@ import pytorch_lightning as pl
 import torch
 
 from lightning_gnnload import GraphDataModule, NeighborSampler, load_graph_data, partition_graph, save_graph_data
-from lightning_gnnload.data.storage.background import BackgroundCheck
 from lightning_gnnload.errors import LoaderConfigError, StoreFormatError
 from lightning_gnnload.plugin.module import integrity
+from lightning_gnnload.storage.background import BackgroundCheck
 from tests.unit.toy import toy_data
 
 

@@ -27,13 +27,13 @@ from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.storage import parts
 from lightning_gnnload.errors import LoaderConfigError, PartitionError, PartitionMismatchError, PartReachError
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy.profile import measure
 from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.sample.parts import PartSampler
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.storage import parts
 from tests.integration.learnable import quiet_trainer
 from tests.unit.cache.ranks import together
 from tests.unit.partition.by_id import ById

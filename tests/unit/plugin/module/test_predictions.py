@@ -27,10 +27,10 @@ from lightning_gnnload import (
     load_graph_data,
     save_graph_data,
 )
-from lightning_gnnload.data.output import private_file
 from lightning_gnnload.errors import LoaderConfigError, OutputError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.plugin.module.predictions import _write_rows
+from lightning_gnnload.storage.output import private_file
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import toy_data, toy_graph
 from tests.unit.typed import NODES, typed_graph

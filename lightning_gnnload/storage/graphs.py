@@ -1,0 +1,380 @@
+"""The on-disk format: a folder of raw little-endian arrays and one manifest, read by memory mapping.
+
+``manifest.json`` names each array's file, dtype, shape and checksum (CRC-32 of its bytes). A folder is written
+beside its final place and moved there, so that readers see all of it or nothing, of one version or another. It is
+complete in itself: the rows of every :class:`FeatureStore`, wherever they are, are copied, so that a folder can be
+moved and no other file can change what it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Container, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from lightning_gnnload.data.arrays import as_array, tensor_view
+from lightning_gnnload.data.by_type import table_of_type
+from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.origin import Origin
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
+from lightning_gnnload.data.types import EdgeType, GraphTypes
+from lightning_gnnload.data.userids import UserIds
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError, warn
+from lightning_gnnload.host.pages import mapped_bytes
+from lightning_gnnload.storage.damage import damage_error, find_damage
+from lightning_gnnload.storage.disk import DiskFeatureStore
+from lightning_gnnload.storage.folders import (
+    array_entry,
+    array_file,
+    byte_chunks,
+    new_folder,
+    write_chunks,
+    write_manifest,
+)
+from lightning_gnnload.storage.manifest import MANIFEST
+from lightning_gnnload.storage.open_folder import OpenFolder, StoredArray, read_folder
+from lightning_gnnload.storage.seeds import (
+    described_seeds,
+    described_tasks,
+    open_seeds,
+    open_tasks,
+    seed_arrays,
+    task_arrays,
+)
+
+ORIGIN = ("edge_starts", "node_ids", "reach")
+"""Arrays of a graph that is part of another."""
+RANKED = "clock_ranked"
+"""The array of a clock that numbers times by their rank."""
+
+
+def save_graph_data(
+    data: GraphData,
+    folder: str | os.PathLike[str],
+    *,
+    attributes: dict[str, Any] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes ``data`` as a folder, atomically.
+
+    Args:
+        data: features in any store; they are read a few megabytes at a time, as what the store gives. Quantised ones
+            stay so: their bytes are written, and the scale and offset of each column.
+        folder: must not exist, unless ``overwrite``.
+        attributes: JSON values kept in the manifest (a data set's settings, a licence).
+        overwrite: replace the folder, if it is one of a graph and holds nothing else.
+
+    Raises:
+        StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
+            it; ``attributes`` are no JSON.
+        FeatureFileError: no room, or the disk fails; nothing is then left behind.
+    """
+    if not isinstance(data, GraphData):
+        raise StoreFormatError(
+            f"a {type(data).__name__} is given to be saved; save_graph_data(data, folder) takes a GraphData first."
+        )
+    write_graph(data, folder, attributes or {}, overwrite=overwrite)
+
+
+def write_graph(
+    data: GraphData,
+    folder: str | os.PathLike[str],
+    attributes: dict[str, Any],
+    *,
+    overwrite: bool,
+    repair: bool = False,
+) -> None:
+    """Writes ``data`` as :func:`save_graph_data` does; with ``repair``, also in place of a broken folder that has a
+    name of this package's own."""
+    try:
+        json.dumps(attributes)
+    except (TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
+        ) from error
+    arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
+    with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
+        entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
+        graph = data.graph
+        named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
+        write_manifest(
+            target,
+            entries,
+            num_nodes=data.num_nodes,
+            num_classes=data._num_classes,
+            attributes=attributes,
+            quantized=quantized_dtypes(_stores(data)),
+            tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
+            edge_tables=named if data.names_edge_tables else None,
+            lost_order=graph.lost_order,
+            types=None if graph.types is None else graph.types.to_json(),
+            clock=None if graph.clock is None else graph.clock.to_json(),
+            seed_tables=described_seeds(_own_seeds(data)),
+            user_ids={name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
+            class_names=data.class_names,
+            tasks=described_tasks(data.tasks),
+            task=data.task,
+        )
+
+
+def load_graph_data(
+    folder: str | os.PathLike[str],
+    *,
+    task: str | None = None,
+    verify: bool = False,
+    features: Literal["mapped", "disk"] = "mapped",
+) -> GraphData:
+    """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
+
+    Sizes, dtypes and the graph's ids are always checked; ``verify`` also reads every byte and checks its checksum. All
+    of it is of one version, also while another process replaces the folder; what is loaded stays so.
+
+    Args:
+        folder: that was written.
+        task: whose splits to take, of a folder with several; where it has one alone, that is taken.
+        verify: read all of it once.
+        features: where x, tables and edge features are gathered from: ``"mapped"``: the system keeps of the files what
+            memory has room for; ``"disk"``: a :class:`.DiskFeatureStore` of each, which takes no memory, for tables
+            larger than it.
+
+    Raises:
+        StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
+        GraphDataError: there is no such task.
+    """
+    data = read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
+    return data if task is None or task == data.task else data.with_task(task)
+
+
+def open_graph(
+    folder: OpenFolder, *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+) -> GraphData:
+    """Maps a folder that is open, as :func:`load_graph_data` does."""
+    path, manifest = folder.path, folder.manifest
+    if "partition" in manifest["attributes"] and "indptr" not in manifest["arrays"]:
+        raise StoreFormatError(
+            f"{path} is a partition, not a graph. Give the graph, or load_partition(folder) for parts."
+        )
+    try:
+        arrays = map_arrays(folder, verify)
+        stores, tables, edge_tables = open_stores(folder, arrays, features)
+        types, clock = open_types(manifest), open_clock(manifest, arrays)
+        graph = open_topology(folder, arrays, types, clock)
+        tasks = open_tasks(path, manifest.get("tasks", {}), arrays)
+        splits: dict[str, Any] = {name: arrays.get(name) for name in SPLITS}
+        splits |= open_seeds(path, manifest.get("seed_tables", {}), arrays)
+        data = GraphData(
+            graph,
+            stores.get("x"),
+            arrays.get("y"),
+            *(splits[name] for name in SPLITS),
+            num_classes=manifest["num_classes"],
+            tables=tables,
+            edge_x=stores.get("edge_x", _stored_x(stores, types) or None),
+            edge_tables=edge_tables,
+            user_ids=_user_ids(manifest, arrays, types),
+            class_names=manifest.get("class_names"),
+            tasks=tasks,
+        )
+        chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
+        if chosen is not None:
+            data = data.with_task(chosen)
+    except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
+        raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
+    data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
+    return data
+
+
+def open_topology(
+    folder: OpenFolder, arrays: Mapping[str, torch.Tensor], types: GraphTypes | None, clock: Clock | None
+) -> Graph:
+    """Makes the graph of a folder's arrays; a part's types and clock are those of the partition that it is in."""
+    path, manifest = folder.path, folder.manifest
+    require_arrays(path, arrays, ("indptr", "indices", *(ORIGIN if arrays.keys() & set(ORIGIN) else ())))
+    numpy = {name: as_array(arrays[name], name=name) for name in (*Graph.ARRAYS, *ORIGIN) if name in arrays}
+    origin = Origin(**{name: numpy.pop(name) for name in ORIGIN}) if "node_ids" in numpy else None
+    graph = Graph(**numpy, origin=origin, types=types, clock=clock)
+    graph.lost_order = manifest.get("lost_order", False)
+    if graph.edge_type is not numpy.get("edge_type"):
+        warn(
+            f"{path}: its lists do not lie by edge_type, as those of older folders. They were sorted in memory, where "
+            "they now take room in each process. Write the folder anew: gnnload build, gnnload partition, or "
+            "save_graph_data(data, folder, overwrite=True)."
+        )
+        if graph.lost_order and "edge_order" not in numpy:
+            graph.edge_order = None  # positions in a list that nobody has
+    if graph.num_nodes != manifest["num_nodes"]:
+        raise StoreFormatError(
+            f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it "
+            "again."
+        )
+    return graph
+
+
+def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = None) -> dict[str, torch.Tensor]:
+    """Maps the arrays of a folder, and returns them by name: all, or those of these names."""
+    return {name: _map_array(array, verify) for name, array in folder.arrays.items() if names is None or name in names}
+
+
+def open_stores(
+    folder: OpenFolder, arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
+    """Opens what a folder's features are gathered from: returns the stores by the name of their array, the tables by
+    their own name, and the tables of edges likewise, None where none were named."""
+    if features not in ("mapped", "disk"):
+        raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
+    path, manifest = folder.path, folder.manifest
+    table_arrays = {name: table_name(name) for name in manifest.get("tables", {})}
+    edge_arrays = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
+    x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(open_types(manifest))}
+    require_arrays(path, arrays, (*table_arrays.values(), *edge_arrays.values()))
+    stores: dict[str, Any] = dict(arrays)
+    if features == "disk":
+        for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
+            stores[name] = DiskFeatureStore(folder, name=name)
+    for name, dtype in manifest.get("quantized", {}).items():
+        if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
+            raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
+        stores[name] = QuantizedFeatureStore(
+            stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
+        )
+    tables = {
+        name: stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
+        for name, first in manifest.get("tables", {}).items()
+    }
+    edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
+    return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
+
+
+def open_types(manifest: Mapping[str, Any]) -> GraphTypes | None:
+    """Reads the names of types out of a manifest."""
+    types = manifest.get("types")
+    return None if types is None else GraphTypes.from_json(types)
+
+
+def open_clock(manifest: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> Clock | None:
+    """Reads the clock out of a manifest and the array of its times, where it has one."""
+    clock, ranked = manifest.get("clock"), arrays.get(RANKED)
+    return None if clock is None else Clock.from_json(clock, None if ranked is None else as_array(ranked, name=RANKED))
+
+
+def _x_by_type(types: GraphTypes | None) -> dict[str, EdgeType]:
+    """Returns the names of tables of the edge types' features, which are there whether or not other tables were
+    named."""
+    return {} if types is None else {table_of_type("x", edge_type): edge_type for edge_type in types.edge_types}
+
+
+def _stored_x(stores: Mapping[str, Any], types: GraphTypes | None) -> dict[EdgeType, Any]:
+    """Returns the features of edges by type, as far as they were stored."""
+    return {
+        edge_type: stores[EDGE_PREFIX + name]
+        for name, edge_type in _x_by_type(types).items()
+        if EDGE_PREFIX + name in stores
+    }
+
+
+def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], types: GraphTypes | None) -> Any:
+    """Opens the user's ids, as :class:`GraphData` takes them; None where there are none."""
+    by_type = {}
+    for name, described in manifest.get("user_ids", {}).items():
+        needed = [ids_name(name), f"{ids_name(name)}.offsets"][: 2 if described["kind"] == "text" else 1]
+        if not arrays.keys() >= set(needed):
+            raise GraphDataError(f"the ids of node type {name!r} lack an array of {', '.join(needed)}.")
+        values, *offsets = (arrays[array_name].numpy() for array_name in needed)
+        by_type[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
+    return (by_type or None) if types is not None else by_type.get("")
+
+
+def ids_name(node_type: str) -> str:
+    """Returns the name of the array of the user's ids of a node type; where texts end is in ``<name>.offsets``."""
+    return f"ids.{node_type}"
+
+
+def _own_seeds(data: GraphData) -> dict[str, Any]:
+    """Returns the seed tables that are no task's."""
+    return {} if data.task is not None else data.seed_tables
+
+
+def require_arrays(path: Path, arrays: Mapping[str, torch.Tensor], names: Iterable[str]) -> None:
+    """Raises StoreFormatError: the folder lacks one."""
+    for name in names:
+        if name not in arrays:
+            raise StoreFormatError(
+                f"{path / MANIFEST} lists no array {name!r}; the folder is broken. Prepare it again."
+            )
+
+
+def table_name(name: str) -> str:
+    """Returns the name of the array that holds a table. Of other arrays, only tables of edges, scales and offsets have
+    a dot in their names, so that none is taken."""
+    return f"table.{name}"
+
+
+def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
+    graph = data.graph
+    optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
+    if data.task is None:
+        optional |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+    optional[RANKED] = None if graph.clock is None else graph.clock.ranked
+    if graph.origin is not None:
+        optional |= {name: getattr(graph.origin, name) for name in ORIGIN}
+    arrays = {name: tensor_view(array) for name, array in optional.items() if array is not None}
+    arrays |= {**seed_arrays(_own_seeds(data)), **task_arrays(data.tasks)}
+    for name, ids in data.user_ids.items():
+        arrays[ids_name(name)] = tensor_view(ids.values)
+        if ids.offsets is not None:
+            arrays[f"{ids_name(name)}.offsets"] = tensor_view(ids.offsets)
+    return {**arrays, **raw_stores(_stores(data)), **({} if data.y is None else {"y": data.y})}
+
+
+def raw_stores(stores: Mapping[str, FeatureStore]) -> dict[str, torch.Tensor | FeatureStore]:
+    """Returns the arrays that hold the stores' rows: of a quantised one its bytes, scales and offsets."""
+    arrays: dict[str, torch.Tensor | FeatureStore] = {}
+    for name, store in stores.items():
+        if isinstance(store, QuantizedFeatureStore):
+            arrays |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
+        else:
+            arrays[name] = store
+    return arrays
+
+
+def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
+    """Returns the dtype of the rows that each quantised store gathers."""
+    return {
+        name: str(store.dtype).removeprefix("torch.")
+        for name, store in stores.items()
+        if isinstance(store, QuantizedFeatureStore)
+    }
+
+
+def _stores(data: GraphData) -> dict[str, FeatureStore]:
+    """Returns the stores by the name of the array that holds their rows."""
+    return {table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
+
+
+def _write_array(file: Path, array: torch.Tensor | FeatureStore) -> dict[str, Any]:
+    shape = (array.shape[0], *array.row_shape) if isinstance(array, FeatureStore) else array.shape
+    return array_entry(file, array.dtype, shape, write_chunks(file, byte_chunks(array)))
+
+
+def _map_array(array: StoredArray, verify: bool) -> torch.Tensor:
+    if array.size_bytes == 0:
+        return torch.empty(array.shape, dtype=array.dtype)
+    if verify and (damaged := find_damage(array)):
+        raise damage_error(array, damaged)
+    try:
+        fd = array.open()
+        try:
+            mapped = mapped_bytes(array.file, fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise StoreFormatError(f"{array.file} cannot be read: {error}. Prepare it again.") from error
+    return tensor_view(mapped).view(array.dtype).view(array.shape)

@@ -1,0 +1,178 @@
+"""Loads the folder of a partition by memory mapping.
+
+It has ``manifest.json``, the numbering, and the features of all nodes in the order of new ids, so that those of a
+part's own nodes are one range. Each part is a graph folder in it, without features.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.selected import select_rows
+from lightning_gnnload.data.tables import as_store
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.host.leases import protect_mapped
+from lightning_gnnload.storage.graphs import map_arrays, open_clock, open_stores, open_types, require_arrays
+from lightning_gnnload.storage.manifest import MANIFEST
+from lightning_gnnload.storage.open_folder import OpenFolder, read_folder
+from lightning_gnnload.storage.parts import StoredParts
+
+NUMBERING = ("starts", "node_ids", "new_ids")
+_FIELDS = {
+    "hops": int,
+    "num_edges": int,
+    "method": str,
+    "fingerprint": str,
+    "settings": dict,
+    "report": dict,
+    "phases": list,
+    "parts": list,
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StoredPartition(Partition):
+    """A partition that is mapped from its folder. It is pickled as the folder's path, and mapped again on arrival."""
+
+    folder: Path = Path()
+    features: Literal["mapped", "disk"] = "mapped"
+
+    def seeds_of(self, phase: str) -> list[np.ndarray] | None:
+        """Reads the seeds of each part without mapping the parts."""
+        assert isinstance(self.parts, StoredParts)
+        return self.parts.seeds_of(phase)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_again, (self.folder, self.features, self.folder_fingerprint)
+
+
+def load_partition(
+    folder: str | os.PathLike[str], *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+) -> Partition:
+    """Maps a folder written by :func:`.partition_graph`. A part is mapped when it is first used.
+
+    Sizes, dtypes and ranges are always checked; ``verify`` also reads every byte and compares checksums. All parts are
+    of one version: using a new part after the folder was replaced is an error.
+
+    Args:
+        folder: written by :func:`.partition_graph`.
+        verify: read all of it once.
+        features: where x and tables are gathered from: ``"mapped"`` files, or by direct reads from ``"disk"``.
+
+    Raises:
+        StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, partition_graph
+        >>> data = GraphData(Graph.from_coo([1, 3], [0, 2]), train=[0, 2])
+        >>> _ = partition_graph(data, "halves", 2, hops=1, progress=False)
+        >>> load_partition("halves")
+        Partition(self-reliant, num_parts=2, num_nodes=4, hops=1)
+    """
+    path = Path(folder).absolute()  # by which other processes map it, whatever their working folder
+    if not (path / MANIFEST).exists():
+        raise StoreFormatError(
+            f"{path} is not a partition: it has no {MANIFEST}. "
+            f"Make one with partition_graph(data, folder, ...), or gnnload partition."
+        )
+    return read_folder(path, lambda opened: _open(opened, verify, features))
+
+
+def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"]) -> StoredPartition:
+    path, manifest = folder.path, folder.manifest
+    described = _description(path, manifest)
+    try:
+        arrays = map_arrays(folder, verify)
+        require_arrays(path, arrays, NUMBERING)
+        numbering: dict[str, Any] = {name: as_array(arrays[name], name=name) for name in NUMBERING}
+        duplicate = folder.again()
+        # Protected for as long as parts are read, which these numbers index in memory.
+        protect_mapped(duplicate, numbering.values())
+        _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
+        types, clock = open_types(manifest), open_clock(manifest, arrays)
+        if types is not None and int(types.first_node[-1]) != manifest["num_nodes"]:
+            raise StoreFormatError(
+                f"{path}: its types have {types.first_node[-1]} nodes, but the manifest says {manifest['num_nodes']}. "
+                "Make the partition again."
+            )
+        stores, tables, _ = open_stores(folder, arrays, features)
+        x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
+        if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
+            raise StoreFormatError(f"{path}: labels y are {list(y.shape)}, not one a node. Make the partition again.")
+        by_node = {
+            name: select_rows(as_store(store, name=name, dims=(1, None)), new_ids)
+            for name, store in {**({} if x is None else {"x": x}), **tables}.items()
+        }
+    except (GraphDataError, GraphFormatError, OSError) as error:
+        raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
+    parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y, types, clock)
+    if verify:
+        parts.verify()
+    return StoredPartition(
+        **numbering,
+        parts=parts,
+        **{name: described[name] for name in ("hops", "method", "fingerprint", "settings", "report")},
+        x=by_node.pop("x", None),
+        tables=by_node,
+        folder_fingerprint=folder.fingerprint,
+        folder=path,
+        features=features,
+    )
+
+
+def _load_again(folder: Path, features: Literal["mapped", "disk"], fingerprint: str) -> Partition:
+    partition = load_partition(folder, features=features)
+    if partition.folder_fingerprint != fingerprint:
+        raise StoreFormatError(
+            f"{folder} was replaced since the process that sent this partition loaded it. Load it again, in all ranks."
+        )
+    return partition
+
+
+def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Returns the manifest's description of the partition, after checking the type of each value."""
+    described = manifest["attributes"].get("partition")
+    if not isinstance(described, dict):
+        raise StoreFormatError(
+            f"{path} is a graph folder, but not a partition. "
+            f"Make one with partition_graph(data, folder, ...), or gnnload partition."
+        )
+    for key, expected in _FIELDS.items():
+        if not isinstance(described.get(key), expected):
+            raise StoreFormatError(f"{path / MANIFEST}: {key!r} of the partition is missing or of the wrong kind.")
+    sound = described["parts"] and all(type(checksum) is int for checksum in described["parts"])
+    sound = sound and all(phase in SPLITS for phase in described["phases"])
+    if not sound or not 0 <= described["hops"] < 256:
+        raise StoreFormatError(f"{path / MANIFEST}: the partition that it describes is impossible. Make it again.")
+    return described
+
+
+def _check_numbering(
+    path: Path, numbering: Mapping[str, np.ndarray], num_nodes: int, num_parts: int, verify: bool
+) -> None:
+    starts, node_ids, new_ids = (numbering[name] for name in NUMBERING)
+    for name, length in (("starts", num_parts + 1), ("node_ids", num_nodes), ("new_ids", num_nodes)):
+        array = numbering[name]
+        if array.dtype != np.int64 or array.shape != (length,):
+            raise StoreFormatError(
+                f"{path}: {name} is {array.dtype} {list(array.shape)}, but must be int64 [{length}]. "
+                f"Make the partition again."
+            )
+    sound = starts[0] == 0 and starts[-1] == num_nodes and (np.diff(starts) >= 0).all()
+    if num_nodes:  # keeps later reads within the arrays
+        sound = sound and min(node_ids.min(), new_ids.min()) >= 0 and max(node_ids.max(), new_ids.max()) < num_nodes
+    if verify:  # reads at random, which takes long on a disk
+        sound = sound and np.array_equal(new_ids[node_ids], np.arange(num_nodes))
+    if not sound:
+        raise StoreFormatError(
+            f"{path}: starts, node_ids and new_ids are no numbering of {num_nodes} nodes. Make the partition again."
+        )

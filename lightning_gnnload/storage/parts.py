@@ -1,0 +1,166 @@
+"""The parts of a partition's folder, each mapped when it is first asked for."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.features import gather as gather_rows
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.partition import Part
+from lightning_gnnload.data.selected import select_rows
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.storage.graphs import map_arrays, open_topology, require_arrays
+from lightning_gnnload.storage.manifest import MANIFEST, part_folder
+from lightning_gnnload.storage.open_folder import OpenFolder
+
+
+class StoredParts(Sequence[Part]):
+    """Loads the parts of a partition's folder, each when it is first asked for, so that a rank touches its own alone.
+    Threads may share it. The folder stays open, so that no part of another version is ever taken for one of this."""
+
+    def __init__(
+        self,
+        folder: OpenFolder,
+        described: Mapping[str, Any],
+        numbering: Mapping[str, np.ndarray],
+        x: FeatureStore | None,
+        y: torch.Tensor | None,
+        types: GraphTypes | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._folder, self._described, self._numbering, self._x, self._y = folder, described, numbering, x, y
+        self._types, self._clock = types, clock
+        self._loaded: dict[int, Part] = {}
+        self._loading = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._described["parts"])
+
+    @overload
+    def __getitem__(self, index: int) -> Part: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Part]: ...
+    def __getitem__(self, index: int | slice) -> Part | list[Part]:
+        """Raises StoreFormatError: the part's folder is missing, broken, of another partition, or was replaced."""
+        if isinstance(index, slice):
+            return [self[at] for at in range(len(self))[index]]
+        number = range(len(self))[index]
+        with self._loading:  # a thread that asks for a part that is being loaded waits, and maps it no second time
+            if number not in self._loaded:
+                self._loaded[number] = self._load(number, verify=False)
+            return self._loaded[number]
+
+    def seeds_of(self, phase: str) -> list[np.ndarray] | None:
+        """Reads each part's seeds from its folder, without its graph; None where parts were made for other phases."""
+        if phase not in self._described["phases"]:
+            return None
+        return [self._seeds(number, phase) for number in range(len(self))]
+
+    def verify(self) -> None:
+        """Reads every byte of all parts, and keeps none. Raises StoreFormatError: one is not what was written."""
+        for number in range(len(self)):
+            self._load(number, verify=True)
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[OpenFolder]:
+        """Opens the folder of a part, after checking that it belongs to this partition."""
+        try:
+            with OpenFolder(part_folder(number), self._folder) as part:
+                if manifest_checksum(part) != self._described["parts"][number]:
+                    raise StoreFormatError(
+                        f"{part.path / MANIFEST} is not the one of this partition. Make the partition again."
+                    )
+                yield part
+        except StoreFormatError as error:
+            if not self._folder.is_replaced:
+                raise
+            raise StoreFormatError(
+                f"{self._folder.path} was replaced or removed after it was loaded, and part {number} was not loaded "
+                f"before. What stands there now is not mixed with what is loaded: load it again, in all ranks."
+            ) from error
+
+    def _seeds(self, number: int, phase: str) -> np.ndarray:
+        with self._opened(number) as part:
+            arrays = map_arrays(part, verify=False, names=("node_ids", phase))
+            require_arrays(part.path, arrays, ("node_ids", phase))
+        try:
+            ids = as_ids(arrays["node_ids"], name="node_ids", num_nodes=len(self._numbering["new_ids"]))
+            return np.sort(ids[as_ids(arrays[phase], name=f"{phase} ids", num_nodes=len(ids))])
+        except GraphDataError as error:
+            raise StoreFormatError(f"{part.path} is broken: {error} Make the partition again.") from error
+
+    def _load(self, number: int, verify: bool) -> Part:
+        starts, new_ids, phases = self._numbering["starts"], self._numbering["new_ids"], self._described["phases"]
+        with self._opened(number) as part:
+            folder, arrays = part.path, map_arrays(part, verify)
+            require_arrays(folder, arrays, phases)
+            try:
+                graph = open_topology(part, arrays, self._types, self._clock)
+                seeds = {
+                    phase: as_ids(arrays[phase], name=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
+                }
+            except (GraphFormatError, GraphDataError, OSError) as error:
+                raise StoreFormatError(f"{folder} is broken: {error} Make the partition again.") from error
+        ids, num_own = _check_origin(folder, graph, new_ids, starts[number : number + 2], self._described)
+        return Part(
+            number,
+            graph,
+            num_own,
+            {phase: np.sort(ids[local]) for phase, local in seeds.items()},
+            None if self._x is None else select_rows(self._x, ids),
+            None if self._y is None else _rows(self._y, new_ids[ids]),
+        )
+
+
+def manifest_checksum(folder: OpenFolder) -> int:
+    """Returns the CRC-32 of a folder's manifest, and so of the checksums that it holds."""
+    _ = folder.manifest  # is sound
+    return zlib.crc32(folder.manifest_bytes)
+
+
+def _check_origin(
+    folder: Path, graph: Graph, new_ids: np.ndarray, bounds: np.ndarray, described: Mapping[str, Any]
+) -> tuple[np.ndarray, int]:
+    """Checks a part's origin; returns its nodes' ids in the whole graph and how many it owns: new ids in ``ends``."""
+    origin = graph.origin
+    if origin is None:
+        raise StoreFormatError(f"{folder} does not say where its nodes come from. Make the partition again.")
+    ids = origin.node_ids
+    if ids.size and not (ids.min() >= 0 and ids.max() < len(new_ids)):
+        raise StoreFormatError(
+            f"{folder}: node_ids span [{ids.min()}, {ids.max()}], but the partition has {len(new_ids)} nodes. "
+            f"Make the partition again."
+        )
+    is_own = (new_ids[ids] >= bounds[0]) & (new_ids[ids] < bounds[1])
+    num_own = int(is_own.sum())
+    ascending = all((np.diff(run) > 0).all() for run in (ids[:num_own], ids[num_own:]))
+    if not (is_own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != bounds[1] - bounds[0]):
+        raise StoreFormatError(
+            f"{folder}: its nodes must be its own and then mirrors, each by ascending id, but they are not. "
+            f"Make the partition again."
+        )
+    first, most = origin.edge_starts, described["num_edges"] - graph.in_degrees
+    if not ((first >= 0) & (first <= most) | (origin.reach == 0)).all():
+        raise StoreFormatError(
+            f"{folder}: edge_starts go beyond the {described['num_edges']} edges of the whole graph. "
+            f"Make the partition again."
+        )
+    return ids, num_own
+
+
+def _rows(table: torch.Tensor, rows: np.ndarray) -> torch.Tensor:
+    out = torch.empty((len(rows), *table.shape[1:]), dtype=table.dtype)
+    gather_rows(table, torch.from_numpy(rows), out)
+    return out
