@@ -26,7 +26,7 @@ from lightning_gnnload.cache.rules import policy_named
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.drawing import COLORS, name_lines, new_figure, save_figure, tidy
-from lightning_gnnload.sample.parts import PartSampler
+from lightning_gnnload.sample.parts.sampler import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
 NUM_TRAINERS = 4

@@ -11,7 +11,7 @@ import numpy as np
 from lightning_gnnload.data.partition import Part, Partition
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.parts import PartWorkload
+from lightning_gnnload.sample.parts.sampler import PartWorkload
 from lightning_gnnload.sample.workload import Workload
 
 

@@ -15,7 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.rows import NodeSeeds
+from lightning_gnnload.sample.seeds.rows import NodeSeeds
 
 
 @dataclass(frozen=True)

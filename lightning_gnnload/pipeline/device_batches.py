@@ -24,7 +24,7 @@ from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import BatchCost
-from lightning_gnnload.sample.rows import SeedBatch
+from lightning_gnnload.sample.seeds.rows import SeedBatch
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device, Event

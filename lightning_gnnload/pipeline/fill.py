@@ -16,7 +16,7 @@ from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column,
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import SampleLayout, gather_rows
-from lightning_gnnload.sample.rows import SeedBatch
+from lightning_gnnload.sample.seeds.rows import SeedBatch
 
 
 class Filling(NamedTuple):

@@ -21,7 +21,7 @@ from lightning_gnnload.pipeline.fill import Filler, Filling, of_rows
 from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.rows import SeedBatch
+from lightning_gnnload.sample.seeds.rows import SeedBatch
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from lightning_gnnload.pyg.outputs import ALL_EDGES, UNTIL, metadata_columns, sa
 from lightning_gnnload.pyg.topology import Direction, EdgeType, topology_of, turned
 from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.rows import SeedBatch
+from lightning_gnnload.sample.seeds.rows import SeedBatch
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 _TURN = "swap them, data.edge_index.flip(0), or have them both ways, as torch_geometric.transforms.ToUndirected()"

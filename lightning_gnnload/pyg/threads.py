@@ -37,7 +37,7 @@ from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
 from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.rows import SeedBatch, SeedKind, Sharing
+from lightning_gnnload.sample.seeds.rows import SeedBatch, SeedKind, Sharing
 from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.settings import keywords_of, refuse_unknown
 

@@ -19,7 +19,7 @@ from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, S
 from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
 from lightning_gnnload.sample.naming import local_seeds, name_batch
-from lightning_gnnload.sample.rows import NodeSeeds
+from lightning_gnnload.sample.seeds.rows import NodeSeeds
 from lightning_gnnload.settings import keywords_of, refuse_unknown, takes_any
 
 if TYPE_CHECKING:

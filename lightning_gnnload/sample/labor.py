@@ -15,7 +15,7 @@ from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.hops import lay_hops, node_wise
+from lightning_gnnload.sample.parts.hops import lay_hops, node_wise
 
 
 class LaborSampler(Sampler):

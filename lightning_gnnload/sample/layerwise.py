@@ -22,9 +22,9 @@ from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.hops import lay_hops, list_columns, pull_lists
-from lightning_gnnload.sample.layer_apart import LayerApart
-from lightning_gnnload.sample.lists import HopEdges, draw_hop
+from lightning_gnnload.sample.parts.hops import lay_hops, list_columns, pull_lists
+from lightning_gnnload.sample.parts.layer_apart import LayerApart
+from lightning_gnnload.sample.parts.lists import HopEdges, draw_hop
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample

@@ -15,7 +15,7 @@ from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, S
 from lightning_gnnload.ops import Draw, Queries, SampleLayout, TypedLists
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, typed_fanouts
-from lightning_gnnload.sample.rows import Sharing
+from lightning_gnnload.sample.seeds.rows import Sharing
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
@@ -207,7 +207,7 @@ class NeighborSampler(Sampler):
             SamplerConfigError: no part has edges of a type that has a fanout.
             GraphFormatError: the graph has no edge types.
         """
-        from lightning_gnnload.sample.hops import MOST_TYPES, lay_hops, node_wise
+        from lightning_gnnload.sample.parts.hops import MOST_TYPES, lay_hops, node_wise
 
         if self._asks:
             raise SamplerConfigError(

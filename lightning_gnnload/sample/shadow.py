@@ -16,9 +16,9 @@ from lightning_gnnload.sample.build import ArenaBuilder
 from lightning_gnnload.sample.fanouts import plain_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import narrow
-from lightning_gnnload.sample.hops import HopDrawer, edges_of, node_wise, pull_lists, relabel
-from lightning_gnnload.sample.lists import HopEdges, edges_within
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.parts.hops import HopDrawer, edges_of, node_wise, pull_lists, relabel
+from lightning_gnnload.sample.parts.lists import HopEdges, edges_within
 from lightning_gnnload.sample.presence import presence_by_fanouts
 
 

@@ -15,13 +15,13 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import Draw, DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.collective_walks import walk_together
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.hops import lay_hops
-from lightning_gnnload.sample.lists import HopEdges, walk_table
 from lightning_gnnload.sample.metapath import check_metapath, metapath_runs
 from lightning_gnnload.sample.naming import local_seeds
+from lightning_gnnload.sample.parts.collective_walks import walk_together
+from lightning_gnnload.sample.parts.hops import lay_hops
+from lightning_gnnload.sample.parts.lists import HopEdges, walk_table
 from lightning_gnnload.sample.presence import presence_by_walks
 
 if TYPE_CHECKING:

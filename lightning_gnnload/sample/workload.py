@@ -18,8 +18,8 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.visibility import VisibleEdges, spaced_rows
 from lightning_gnnload.ops import DrawKey, SampleLayout
 from lightning_gnnload.sample.base import Sampler, nodes_of
-from lightning_gnnload.sample.links import seed_kind
-from lightning_gnnload.sample.rows import SeedBatch, SeedKind
+from lightning_gnnload.sample.seeds.links import seed_kind
+from lightning_gnnload.sample.seeds.rows import SeedBatch, SeedKind
 
 FIXED_DRAWS_EPOCH = 2**32 - 1
 """The epoch in the draw key of evaluation, which no training epoch reaches."""

@@ -20,7 +20,7 @@ from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.ops import Draw
 from lightning_gnnload.plugin.module import partition
-from lightning_gnnload.sample.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from tests.benchmarks.cross_parts import GRAPHS
 
 FANOUTS, TIMEOUT_S = [10, 10, 10], 300

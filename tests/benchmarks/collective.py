@@ -21,8 +21,8 @@ from textwrap import fill
 
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
-from lightning_gnnload.sample.collective import open_colleagues
 from lightning_gnnload.sample.group.exchange import ThreadExchange
+from lightning_gnnload.sample.parts.collective import open_colleagues
 from tests.benchmarks import collective_cases as cases
 from tests.benchmarks.collective_cases import Measured
 from tests.benchmarks.errors import BenchmarkError

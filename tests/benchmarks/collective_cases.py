@@ -24,8 +24,8 @@ from lightning_gnnload.errors import MissingExtraError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.sample.base import Paradigm, nodes_of
-from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from tests.benchmarks.graphs import edge_weights
 
 SAMPLERS: dict[str, Sampler] = {

@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from torch import distributed
 
-from lightning_gnnload.sample.collective import open_colleagues
 from lightning_gnnload.sample.group.exchange import DistributedExchange
+from lightning_gnnload.sample.parts.collective import open_colleagues
 from lightning_gnnload.storage.partitions import load_partition
 from tests.benchmarks import collective_cases as cases
 

@@ -12,8 +12,8 @@ from lightning_gnnload import Graph, GraphData, GraphDataModule, Negatives, Neig
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.links import LinkSettings, seed_kind
-from lightning_gnnload.sample.rows import SeedKind
+from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
+from lightning_gnnload.sample.seeds.rows import SeedKind
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks.memory import on_huge_pages
 from tests.benchmarks.ours import sample_workload, use

@@ -23,7 +23,7 @@ from lightning_gnnload.pipeline.queueloader import QueueLoader
 from lightning_gnnload.pipeline.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.sample.on_device import UploadingSampler
+from lightning_gnnload.sample.device.samplers import UploadingSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.unit.toy import content

@@ -15,8 +15,8 @@ from lightning_gnnload.data.quantize import quantize
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.sample.on_device import DeviceSampler
-from lightning_gnnload.sample.placement import place
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import DeviceSampler
 from lightning_gnnload.storage.prepare import save_features
 from tests.unit.toy import content, toy_data, toy_source
 

@@ -14,8 +14,8 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import DeviceSampler, can_sample
-from lightning_gnnload.sample.placement import place
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import DeviceSampler, can_sample
 from tests.laws.subjects import own_subjects
 from tests.ops.graphs import sampled
 

@@ -29,15 +29,15 @@ from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource, Draws
-from lightning_gnnload.sample.on_device import (
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import (
     DevicePartSampler,
     DeviceSampler,
     UploadingSampler,
     can_sample,
     can_sample_parts,
 )
-from lightning_gnnload.sample.parts import PartSampler
-from lightning_gnnload.sample.placement import place
+from lightning_gnnload.sample.parts.sampler import PartSampler
 from tests import guards
 from tests.unit.parts import partition_of
 from tests.unit.toy import content, toy_data, toy_graph, toy_source

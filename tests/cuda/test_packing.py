@@ -13,7 +13,7 @@ from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.sample.base import draw_here
-from lightning_gnnload.sample.on_device import UploadingSampler
+from lightning_gnnload.sample.device.samplers import UploadingSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.unit.toy import content, toy_graph
 

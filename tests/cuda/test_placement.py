@@ -17,8 +17,8 @@ from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
-from lightning_gnnload.sample import hotness, placement
-from lightning_gnnload.sample.placement import budget_alone, budget_beside_model, place
+from lightning_gnnload.sample.device import hotness, placement
+from lightning_gnnload.sample.device.placement import budget_alone, budget_beside_model, place
 from tests.unit.toy import toy_graph
 
 from .small_device import SmallDevice

@@ -18,8 +18,8 @@ from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import sampler_device
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
-from lightning_gnnload.sample import placement
-from lightning_gnnload.sample.parts import PartSampler
+from lightning_gnnload.sample.device import placement
+from lightning_gnnload.sample.parts.sampler import PartSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.unit.parts import partition_of

@@ -18,9 +18,9 @@ from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.sample.base import draw_here
-from lightning_gnnload.sample.on_device import DeviceSampler, UploadingSampler
-from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.rows import NodeSeeds
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import DeviceSampler, UploadingSampler
+from lightning_gnnload.sample.seeds.rows import NodeSeeds
 from tests.ops.graphs import read_batch
 from tests.runif import RunIf
 from tests.unit.plugin.module.test_works_with import KINDS, data_of, module

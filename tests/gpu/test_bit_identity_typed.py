@@ -12,10 +12,10 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import DeviceSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.on_device import DeviceSampler
-from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.rows import NodeSeeds
+from lightning_gnnload.sample.seeds.rows import NodeSeeds
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 from tests.cuda.sampled import assert_equal
 from tests.ops.graphs import sampled

@@ -14,8 +14,8 @@ from lightning_gnnload.ops import Draw, DrawKey, Walks, random_walk
 from lightning_gnnload.ops.cuda import walks as device_walks
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import DeviceSampler
-from lightning_gnnload.sample.placement import place
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import DeviceSampler
 from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 from tests.cuda.sampled import assert_equal

@@ -18,9 +18,9 @@ from lightning_gnnload.data.typed_parts import edge_types
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import Sampler, draw_here
-from lightning_gnnload.sample.links import LinkSettings, seed_kind
-from lightning_gnnload.sample.negatives import Negatives
-from lightning_gnnload.sample.rows import SeedBatch
+from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
+from lightning_gnnload.sample.seeds.negatives import Negatives
+from lightning_gnnload.sample.seeds.rows import SeedBatch
 
 _ROW_TIME = 50
 # A negative is masked, and cannot be counted, where all of these fail; of 5 destinations 3 do.

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import Graph, GraphData, Negatives, NeighborSampler, SeedTable
-from lightning_gnnload.sample.links import LinkSettings
+from lightning_gnnload.sample.seeds.links import LinkSettings
 
 NUM_USERS, NUM_ITEMS = 120, 180
 BUYS, BACK = ("user", "buys", "item"), ("item", "rev_buys", "user")

@@ -11,7 +11,7 @@ import torch
 from lightning_gnnload import Graph, GraphData, MiniBatch, NeighborSampler, Sampler
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.sample.links import seed_kind
+from lightning_gnnload.sample.seeds.links import seed_kind
 from lightning_gnnload.sample.workload import Workload
 
 

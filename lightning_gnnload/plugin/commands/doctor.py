@@ -29,10 +29,10 @@ from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.open_device import open_device
 from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.sample.base import draw_here
+from lightning_gnnload.sample.device.placement import place
+from lightning_gnnload.sample.device.samplers import DeviceSampler, differences
 from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.on_device import DeviceSampler, differences
-from lightning_gnnload.sample.placement import place
-from lightning_gnnload.sample.rows import NodeSeeds
+from lightning_gnnload.sample.seeds.rows import NodeSeeds
 
 _PACKAGES = ("lightning-gnnload", "torch", "numpy", "pytorch-lightning", "lightning", "dgl", "torch-geometric", "ogb")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")

@@ -56,8 +56,8 @@ from lightning_gnnload.plugin.module.settings import (
 from lightning_gnnload.plugin.module.sources import ModuleSources, SizedModule
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.links import Exclude, LinkSettings, seed_kind
-from lightning_gnnload.sample.negatives import Negatives
+from lightning_gnnload.sample.seeds.links import Exclude, LinkSettings, seed_kind
+from lightning_gnnload.sample.seeds.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.settings import check_one_of, keywords_of, refuse_unknown
 

@@ -23,10 +23,10 @@ from lightning_gnnload.errors import LoaderConfigError, PartitionError
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.parts import PartSampler, check_reach
+from lightning_gnnload.sample.parts.collective import CollectiveSampler, open_colleagues
+from lightning_gnnload.sample.parts.sampler import PartSampler, check_reach
 from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.storage.partitions import load_partition
 

@@ -19,8 +19,8 @@ from lightning_gnnload.errors import (
     LoaderConfigError,
 )
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import DevicePartSampler, DeviceSampler, check_device
-from lightning_gnnload.sample.parts import PartSampler
+from lightning_gnnload.sample.device.samplers import DevicePartSampler, DeviceSampler, check_device
+from lightning_gnnload.sample.parts.sampler import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ class RankDevice:
         progress: bool = False,
     ) -> Topology:
         """Places the graph, or a part, on the device at the first call, and returns it; see
-        :func:`~lightning_gnnload.sample.placement.place`. ``samplers`` are all that may draw from it; ``about`` begins
+        :func:`~lightning_gnnload.sample.device.placement.place`. ``samplers`` are all that may draw from it; ``about`` begins
         the line that ``progress`` prints."""
-        from lightning_gnnload.sample.placement import place
+        from lightning_gnnload.sample.device.placement import place
 
         if id(graph) not in self._placed:
             weighted = any(sampler.weighting == "always" for sampler in samplers)

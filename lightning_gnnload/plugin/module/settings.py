@@ -16,7 +16,7 @@ from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.datasets.folder import GraphFolder
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.negatives import Negatives
+from lightning_gnnload.sample.seeds.negatives import Negatives
 from lightning_gnnload.settings import keywords_of
 
 

@@ -24,7 +24,7 @@ from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, open_together
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.on_device import UploadingSampler, can_sample_parts, why_on_host
+from lightning_gnnload.sample.device.samplers import UploadingSampler, can_sample_parts, why_on_host
 from lightning_gnnload.settings import check_one_of
 
 if TYPE_CHECKING:

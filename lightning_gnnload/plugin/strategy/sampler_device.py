@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice
-from lightning_gnnload.sample.on_device import can_sample_parts, why_on_host
+from lightning_gnnload.sample.device.samplers import can_sample_parts, why_on_host
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
@@ -76,7 +76,7 @@ class SamplerDevice:
 
     def _on_device(self, module: pl.LightningDataModule | None, source: BatchSource) -> DeviceSource:
         from lightning_gnnload.ops.cuda.open_device import open_device
-        from lightning_gnnload.sample.placement import budget_alone, budget_beside_model
+        from lightning_gnnload.sample.device.placement import budget_alone, budget_beside_model
 
         device, trainer = open_device(self._job.device), getattr(module, "trainer", None)
         # A sampler that switches trains on its device too; ranks that share one may have a trainer's model there.

@@ -9,7 +9,7 @@ import numpy as np
 
 from lightning_gnnload import Graph, GraphData, NeighborSampler, SeedTable
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.sample.links import seed_kind
+from lightning_gnnload.sample.seeds.links import seed_kind
 from tests.fuzz.data_ops import DATA
 from tests.fuzz.sampling_ops import SAMPLING
 from tests.fuzz.sound import INDICES, INDPTR, TYPES, Arguments

@@ -21,7 +21,7 @@ from lightning_gnnload import FactoredStrategy, load_partition
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.ops import Draw
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.sample.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from tests.integration.scripts.toy import Recorder, digest, toy_data, toy_module
 
 ENDS_AFTER = 8  # mini-batches that a rank samples

@@ -20,7 +20,7 @@ from lightning_gnnload.conform.draw import Draw
 from lightning_gnnload.conform.suites import Check, Law, run, suite
 from lightning_gnnload.errors import ConformanceError
 from lightning_gnnload.ops import DrawKey, Queries
-from lightning_gnnload.sample.negatives import Negatives
+from lightning_gnnload.sample.seeds.negatives import Negatives
 from tests.laws.amid import WINDOW, amid_times, amid_types, amid_types_and_times, draw_amid
 from tests.laws.links import EVERY_MODE, negatives_draw, no_leaks, uniform_negatives
 

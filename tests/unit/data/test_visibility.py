@@ -9,7 +9,7 @@ from lightning_gnnload import Graph, NeighborSampler, SeedTable
 from lightning_gnnload.data import visibility as module
 from lightning_gnnload.data.sanity import visibility_issue
 from lightning_gnnload.data.visibility import VisibleEdges, spaced_rows
-from lightning_gnnload.sample.links import seed_kind
+from lightning_gnnload.sample.seeds.links import seed_kind
 
 OPENS, HOLDS, KNOWS = ("bank", "opens", "box"), ("box", "of", "bank"), ("bank", "knows", "bank")
 

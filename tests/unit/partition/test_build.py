@@ -38,7 +38,7 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.partition import build
 from lightning_gnnload.partition.partitioner import Partitioner
-from lightning_gnnload.sample.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from tests.unit.partition.by_id import ById, Given
 from tests.unit.partition.whole import assert_lists_are_those_of_the_whole, distances
 from tests.unit.toy import content, toy_data, toy_graph

@@ -21,7 +21,7 @@ from lightning_gnnload import (
     partition_graph,
 )
 from lightning_gnnload.partition.partitioner import METHODS
-from lightning_gnnload.sample.parts import PartSampler
+from lightning_gnnload.sample.parts.sampler import PartSampler
 from tests.runif import RunIf
 from tests.unit.toy import content
 

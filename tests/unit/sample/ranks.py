@@ -12,9 +12,9 @@ import numpy as np
 
 from lightning_gnnload import Graph
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.sample.collective import open_colleagues
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
 from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.parts.collective import open_colleagues
 from tests.unit.parts import partition_of
 
 

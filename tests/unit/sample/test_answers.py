@@ -11,14 +11,14 @@ import pytest
 
 from lightning_gnnload import LayerSampler, NeighborSampler, Sampler, ShadowSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import ExchangeError, ThreadLimitError
-from lightning_gnnload.sample.collective import CollectiveSampler
-from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
 from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.collective_walks import collective_random_walk
 from tests.threadless import refused
+from tests.unit.sample.parts.test_collective import random_graph
 from tests.unit.sample.ranks import disjoint, on_ranks
-from tests.unit.sample.test_collective import random_graph
 
 GRAPH = random_graph(1)
 PARTITION = disjoint(GRAPH, np.arange(GRAPH.num_nodes) % 2, 2)

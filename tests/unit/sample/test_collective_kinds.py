@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from lightning_gnnload import Graph, LayerSampler, RandomWalkSampler, Sampler, ShadowSampler
 from lightning_gnnload.errors import ExchangeError, SamplerConfigError, SeedError
 from lightning_gnnload.sample.base import LayBatch, Paradigm
-from lightning_gnnload.sample.collective import CollectiveSampler
-from lightning_gnnload.sample.collective_walks import collective_random_walk
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.hops import lay_hops, node_wise
-from lightning_gnnload.sample.lists import class_named
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.collective_walks import collective_random_walk
+from lightning_gnnload.sample.parts.hops import lay_hops, node_wise
+from lightning_gnnload.sample.parts.lists import class_named
 from lightning_gnnload.sample.walk import random_walk
 from tests.ops.graphs import random_weights
 from tests.unit.conform.samplers import FloydSampler

@@ -14,10 +14,10 @@ from torch import distributed
 
 from lightning_gnnload import NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import ExchangeError
-from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.group.exchange import DistributedExchange
+from lightning_gnnload.sample.parts.collective import CollectiveSampler, open_colleagues
+from tests.unit.sample.parts.test_collective import random_graph, sample_all
 from tests.unit.sample.ranks import disjoint
-from tests.unit.sample.test_collective import random_graph, sample_all
 
 TIMEOUT_S = 30.0
 

@@ -28,7 +28,7 @@ from lightning_gnnload.errors import GraphDataError, InferenceError, LoaderConfi
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.sample.links import LinkSettings, seed_kind
+from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
 from tests.runif import RunIf
 
 COUNTS = {"user": 40, "item": 60, "shop": 9}

@@ -14,9 +14,9 @@ from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.plugin.module import partition
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.partition import CollectiveSampling
-from lightning_gnnload.sample.collective import CollectiveSampler
 from lightning_gnnload.sample.group.exchange import ThreadExchange
 from lightning_gnnload.sample.neighbor import NeighborSampler
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.parts import partition_of
 from tests.unit.sample.ranks import on_ranks

@@ -31,7 +31,7 @@ from lightning_gnnload.errors import LoaderConfigError, PartitionError, Partitio
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy.profile import measure
 from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
-from lightning_gnnload.sample.parts import PartSampler
+from lightning_gnnload.sample.parts.sampler import PartSampler
 from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.storage import parts
 from tests.integration.learnable import quiet_trainer

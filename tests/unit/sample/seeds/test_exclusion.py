@@ -8,7 +8,7 @@ import pytest
 from lightning_gnnload import Graph
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.sample.exclusion import excluded_positions, reverse_of
+from lightning_gnnload.sample.seeds.exclusion import excluded_positions, reverse_of
 
 BUYS, BACK, KNOWS = ("user", "buys", "item"), ("item", "rev_buys", "user"), ("user", "knows", "user")
 

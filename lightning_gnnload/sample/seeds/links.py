@@ -18,9 +18,9 @@ from lightning_gnnload.data.seedform import LinkForm, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.sample.exclusion import excluded_positions, reverse_of
-from lightning_gnnload.sample.negatives import Negatives
-from lightning_gnnload.sample.rows import NodeSeeds, SeedBatch, SeedKind, as_queries
+from lightning_gnnload.sample.seeds.exclusion import excluded_positions, reverse_of
+from lightning_gnnload.sample.seeds.negatives import Negatives
+from lightning_gnnload.sample.seeds.rows import NodeSeeds, SeedBatch, SeedKind, as_queries
 
 Exclude = Literal["self", "reverse"]
 

@@ -19,7 +19,7 @@ from lightning_gnnload.host.pages import mapped_file
 from lightning_gnnload.host.progress import progress as progress_bar
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
-from lightning_gnnload.sample.hotness import chunked_edges, expected_reads, expected_visits, hottest_lists
+from lightning_gnnload.sample.device.hotness import chunked_edges, expected_reads, expected_visits, hottest_lists
 
 MODEL_SHARE = 0.5
 """The share of a device's free memory left to its model, its mini-batches and a cache, where it trains as well."""

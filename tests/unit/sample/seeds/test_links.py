@@ -9,7 +9,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import draw_here
-from lightning_gnnload.sample.links import LinkSettings, distinct_ends, seed_kind
+from lightning_gnnload.sample.seeds.links import LinkSettings, distinct_ends, seed_kind
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH
 from tests.unit.seed_tables import BACK, BUYS, NUM_ITEMS, NUM_USERS, link_table, plain_graph, timed_graph
 

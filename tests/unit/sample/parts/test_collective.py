@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import Graph, LaborSampler, NeighborSampler, Sampler, WeightedNeighborSampler
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, SamplerConfigError, SeedError
-from lightning_gnnload.sample.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.group.exchange import ThreadExchange
 from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.parts.collective import CollectiveSampler, open_colleagues
 from tests.unit.parts import partition_of
 from tests.unit.sample.ranks import Slow, disjoint, on_ranks, over_parts
 from tests.unit.toy import content

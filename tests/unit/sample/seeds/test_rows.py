@@ -10,7 +10,7 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.philox import hash32
 from lightning_gnnload.sample.fanouts import numbered_fanouts, typed_fanouts
-from lightning_gnnload.sample.links import seed_kind
+from lightning_gnnload.sample.seeds.links import seed_kind
 from tests.unit.toy import toy_graph
 
 KEY = DrawKey(seed=3, epoch=1, step=5)

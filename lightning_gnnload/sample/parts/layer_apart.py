@@ -18,7 +18,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.ops import DrawKey, LineUnits
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import MOST, Answer, narrow
-from lightning_gnnload.sample.lists import HopEdges
+from lightning_gnnload.sample.parts.lists import HopEdges
 
 # A draw by weight. begin: of its edge on the line of the layer, where this is `length` long; list: in the frontier;
 # weight and whole: of the edge and its list, in units of this; factor: of the draw.

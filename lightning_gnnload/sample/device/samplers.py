@@ -24,7 +24,7 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.ops import Draw
 from lightning_gnnload.sample.base import Sampler, draw_here
-from lightning_gnnload.sample.parts import PartSampler, place_seeds
+from lightning_gnnload.sample.parts.sampler import PartSampler, place_seeds
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:

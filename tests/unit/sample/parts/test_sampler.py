@@ -25,7 +25,7 @@ from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import PartitionError, PartitionMismatchError, PartReachError, SeedError
-from lightning_gnnload.sample.parts import PartSampler, PartWorkload
+from lightning_gnnload.sample.parts.sampler import PartSampler, PartWorkload
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.partition.by_id import Given
 from tests.unit.parts import partition_of

@@ -12,11 +12,11 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
-from lightning_gnnload.sample import lists  # noqa: F401  what ranks do for each other
 from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler, draw_here
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.parts import lists  # noqa: F401  what ranks do for each other
 
 
 def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:

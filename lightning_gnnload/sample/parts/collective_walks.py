@@ -22,8 +22,8 @@ from lightning_gnnload.sample.base import Paradigm
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import narrow
-from lightning_gnnload.sample.hops import pull_lists, weight_columns
-from lightning_gnnload.sample.lists import FATE_BITS, walk_table
+from lightning_gnnload.sample.parts.hops import pull_lists, weight_columns
+from lightning_gnnload.sample.parts.lists import FATE_BITS, walk_table
 
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """Takes a step of many walks: ``(places, names of starts, numbers, t) -> (nodes, fates)``, nodes by their new ids."""

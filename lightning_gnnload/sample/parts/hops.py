@@ -21,7 +21,7 @@ from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler
 from lightning_gnnload.sample.build import ArenaBuilder
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import MOST, Answer
-from lightning_gnnload.sample.lists import HopEdges, class_named, describe, described, draw_hop, name_of
+from lightning_gnnload.sample.parts.lists import HopEdges, class_named, describe, described, draw_hop, name_of
 
 HopDrawer = Callable[[int, np.ndarray, int, DrawKey], HopEdges]
 """Draws one hop: ``(hop, nodes known so far, where the frontier begins in them, key) -> edges of the frontier``. Nodes
