@@ -9,7 +9,7 @@ import sys
 
 from lightning_gnnload import GraphData, NeighborSampler
 from lightning_gnnload.data.orders.seeds import Shuffled
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks.graphs import GRAPHS

@@ -27,9 +27,9 @@ from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.queueloader import QueueLoader
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload

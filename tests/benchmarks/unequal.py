@@ -25,9 +25,9 @@ import torch
 from lightning_gnnload import Graph, GraphData, NeighborSampler
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.queueloader import QueueLoader
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.sample.workload import Workload
 

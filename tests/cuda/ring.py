@@ -17,12 +17,12 @@ from lightning_gnnload.errors import TrainerDiedError
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.queueloader import QueueLoader
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.prefetch import DevicePrefetcher
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
-from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.sample.device.samplers import UploadingSampler
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime

@@ -15,10 +15,10 @@ from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceReader, DeviceSlot
-from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
+from lightning_gnnload.pipeline.queue.sampler_peer import SamplerPeer
+from lightning_gnnload.pipeline.queue.streams import SharedSlot, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import SharedSlot, StreamSpec, TrainerPeer
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.cuda.ring import DONE, SEEN, TRAINER_DIED, LateDevice, LateRuntime, Ring, ring, samplers, wanted

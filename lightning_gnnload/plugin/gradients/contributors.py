@@ -15,9 +15,9 @@ import torch
 
 from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.errors import QueueProtocolError
-from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
+from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.cost_model import JUDGED_BY, Timings, Verdict
 

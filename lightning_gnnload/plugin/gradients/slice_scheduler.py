@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from lightning_gnnload.pipeline.contributed import Ledger
-from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import (
     MAX_OUT,

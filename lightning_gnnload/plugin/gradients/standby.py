@@ -22,10 +22,10 @@ from torchmetrics import Metric
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SwitchingError
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, TrainerPeer
+from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.pipeline.slots import SlotPool
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
-from lightning_gnnload.pipeline.wire import Message
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, ParameterExchange, state_of

@@ -21,7 +21,7 @@ from torch.optim import LBFGS, Optimizer
 
 from lightning_gnnload.errors import RoleConfigError
 from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
-from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats

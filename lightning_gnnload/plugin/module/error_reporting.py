@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import NamedTuple
 
 from lightning_gnnload.errors import LaunchError, PeerError
-from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
 
 _SWITCH = "GNNLOAD_TRACEBACK"

@@ -17,7 +17,7 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CacheDisagreementError, CacheShareError, CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.device_tables import DeviceTable
-from lightning_gnnload.pipeline.prefetch import DevicePrefetcher
+from lightning_gnnload.pipeline.queue.prefetch import DevicePrefetcher
 from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables

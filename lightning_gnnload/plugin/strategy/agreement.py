@@ -22,7 +22,7 @@ from rich.console import Console
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.progress import shown_display
-from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.job import Job, RoleDecision

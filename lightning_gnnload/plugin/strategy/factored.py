@@ -18,10 +18,10 @@ from torch.optim import Optimizer
 
 from lightning_gnnload.host import flags
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
-from lightning_gnnload.pipeline.depth import FIRST
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.queueloader import QueueLoader
+from lightning_gnnload.pipeline.queue.depth import FIRST
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
 from lightning_gnnload.plugin.gradients.contributors import SwitchingStats

@@ -22,9 +22,9 @@ import torch
 
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.sockets import receive_fds
-from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.sealed import adopt_sealed
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.sealed import adopt_sealed
+from lightning_gnnload.pipeline.queue.service import SamplerService
 
 _PR_SET_PDEATHSIG = 1
 _POLL_MS = 500

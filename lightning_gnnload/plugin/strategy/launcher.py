@@ -21,7 +21,7 @@ from torch.multiprocessing.spawn import ProcessException
 from lightning_gnnload.host import flags, processes
 from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.host.threads import start_thread
-from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import compat, handover
 from lightning_gnnload.plugin.compat import MultiProcessingLauncher, SubprocessScriptLauncher, TunerExit, pl
 from lightning_gnnload.plugin.job import Role, RoleDecision

@@ -3,7 +3,7 @@ does.
 
 Weights and buffers; the plain attributes that the run has changed in the module and its parts (states of metrics too),
 callbacks, loggers, and the Trainer with its loops; optimizers and schedulers; what the call returns. Plain is what
-:func:`~lightning_gnnload.pipeline.sealed.to_json` takes; a warning names the rest.
+:func:`~lightning_gnnload.pipeline.queue.sealed.to_json` takes; a warning names the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from torch import nn
 from torchmetrics import Metric
 
-from lightning_gnnload.pipeline.sealed import NotPlainError, to_json
+from lightning_gnnload.pipeline.queue.sealed import NotPlainError, to_json
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 

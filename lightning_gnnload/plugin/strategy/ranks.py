@@ -24,13 +24,13 @@ from lightning_gnnload.errors import (
 from lightning_gnnload.host import flags
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.pipeline.device_slots import DeviceReader
-from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.sealed import NotPlainError, seal, unseal
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.sealed import NotPlainError, seal, unseal
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.compat import (
     TrainerFn,
     TrainerStatus,

@@ -26,7 +26,7 @@ from torch.distributed import DistError, PrefixStore, Store, TCPStore
 from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError, TrainerDiedError
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.socket_owners import guarded_group
-from lightning_gnnload.pipeline.failure import Failure
+from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import environments
 from lightning_gnnload.plugin.job import Job, RolePlan

@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lightning_gnnload.pipeline.wire import PROTOCOL_VERSION
+from lightning_gnnload.pipeline.queue.wire import PROTOCOL_VERSION
 
 NOBODY = 65534
 MAIN_PORT = 29500

@@ -1,4 +1,4 @@
-"""Messages between ranks (pipeline/wire.py): what any process of the same user could send."""
+"""Messages between ranks (pipeline/queue/wire.py): what any process of the same user could send."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.ops import HopLayout, SampleLayout
 from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
-from lightning_gnnload.pipeline import sealed, wire
-from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload, Timing
+from lightning_gnnload.pipeline.queue import sealed, wire
+from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
 from tests.fuzz.damage import damage_bytes, damage_json, odd_value
 
 SLOT_BYTES = 4096

@@ -28,7 +28,7 @@ from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.setup_watch import watched
+from lightning_gnnload.pipeline.queue.setup_watch import watched
 from lightning_gnnload.storage.background import BackgroundCheck
 from tests.forked import in_child
 from tests.guards import our_threads

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.queueloader import QueueLoader
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import StreamSpec
 from tests.unit.toy import content, toy_source
 
 TIMEOUT_S = 20.0

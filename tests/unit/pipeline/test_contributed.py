@@ -10,7 +10,7 @@ import pytest
 
 from lightning_gnnload.errors import CheckpointError
 from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger, place_alone
-from lightning_gnnload.pipeline.queueloader import QueueLoader
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
 from tests.unit.pipeline.job import job
 from tests.unit.toy import content
 

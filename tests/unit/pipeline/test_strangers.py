@@ -15,7 +15,7 @@ import pytest
 
 from lightning_gnnload.host import flags, sockets
 from lightning_gnnload.host.flags import Flag
-from lightning_gnnload.pipeline import connections, wire
+from lightning_gnnload.pipeline.queue import connections, wire
 from tests.runif import RunIf
 from tests.strangers import as_stranger, beside_stranger
 from tests.unit.pipeline.job import job

@@ -8,11 +8,11 @@ import uuid
 
 import pytest
 
-from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.sealed import seal, unseal
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue import wire
+from lightning_gnnload.pipeline.queue.sealed import seal, unseal
+from lightning_gnnload.pipeline.queue.service import SamplerService
 from tests.unit.pipeline.job import settles
-from tests.unit.pipeline.test_service import SPEC, connected
+from tests.unit.pipeline.queue.test_service import SPEC, connected
 from tests.unit.pipeline.test_takeover import sequential
 from tests.unit.toy import toy_source
 

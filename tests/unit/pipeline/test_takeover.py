@@ -14,11 +14,11 @@ from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, TrainerDiedError
 from lightning_gnnload.host import flags, processes
 from lightning_gnnload.host.flags import Flag
-from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue import wire
+from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
 from tests.unit.pipeline.job import job, num_slots
-from tests.unit.pipeline.test_service import SPEC, connected, played_sampler
+from tests.unit.pipeline.queue.test_service import SPEC, connected, played_sampler
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
 NUM_STEPS = 13  # of 100 seeds, 8 a step

@@ -16,7 +16,7 @@ from torch import nn
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.pipeline.contributed import Ledger
-from lightning_gnnload.pipeline.wire import Message
+from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_UNANSWERED, ParameterExchange
 from lightning_gnnload.plugin.gradients.cost_model import CostModel

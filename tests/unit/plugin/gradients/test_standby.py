@@ -15,10 +15,10 @@ from torch import nn
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.service import SamplerService
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
-from lightning_gnnload.pipeline.streams import StreamSpec
 from lightning_gnnload.plugin.gradients.contributors import ParameterExchange, state_of
 from lightning_gnnload.plugin.gradients.standby import Standby
 from tests.unit.toy import content, toy_source

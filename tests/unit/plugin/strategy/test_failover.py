@@ -11,8 +11,8 @@ import torch
 
 from lightning_gnnload.errors import SamplerFailedError, TrainerFailedError
 from lightning_gnnload.host.memfd import MemoryFile
-from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.sealed import seal, unseal
+from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.sealed import seal, unseal
 from lightning_gnnload.plugin.strategy import failover
 
 

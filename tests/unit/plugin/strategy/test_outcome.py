@@ -14,7 +14,7 @@ import torchmetrics
 from torch.utils.data import DataLoader
 
 from lightning_gnnload.errors import OutcomeError
-from lightning_gnnload.pipeline.sealed import seal, unseal
+from lightning_gnnload.pipeline.queue.sealed import seal, unseal
 from lightning_gnnload.plugin.compat import TrainerFn, pl
 from lightning_gnnload.plugin.strategy.apply_outcome import apply_outcome
 from lightning_gnnload.plugin.strategy.outcome import Snapshot

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import cast
 
 from lightning_gnnload.errors import QueueProtocolError
-from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.streams import TrainerPeer
+from lightning_gnnload.pipeline.queue import wire
+from lightning_gnnload.pipeline.queue.streams import TrainerPeer
 
 _log = logging.getLogger(__name__)
 _POLL_S = 0.5  # how late the end can be noticed, as nothing is sent here to tell of it

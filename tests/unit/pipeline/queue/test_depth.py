@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.pipeline.depth import FIRST, LEAST, MOST, QueueDepth, depth_within
+from lightning_gnnload.pipeline.queue.depth import FIRST, LEAST, MOST, QueueDepth, depth_within
 
 NUM_STEPS = 3000
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from lightning_gnnload.errors import CudaCallError, QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceSlot
+from lightning_gnnload.pipeline.queue.wire import QueueChannel
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.wire import QueueChannel
 
 _log = logging.getLogger(__name__)
 

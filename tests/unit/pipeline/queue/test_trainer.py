@@ -8,7 +8,7 @@ from lightning_gnnload import NeighborSampler
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import ForkError
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.queueloader import QueueLoader
+from lightning_gnnload.pipeline.queue.loader import QueueLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.stats import QueueFill
 from tests.forked import in_child

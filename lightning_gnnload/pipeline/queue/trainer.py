@@ -16,16 +16,16 @@ from lightning_gnnload.errors import PeerError
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.threads import check_process
-from lightning_gnnload.pipeline.depth import LEAST, QueueDepth, depth_within
 from lightning_gnnload.pipeline.device_slots import DeviceReader
-from lightning_gnnload.pipeline.failure import Failure
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
-from lightning_gnnload.pipeline.sampler_pool import SamplerPool
-from lightning_gnnload.pipeline.scheduler import BatchTime, Scheduler, WorkerState
+from lightning_gnnload.pipeline.queue.depth import LEAST, QueueDepth, depth_within
+from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.sampler_peer import SamplerPeer
+from lightning_gnnload.pipeline.queue.sampler_pool import SamplerPool
+from lightning_gnnload.pipeline.queue.scheduler import BatchTime, Scheduler, WorkerState
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.pipeline.stats import QueueFill
-from lightning_gnnload.pipeline.streams import StreamSpec
-from lightning_gnnload.pipeline.wire import Message
 
 _POLL_S = 1.0  # how often a wait looks for slots that came back, and for samplers that stalled
 _FORGETS = 0.95  # what is left, one step later, of how long this thread did not listen

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from lightning_gnnload.pipeline.scheduler import BatchTime, Scheduler, WorkerState
-from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.scheduler import BatchTime, Scheduler, WorkerState
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
 
 NUM_STEPS = 400
 DEPTH = 4

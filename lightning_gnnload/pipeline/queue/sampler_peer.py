@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.errors import DeviceShareError, PeerError, QueueProtocolError
-from lightning_gnnload.pipeline import wire
 from lightning_gnnload.pipeline.device_slots import DeviceReader, OpenedSlot
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.scheduler import BatchTime
+from lightning_gnnload.pipeline.queue import wire
+from lightning_gnnload.pipeline.queue.scheduler import BatchTime
 from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from lightning_gnnload.host import flags, processes
 from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.memfd import MemoryFile
-from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.failure import Failure, not_started, stalled
-from lightning_gnnload.pipeline.sampler_peer import SamplerPeer
+from lightning_gnnload.pipeline.queue import wire
+from lightning_gnnload.pipeline.queue.failure import Failure, not_started, stalled
+from lightning_gnnload.pipeline.queue.sampler_peer import SamplerPeer
 
 _log = logging.getLogger(__name__)
 _CONNECT_INTERVAL_S = 0.02  # a listener that is not there yet can only be tried again

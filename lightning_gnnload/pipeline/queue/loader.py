@@ -8,9 +8,9 @@ from typing import Any
 
 from lightning_gnnload.pipeline.contributed import ContributedStep, Ledger
 from lightning_gnnload.pipeline.loader import EpochLoader, SampledLoader
-from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.stats import Delivery
-from lightning_gnnload.pipeline.streams import StreamSpec
 
 
 class QueueLoader(EpochLoader):

@@ -9,8 +9,8 @@ import pytest
 
 from lightning_gnnload.host.heartbeat import HEARTBEAT
 from lightning_gnnload.host.progress import progress
-from lightning_gnnload.pipeline import setup_watch
-from lightning_gnnload.pipeline.setup_watch import watched
+from lightning_gnnload.pipeline.queue import setup_watch
+from lightning_gnnload.pipeline.queue.setup_watch import watched
 
 LOOK_S = 0.02
 TIMEOUT_S = 5 * LOOK_S

@@ -10,7 +10,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.pipeline.device_batches import FeatureFetcher
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.queue import BatchQueue
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.source import BatchSource
 
 if TYPE_CHECKING:

@@ -27,15 +27,15 @@ from lightning_gnnload.host import flags, processes, sockets
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.threads import start_thread
-from lightning_gnnload.pipeline import wire
-from lightning_gnnload.pipeline.connections import TrainerConnections
-from lightning_gnnload.pipeline.failure import FINAL, Failure, stuck
 from lightning_gnnload.pipeline.payload import Payload
-from lightning_gnnload.pipeline.sealed import adopt_sealed
-from lightning_gnnload.pipeline.setup_watch import watched
+from lightning_gnnload.pipeline.queue import wire
+from lightning_gnnload.pipeline.queue.connections import TrainerConnections
+from lightning_gnnload.pipeline.queue.failure import FINAL, Failure, stuck
+from lightning_gnnload.pipeline.queue.sealed import adopt_sealed
+from lightning_gnnload.pipeline.queue.setup_watch import watched
+from lightning_gnnload.pipeline.queue.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.pipeline.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 
 _POLL_S = 0.5  # flags, and the time by which trainers must connect, wake nobody up
 _GOODBYE_S = 2.0

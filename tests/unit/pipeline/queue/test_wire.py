@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import QueueProtocolError
-from lightning_gnnload.pipeline import wire
+from lightning_gnnload.pipeline.queue import wire
 from tests import guards
 
 CLOSE = {"kind": "close", "stream": 3}

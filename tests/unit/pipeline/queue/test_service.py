@@ -22,12 +22,12 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.host import flags, processes, sockets
 from lightning_gnnload.host.flags import Flag
-from lightning_gnnload.pipeline import setup_watch, wire
-from lightning_gnnload.pipeline.failure import Failure
-from lightning_gnnload.pipeline.queue import BatchQueue
-from lightning_gnnload.pipeline.sealed import seal, unseal
-from lightning_gnnload.pipeline.service import SamplerService
-from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.queue import setup_watch, wire
+from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.sealed import seal, unseal
+from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from tests.guards import our_threads
 from tests.threadless import refused
 from tests.unit.pipeline.job import job

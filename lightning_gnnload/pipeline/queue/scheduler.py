@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from lightning_gnnload.pipeline.streams import StreamSpec
+from lightning_gnnload.pipeline.queue.streams import StreamSpec
 
 _NEW_WEIGHT = 0.25  # what the last mini-batch counts for in a batch_time
 _MIN_GAIN_S = 0.01  # what must be won for a step to be made twice; less may be the system's doing

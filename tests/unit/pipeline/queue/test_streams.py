@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from lightning_gnnload.errors import QueueProtocolError
-from lightning_gnnload.pipeline.streams import Stream, StreamSpec, TrainerPeer
+from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, TrainerPeer
 from tests.unit.toy import toy_source
 
 SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=4, stop=20)
