@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from lightning_gnnload.adapters.base import BatchFormat
-from lightning_gnnload.adapters.dgl import DGLFormat
-from lightning_gnnload.adapters.pyg import PyGFormat
+from lightning_gnnload.adapters.dgl.write import DGLFormat
+from lightning_gnnload.adapters.pyg.write import PyGFormat
 
 FORMATS: Mapping[str, BatchFormat] = {
     "blocks": BatchFormat(),

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload.adapters.columns import UNTYPED
-from lightning_gnnload.adapters.dgl_relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
-from lightning_gnnload.adapters.pyg_stores import import_pyg
+from lightning_gnnload.adapters.dgl.relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
+from lightning_gnnload.adapters.pyg.stores import import_pyg
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph

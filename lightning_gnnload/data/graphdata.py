@@ -93,8 +93,8 @@ class GraphData:
     """
 
     # No attribute is lost without a word: each is carried under its name, or is an error or a warning that names it.
-    from_pyg = Imported["GraphData"]("lightning_gnnload.adapters.pyg_read")
-    from_dgl = Imported["GraphData"]("lightning_gnnload.adapters.dgl_read")
+    from_pyg = Imported["GraphData"]("lightning_gnnload.adapters.pyg.read")
+    from_dgl = Imported["GraphData"]("lightning_gnnload.adapters.dgl.read")
     from_networkx = Imported["GraphData"]("lightning_gnnload.adapters.networkx_graph")
     from_scipy = Imported["GraphData"]("lightning_gnnload.adapters.scipy_matrix")
     from_edge_list = Imported["GraphData"]("lightning_gnnload.adapters.edge_list")

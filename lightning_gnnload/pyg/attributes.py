@@ -18,7 +18,7 @@ import torch
 from torch_geometric.sampler import HeteroSamplerOutput, NegativeSampling, SamplerOutput
 
 from lightning_gnnload.adapters.columns import UNTYPED
-from lightning_gnnload.adapters.pyg_stores import fill_store, links_by_store, numbers_of_nodes, stores_of, type_of
+from lightning_gnnload.adapters.pyg.stores import fill_store, links_by_store, numbers_of_nodes, stores_of, type_of
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph

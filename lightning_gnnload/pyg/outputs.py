@@ -13,7 +13,7 @@ import torch
 from torch_geometric.sampler import HeteroSamplerOutput, SamplerOutput
 
 from lightning_gnnload import ops
-from lightning_gnnload.adapters.pyg_stores import steps
+from lightning_gnnload.adapters.pyg.stores import steps
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.slab import view_of

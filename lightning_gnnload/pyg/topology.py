@@ -8,7 +8,7 @@ import torch
 from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 
 from lightning_gnnload.adapters.columns import UNTYPED, graph_of_columns
-from lightning_gnnload.adapters.pyg_stores import count_nodes, edges_of_store, stores_of
+from lightning_gnnload.adapters.pyg.stores import count_nodes, edges_of_store, stores_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
 from lightning_gnnload.pyg.compat import num_nodes

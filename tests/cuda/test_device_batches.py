@@ -18,7 +18,7 @@ from lightning_gnnload import (
     Sampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.errors import CudaUnavailableError, SeedError

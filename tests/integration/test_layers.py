@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphData, RandomWalkSampler
-from lightning_gnnload.adapters.dgl import ToDGL
+from lightning_gnnload.adapters.dgl.write import ToDGL
 from tests.integration.layers import page
 from tests.runif import RunIf
 

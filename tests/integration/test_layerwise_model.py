@@ -7,8 +7,8 @@ import torch
 from pytorch_lightning import LightningModule, seed_everything
 
 from lightning_gnnload import Block, Graph, GraphData, GraphDataModule, LayerSampler, MiniBatch
-from lightning_gnnload.adapters.dgl import ToDGL
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.dgl.write import ToDGL
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from tests.integration.learnable import (
     NUM_CLASSES,
     NUM_FEATURES,

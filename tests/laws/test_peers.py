@@ -36,7 +36,7 @@ def test_pygs_output_is_read_right(fanouts: list[int]) -> None:
     # What pyg-lib and torch-sparse return has the layout of our batches in PyG's form.
     from torch_geometric.sampler import SamplerOutput
 
-    from lightning_gnnload.adapters.pyg import to_pyg
+    from lightning_gnnload.adapters.pyg.write import to_pyg
 
     graph, seeds, key = toy_graph(), np.array([17, 3, 250]), DrawKey(1, 2, 3)
     sampler = NeighborSampler(fanouts, expand="new")

@@ -19,7 +19,7 @@ import torch
 from torch.nn import Linear
 
 from lightning_gnnload import GraphData, NeighborSampler, Sampler, ShadowSampler
-from lightning_gnnload.adapters.dgl import ToDGL
+from lightning_gnnload.adapters.dgl.write import ToDGL
 
 N, E, WIDTH, TYPES, LONELY = 60, 300, 8, 3, 59
 SEEDS = [7, 3, LONELY, 0]

@@ -17,7 +17,7 @@ from torch_geometric import __version__
 from torch_geometric.data import Data
 
 from lightning_gnnload import GraphData, NeighborSampler
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.pyg.write import to_pyg
 
 N, E, WIDTH, TYPES, LONELY = 500, 900, 8, 2, 499
 SEEDS = [7, 3, LONELY, 0]

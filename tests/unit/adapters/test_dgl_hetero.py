@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler, SeedTable
-from lightning_gnnload.adapters.dgl import ToDGL
-from lightning_gnnload.adapters.dgl_relations import block_of, dgl_graph_of
+from lightning_gnnload.adapters.dgl.relations import block_of, dgl_graph_of
+from lightning_gnnload.adapters.dgl.write import ToDGL
 from lightning_gnnload.adapters.graphs import to_dgl_graph
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.data.typed_batch import TypedMiniBatch

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, NeighborSampler, SeedTable
-from lightning_gnnload.adapters.dgl import link_pairs, negative_pairs, pair_graph
-from lightning_gnnload.adapters.pyg import pyg_link_fields, pyg_triplet_fields
+from lightning_gnnload.adapters.dgl.write import link_pairs, negative_pairs, pair_graph
+from lightning_gnnload.adapters.pyg.write import pyg_link_fields, pyg_triplet_fields
 from lightning_gnnload.data.seedform import LinkForm
 from lightning_gnnload.sample.seeds.links import seed_kind
 from tests.runif import RunIf

@@ -11,7 +11,7 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, MiniBatch, NeighborSampler
 from lightning_gnnload.adapters.graphs import to_pyg_graph
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.typed_parts import edge_types
@@ -98,7 +98,7 @@ def own_loader(data: Any, batch: Any) -> Any:
 
 
 def test_a_batch_is_what_pygs_own_loader_makes_of_the_sample() -> None:
-    from lightning_gnnload.adapters.pyg_read import part_whole
+    from lightning_gnnload.adapters.pyg.read import part_whole
 
     data, graph = whole(), typed_graph()
     flat, columns = flat_of(data, graph)

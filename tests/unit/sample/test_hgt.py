@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, HGTSampler
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from lightning_gnnload.conform.contract import check_sampler
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError

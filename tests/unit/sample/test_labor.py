@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from lightning_gnnload import LaborSampler, NeighborSampler
-from lightning_gnnload.adapters.dgl import EDGE_WEIGHT_NAMES, ToDGL
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.dgl.write import EDGE_WEIGHT_NAMES, ToDGL
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional
 
 from lightning_gnnload import Graph, NeighborSampler, ShadowSampler
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.pipeline.loader import SampledLoader

@@ -240,7 +240,7 @@ def test_weights_travel_through_a_slot(num_bytes: int) -> None:
 
 @RunIf(extras="dgl")
 def test_dgl_blocks_carry_the_visits() -> None:
-    from lightning_gnnload.adapters.dgl import ToDGL
+    from lightning_gnnload.adapters.dgl.write import ToDGL
 
     batch = RandomWalkSampler().sample(GRAPH, SEEDS)
     _, _, blocks = ToDGL()(batch)
@@ -251,7 +251,7 @@ def test_dgl_blocks_carry_the_visits() -> None:
 
 @RunIf(extras="pyg")
 def test_pyg_data_carries_the_visits() -> None:
-    from lightning_gnnload.adapters.pyg import to_pyg
+    from lightning_gnnload.adapters.pyg.write import to_pyg
 
     batch = RandomWalkSampler(expand="new").sample(GRAPH, SEEDS)
     data = to_pyg(batch)

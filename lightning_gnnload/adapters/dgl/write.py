@@ -10,8 +10,8 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
 from lightning_gnnload.adapters.columns import foreign_names, original_edge_ids, seed_fields, without_none
-from lightning_gnnload.adapters.dgl_read import from_dgl
-from lightning_gnnload.adapters.dgl_relations import (
+from lightning_gnnload.adapters.dgl.read import from_dgl
+from lightning_gnnload.adapters.dgl.relations import (
     EDGE_FEATURE_NAME,
     FEATURE_NAME,
     LABEL_NAME,

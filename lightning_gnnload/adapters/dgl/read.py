@@ -21,7 +21,7 @@ from lightning_gnnload.adapters.columns import (
     node_tables,
     removed_names,
 )
-from lightning_gnnload.adapters.dgl_relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
+from lightning_gnnload.adapters.dgl.relations import EDGE_FEATURE_NAME, FEATURE_NAME, LABEL_NAME, import_dgl
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData

@@ -22,7 +22,7 @@ from lightning_gnnload import (
     RandomWalkSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.adapters.dgl import ToDGL
+from lightning_gnnload.adapters.dgl.write import ToDGL
 from lightning_gnnload.errors import GraphDataError, MissingExtraError, SamplerConfigError
 from tests.runif import RunIf
 

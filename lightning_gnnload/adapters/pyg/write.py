@@ -13,13 +13,8 @@ import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
 from lightning_gnnload.adapters.columns import UNTYPED, original_edge_ids, seed_fields, without_none
-from lightning_gnnload.adapters.pyg_read import check_pyg_graph, from_pyg, part_whole, set_apart
-from lightning_gnnload.adapters.pyg_stores import (
-    fill_store,
-    import_pyg,
-    links_by_store,
-    steps,
-)
+from lightning_gnnload.adapters.pyg.read import check_pyg_graph, from_pyg, part_whole, set_apart
+from lightning_gnnload.adapters.pyg.stores import fill_store, import_pyg, links_by_store, steps
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData

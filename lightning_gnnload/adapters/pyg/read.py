@@ -22,7 +22,7 @@ from lightning_gnnload.adapters.columns import (
     node_tables,
     removed_names,
 )
-from lightning_gnnload.adapters.pyg_stores import (
+from lightning_gnnload.adapters.pyg.stores import (
     attributes,
     count_nodes,
     edges_of_store,

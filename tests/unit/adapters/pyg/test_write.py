@@ -22,7 +22,7 @@ from lightning_gnnload import (
     ShadowSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.adapters.pyg import to_pyg
+from lightning_gnnload.adapters.pyg.write import to_pyg
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, MissingExtraError, SamplerConfigError
 from tests.runif import RunIf
 
