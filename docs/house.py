@@ -63,12 +63,16 @@ LAYERS = [
     Room("sample", "sampling algorithms, on CPUs and GPUs", 3, 0, 2),
     Room("adapters", "mini-batches as DGL or PyG wants them", 3, 2, 2),
     Room("ingest", "tables into graph folders", 3, 4, 2),
-    Room("data", "graphs, features, seeds, files", 4, 0, 6),
-    Room("ops", "checked entry points to the kernels", 5, 0, 6),
-    Room("kernels", "C++ and CUDA, which know no torch", 6, 0, 3),
-    Room("settings", "checks of what users set", 6, 3, 3),
-    Room("errors", "every error that a user can meet", 7, 0, 4),
-    Room("lazy", "imports on first use", 7, 4, 2),
+    Room("datasets", "graphs that a name stands for: OGB, Debian, folders of others", 4, 0, 6),
+    Room("storage", "graphs, rows and parts as folders: written whole or not at all, mapped, checked", 5, 0, 6),
+    Room("data", "values: graphs, features, seeds, orders, mini-batches", 6, 0, 6),
+    Room("host", "what Linux gives: memory files, locks, sockets, processes", 7, 0, 6),
+    Room("ops", "checked entry points to the kernels", 8, 0, 4),
+    Room("kernels", "C++ and CUDA, which know no torch", 10, 0, 2),
+    Room("drawing", "figures", 9, 4, 1),
+    Room("settings", "checks", 9, 5, 1),
+    Room("errors", "every error that a user can meet", 10, 2, 2),
+    Room("lazy", "imports on first use", 10, 4, 2),
 ]
 
 Edges = set[tuple[str, str]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import socket
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -251,7 +250,7 @@ class _RootPeer(PeerGroup):
             raise
         return ordered
 
-    def _join(self, listener: socket.socket) -> None:
+    def _join(self, listener: sockets.Listener) -> None:
         """Admits one peer and turns strangers away, who must not end the group. Raises TimeoutError where none
         comes."""
         try:

@@ -26,6 +26,9 @@ _BACKLOG = 4096  # connections that may wait to be accepted; the system takes no
 _CONNECT_S = 0.2  # how long to wait in line where strangers fill that up
 
 Message = dict[str, Any]
+Listener = socket.socket
+"""A socket that :func:`open_listener` has bound, which accepts connections."""
+
 AnyChannel = TypeVar("AnyChannel", bound="MessageChannel")
 
 

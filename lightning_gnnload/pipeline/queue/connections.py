@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import selectors
-import socket
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,7 +32,7 @@ class TrainerConnections:
 
     def __init__(
         self,
-        listener: socket.socket,
+        listener: wire.Listener,
         *,
         ranks: Mapping[int, int],
         welcome: Callable[[wire.QueueChannel, wire.Message], TrainerPeer],

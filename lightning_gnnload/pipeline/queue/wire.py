@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.host import sockets
-from lightning_gnnload.host.sockets import MAX_MESSAGE_BYTES, Message, readable
+from lightning_gnnload.host.sockets import MAX_MESSAGE_BYTES, Listener, Message, readable
 
 __all__ = [
     "KINDS",
     "MAX_MESSAGE_BYTES",
     "PROTOCOL_VERSION",
+    "Listener",
     "Message",
     "QueueChannel",
     "accept",
@@ -68,7 +67,7 @@ class QueueChannel(sockets.MessageChannel):
     error = QueueProtocolError
 
 
-def listen_to_trainers(job: str, sampler: int) -> socket.socket:
+def listen_to_trainers(job: str, sampler: int) -> Listener:
     """Opens the socket that trainers of this machine connect to. QueueProtocolError: another process listens there."""
     try:
         return sockets.open_listener(_name(job, sampler))
@@ -79,7 +78,7 @@ def listen_to_trainers(job: str, sampler: int) -> socket.socket:
         ) from error
 
 
-def accept(listener: socket.socket) -> QueueChannel:
+def accept(listener: Listener) -> QueueChannel:
     """Accepts a connection. QueueProtocolError: the process runs under another user; it is cut off."""
     return QueueChannel.accept(listener)
 

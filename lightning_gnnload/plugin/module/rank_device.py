@@ -88,7 +88,8 @@ class RankDevice:
         progress: bool = False,
     ) -> Topology:
         """Places the graph, or a part, on the device at the first call, and returns it; see
-        :func:`~lightning_gnnload.sample.device.placement.place`. ``samplers`` are all that may draw from it; ``about`` begins
+        :func:`~lightning_gnnload.sample.device.placement.place`. ``samplers`` are all that may draw from it; ``about``
+        begins
         the line that ``progress`` prints."""
         from lightning_gnnload.sample.device.placement import place
 
