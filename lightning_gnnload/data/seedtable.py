@@ -188,6 +188,11 @@ class SeedTable:
         words = philox(counter, stream_keys(seed, epoch, _TARGETS_TAG)[0])[:, 0].astype(np.uint64)
         return first + (words * count.astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
+    def types_of(self, rows: np.ndarray) -> np.ndarray:
+        """Returns the position in :attr:`rows_by_type` of the type of these rows, int64 ``[n]``."""
+        # Of types without rows, which begin where the next one does, searchsorted passes over all.
+        return np.searchsorted([part.start for part in self.rows_by_type.values()], rows, side="right") - 1
+
     def targets_in(self, graph: Graph) -> np.ndarray:
         """Returns all targets of links by their ids in the graph, int64 ``[P]``, of rows that passed
         :meth:`nodes_in`."""

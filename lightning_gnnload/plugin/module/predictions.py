@@ -190,6 +190,9 @@ class _Rows:
                 named = {end if name == names.column else f"{end}_{name}": rows for name, rows in named.items()}
             columns |= named
         table = self._workload.kind.table
+        if table is not None and len(table.rows_by_type) > 1:
+            types = ["__".join(link.edge_type or ()) for link in self._workload.kind.form.links]
+            columns["edge_type"] = np.array(types, object)[table.types_of(seeds)]
         if table is None or table.time is None:
             return columns
         times, form = table.time[seeds], table.time_form

@@ -111,8 +111,8 @@ class LinkSeeds(NodeSeeds):
         """Finds the rows of each type, by an index of ``rows``; of several types, tells rows by type in ``columns``."""
         if len(self._types) == 1:
             return [(self._types[0], slice(None))]
-        # Of types without rows, which begin where the next one does, searchsorted passes over all.
-        position = np.searchsorted(self._first_rows, rows, side="right") - 1
+        assert self.table is not None
+        position = self.table.types_of(rows)
         columns |= {
             "input_id": torch.from_numpy(rows - self._first_rows[position]),
             "type": torch.from_numpy(self._numbers[position]),

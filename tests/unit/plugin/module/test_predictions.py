@@ -206,6 +206,17 @@ def test_links_have_the_ids_of_both_ends(tmp_path: Path) -> None:
     }
 
 
+def test_links_of_several_types_are_told_apart(tmp_path: Path) -> None:
+    tables = {
+        ("author", "writes", "paper"): SeedTable(src=[1, 5], dst=[9, 2]),
+        ("author", "knows", "author"): SeedTable(src=[3], dst=[4]),
+    }
+    found = predicted(tmp_path / "out.npz", lambda batch: torch.ones(3), typed_data(), predict=tables)
+    assert found["row"].tolist() == [0, 1, 2]
+    assert found["edge_type"].tolist() == ["author__writes__paper"] * 2 + ["author__knows__author"]
+    assert (found["src"].tolist(), found["dst"].tolist()) == ([1, 5, 3], [9, 2, 4])
+
+
 def test_of_several_targets_the_one_is_named_that_was_predicted(tmp_path: Path) -> None:
     table = SeedTable(src=np.arange(40), dst=np.arange(80) + 100, dst_ptr=np.arange(41) * 2)
     drawn: list[torch.Tensor] = []
