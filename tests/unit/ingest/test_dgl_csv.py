@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import DGLCSV, GraphData, GraphDataModule, NeighborSampler, data
+from lightning_gnnload import DGLCSV, GraphData, GraphDataModule, NeighborSampler
+from lightning_gnnload.data import datasets as former
 from lightning_gnnload.errors import DatasetError
 from tests.runif import RunIf
 
@@ -327,7 +328,7 @@ def test_columns_that_are_asked_for_must_be_there(tmp_path):
 
 def test_its_former_place_says_where_it_is():
     with pytest.warns(DeprecationWarning, match="from lightning_gnnload import DGLCSV"):
-        assert data.datasets.DGLCSV is DGLCSV
+        assert former.DGLCSV is DGLCSV
 
 
 def test_files_may_have_names_that_mean_several_and_lines_may_be_of_windows(tmp_path):
