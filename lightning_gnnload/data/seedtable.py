@@ -98,8 +98,9 @@ class SeedTable:
             self._check_length(name, ids)
         self.ends = np.stack(list(endpoints.values()), axis=1)
         self.node_type = node_type
-        self.edge_type = None if isinstance(edge_type, Mapping) else edge_type
+        edge_type = tuple(edge_type) if isinstance(edge_type, list) else edge_type
         self.rows_by_type = self._rows_by_type(edge_type)
+        self.edge_type = None if isinstance(edge_type, Mapping) else edge_type
         self.edge_ids = None if edge_ids is None else as_ids(edge_ids, name="SeedTable: edge_ids")
         self.time = None if time is None else as_times(time, name="SeedTable: time", error=SeedError)
         self.time_form = TimeForm.of(time) if time_form is None else time_form
@@ -233,7 +234,7 @@ class SeedTable:
 
     def _ranges(self, graph: Graph, edge_type: EdgeType | str | None) -> list[range]:
         """Returns the ids in the graph among which the nodes of rows are, of links sources and targets."""
-        name, types = edge_type or self.node_type, graph.types
+        name, types = self.node_type if edge_type is None else edge_type, graph.types
         if name is None:
             if types is not None and self.kind == "links":
                 raise GraphDataError(f"SeedTable: edge_type is needed for links in {types}.")
@@ -251,7 +252,12 @@ class SeedTable:
     def _rows_by_type(self, edge_type: Any) -> dict[EdgeType | str | None, range]:
         """Raises GraphDataError: types of other numbers of rows, or with several targets a row."""
         if not isinstance(edge_type, Mapping):
-            return {edge_type: range(self._num_rows)}
+            try:
+                return {edge_type: range(self._num_rows)}
+            except TypeError as error:  # no key of a dict
+                raise GraphDataError(
+                    f"SeedTable: edge_type is {edge_type!r:.100}; a triple or a name is needed."
+                ) from error
         counts = [as_integer("SeedTable: edge_type", count, GraphDataError) for count in edge_type.values()]
         if sum(counts) != self._num_rows or min(counts, default=0) < 0 or self.dst_ptr is not None:
             raise GraphDataError(
@@ -314,7 +320,7 @@ class SeedTable:
 
     def __repr__(self) -> str:
         columns = [*self.columns, *(name for name in ("y", "edge_ids") if getattr(self, name) is not None)]
-        rows, name = f"{len(self)} {self.kind}", self.node_type or self.edge_type
+        rows, name = f"{len(self)} {self.kind}", self.edge_type if self.node_type is None else self.node_type
         if name is not None:
             rows += f" of {name!r}"
         elif len(self.rows_by_type) > 1:

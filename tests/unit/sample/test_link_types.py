@@ -302,6 +302,13 @@ def test_columns_that_some_lack_are_filled() -> None:
         SeedTable(src=[1, 2], dst=[3, 4], edge_type={"buys": 1, "sees": 2})
     with pytest.raises(GraphDataError, match=r"src\[1\] is 40"):
         GraphData(graph_of(timed=False), train={BUYS: one, SEES: SeedTable(src=[40], dst=[1], weight=[1.0])})
+    ends = {"src": [1, 2], "dst": [3, 4]}
+    for edge_type in (["user", "buys", "item"], 0, "buys", "user__buys__item"):  # number 0 is a type as well
+        data = GraphData(graph_of(timed=False), train=SeedTable(**ends, edge_type=edge_type))
+        assert data.train.tolist() == [1, 2, 43, 44]
+    for edge_type in (np.array(BUYS), ("user", ["buys"], "item")):
+        with pytest.raises(GraphDataError, match="a triple or a name is needed"):
+            SeedTable(**ends, edge_type=edge_type)
     with pytest.warns(DeprecationWarning, match="SeedTable.kind"):
         assert one.is_links
 
