@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 
 import numpy as np
@@ -17,12 +16,6 @@ from lightning_gnnload.errors import LoaderConfigError
 
 class SeedOrder(ABC):
     """Orders the seeds of an epoch, as a pure function of (seeds, seed, epoch)."""
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        if "homes" in cls.__dict__:
-            warnings.warn(f"{cls.__name__}.homes: define owners, its new name.", DeprecationWarning, stacklevel=2)
-            cls.owners = cls.__dict__["homes"]  # type: ignore[method-assign]
 
     @abstractmethod
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:

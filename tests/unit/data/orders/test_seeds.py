@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.data.orders.seeds import Sequential, Shuffled
-from lightning_gnnload.data.plan import StepPlan
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.plugin.module.settings import seed_order
 
@@ -52,13 +51,3 @@ def test_orders_by_name() -> None:
     assert seed_order(own := Shuffled()) is own
     with pytest.raises(LoaderConfigError, match=r"order='random'.*'shuffle', 'sequential'"):
         seed_order("random")
-
-
-def test_owners_by_their_old_name_are_asked_with_a_warning() -> None:
-    with pytest.warns(DeprecationWarning, match="define owners"):
-
-        class Mine(Sequential):
-            def homes(self, plan: StepPlan, num_owners: int) -> np.ndarray:
-                return np.full((plan.num_steps, 1), num_owners)
-
-    assert Mine().owners(StepPlan(6, 3, 1), 2).tolist() == [[2], [2]]
