@@ -68,11 +68,11 @@ LAYERS = [
     Room("data", "values: graphs, features, seeds, orders, mini-batches", 6, 0, 6),
     Room("host", "what Linux gives: memory files, locks, sockets, processes", 7, 0, 6),
     Room("ops", "checked entry points to the kernels", 8, 0, 4),
-    Room("kernels", "C++ and CUDA, which know no torch", 10, 0, 2),
-    Room("drawing", "figures", 9, 4, 1),
-    Room("settings", "checks", 9, 5, 1),
-    Room("errors", "every error that a user can meet", 10, 2, 2),
-    Room("lazy", "imports on first use", 10, 4, 2),
+    Room("settings", "checks of arguments", 8, 4, 1),
+    Room("drawing", "figures", 8, 5, 1),
+    Room("kernels", "C++ and CUDA, which know no torch", 9, 0, 2),
+    Room("errors", "every error that a user can meet", 9, 2, 3),
+    Room("lazy", "imports on first use", 9, 5, 1),
 ]
 
 Edges = set[tuple[str, str]]
