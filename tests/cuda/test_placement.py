@@ -221,10 +221,10 @@ def test_bars_tell_of_each_array() -> None:
     told: list[tuple[str, int, int]] = []
 
     @contextmanager
-    def bar(title: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    def bar(title: str, total: int, *, show: bool) -> Iterator[Callable[[int], None]]:
         done: list[int] = []
         yield done.append
-        if shown:
+        if show:
             told.append((title, total, sum(done)))
 
     with pytest.MonkeyPatch.context() as patch:
