@@ -47,8 +47,8 @@ class Expected(CachePolicy):
         if present is None:
             raise CacheConfigError(
                 f"policy='expected' does not know how {workload.sampler!r} draws. Give policy='presample', which "
-                f"samples an epoch and counts. 'expected' works with NeighborSampler and ShadowSampler without edge "
-                f"types, WeightedNeighborSampler, RandomWalkSampler, and samplers that define Sampler.presence."
+                "samples an epoch and counts. 'expected' works without edge types: NeighborSampler, ShadowSampler, "
+                "WeightedNeighborSampler, RandomWalkSampler, and samplers that define Sampler.presence."
             )
         return num_batches * present
 

@@ -190,4 +190,7 @@ def byte_rows(rows: torch.Tensor) -> Any:
     if rows.numel() == 0:  # view() to another dtype refuses a width of zero
         return torch.empty(rows.shape[0], row_bytes, dtype=torch.uint8).numpy()
     # By way of one dimension: of a width of one, any stride counts as contiguous, but not to view() as another dtype.
-    return rows.view(-1).view(torch.uint8).view(rows.shape[0], row_bytes).numpy()
+    flat = rows.view(-1)
+    if flat.numel() == 1:  # whose stride may be anything, such as 0
+        flat = flat.as_strided((1,), (1,))
+    return flat.view(torch.uint8).view(rows.shape[0], row_bytes).numpy()

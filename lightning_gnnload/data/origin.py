@@ -46,8 +46,7 @@ class LocalIds:
         if not is_local.all():
             missing = ids[~is_local]
             raise PartReachError(
-                f"node {missing[0]} is not in this part of the graph, nor are {len(missing) - 1} more of the "
-                f"{ids.size} asked for: a part has {len(self._ids)} nodes. Ask the part that owns them: "
-                "Partition.part_of(ids)."
+                f"this part of the graph, of {len(self._ids)} nodes, lacks {len(missing)} of the {ids.size} nodes "
+                f"asked for, first node {missing[0]}. Ask the part that owns them: Partition.part_of(ids)."
             )
         return self._order[at]

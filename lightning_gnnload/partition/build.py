@@ -158,12 +158,12 @@ def _check_seeds(data: GraphData, num_parts: int, hops: int, phases: Sequence[st
         raise PartitionError(
             f'phases is {phases!r}, but must be of "train", "val" and "test", with "train" among them.'
         )
-    tables = {phase: data.table(phase) for phase in named}
-    links = [phase for phase, rows in tables.items() if rows is not None and rows.is_links]
-    if hops and links:
+    tables = [phase for phase in named if data.table(phase) is not None]
+    if hops and tables:
         raise PartitionError(
-            f"{', '.join(links)} are links, but parts that sample alone hold what surrounds seeds that are nodes: "
-            "negatives may be any node. Train on the whole graph, or give node ids."
+            f"{', '.join(tables)} are rows of a SeedTable, but parts that sample alone hold what surrounds "
+            "seeds that are node ids: a row may have another time, and negatives of links may be any node. Train on "
+            "the whole graph, or give node ids."
         )
     if len(data.train) < num_parts:
         raise PartitionError(

@@ -102,7 +102,8 @@ def random_walk(
     if metapath is not None:
         runs = metapath_runs(graph, check_metapath(metapath), returns=walks.length > 1)
         walks = replace(walks, length=walks.length * len(runs.first))
-    ids = local_seeds(graph, as_ids(starts, name="starts"), walks.length, "random_walk")
+    reach = walks.length if runs is None else None  # runs are of the whole graph's numbering, which a part has not
+    ids = local_seeds(graph, as_ids(starts, name="starts"), reach, "random_walk")
     key = DrawKey(seed, epoch, step)
     table = walk_table(graph, weighted, runs is not None)
     traces = ops.random_walk(graph.indptr, graph.indices, ids, walks, key, runs=runs, table=table, names=graph.names)
@@ -199,8 +200,9 @@ class RandomWalkSampler(Sampler):
         return self._num_layers
 
     @property
-    def reach(self) -> int:
-        return self.num_layers * self.walks.length
+    def reach(self) -> int | None:
+        # Metapaths leave nodes by runs of the whole graph's numbering, which a part does not have.
+        return None if self.metapath is not None else self.num_layers * self.walks.length
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -156,4 +156,5 @@ def not_imported(path: str, cause: str) -> str:
 
 def names_of(kinds: tuple[type, ...]) -> list[str]:
     """Names the kinds, without those that no configuration can contain."""
-    return [cls.__name__ for cls in kinds if cls not in NO_SETTINGS]
+    # Sorted, as classes come in the order in which their modules were imported.
+    return sorted(cls.__name__ for cls in kinds if cls not in NO_SETTINGS)

@@ -201,7 +201,7 @@ class NodeSeeds(SeedKind):
         return times
 
     def _named(self, node: int) -> str:
-        types = self.graph.types
+        types, node = self.graph.types, int(self.graph.names_of(np.array([node]))[0])  # of the whole graph, in a part
         if types is None:
             return f"node {node}"
         node_type = types.node_types[types.number_of(np.array([node]))[0]]

@@ -1,4 +1,4 @@
-"""OGB's raw folders (data/datasets/ogb_*.py), in both layouts: files damaged as bytes and as what they mean."""
+"""OGB's raw folders (datasets/ogb_*.py), in both layouts: files damaged as bytes and as what they mean."""
 
 from __future__ import annotations
 

@@ -24,6 +24,12 @@ def test_gather_equals_indexing(dtype: torch.dtype, width: int) -> None:
     assert store.row_bytes == width * dtype.itemsize
 
 
+def test_a_single_row_may_have_any_stride() -> None:
+    out = torch.empty(2, 1)
+    MemoryFeatureStore(torch.ones(1).as_strided((1, 1), (0, 0))).gather(torch.tensor([0, 0]), out)
+    assert out.tolist() == [[1], [1]]
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_in_memory_are_not_copied(dtype: torch.dtype) -> None:
     rows = torch.ones(4, 3, dtype=dtype)

@@ -21,7 +21,7 @@ from lightning_gnnload.datasets.debian import EDGE_TYPES, SOURCE, Debian
 from lightning_gnnload.errors import DatasetError
 from lightning_gnnload.storage.graphs import MANIFEST
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[3]
 NUM_PACKAGES, NUM_RELATIONS, NUM_CLASSES = 63_436, 342_324, 58
 
 

@@ -67,9 +67,9 @@ def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
         group: Any = SimpleNamespace(owned=SimpleNamespace(graph=graph))
         with pytest.raises(SamplerConfigError, match="cannot be sampled collectively"):
             CollectiveSampler(NeighborSampler([2]), group)
-    links = SeedTable(src=[0, 1, 2], dst=[1, 2, 3])
-    with pytest.raises(PartitionError, match="train are links"):
-        made(GraphData(Graph.from_coo([0, 1, 2], [1, 2, 3]), train=links), tmp_path / "parts", 2)
+    for rows in (SeedTable(src=[0, 1, 2], dst=[1, 2, 3]), SeedTable([0, 1, 2]), SeedTable([0, 1, 2], time=[1, 2, 3])):
+        with pytest.raises(PartitionError, match="train are rows of a SeedTable"):
+            made(GraphData(Graph.from_coo([0, 1, 2], [1, 2, 3]), train=rows), tmp_path / "parts", 2)
     assert not (tmp_path / "parts").exists()
 
 

@@ -189,3 +189,25 @@ def test_a_thread_that_changes_between_graphs_keeps_its_memory():
     larger = thread_workspace(10_000)
     assert thread_workspace(50) is larger
     assert thread_workspace(larger.num_nodes + 1) is not larger
+
+
+def test_a_part_refuses_walks_along_metapaths_which_go_by_the_numbers_of_the_whole_graph():
+    ids = np.arange(20)
+    graph = Graph.from_hetero({"a": 20, "b": 20}, {("a", "to", "b"): (ids, ids), ("b", "back", "a"): (ids, ids)})
+    part = part_around(graph, np.array([5, 6]), hops=4)
+    walks = RandomWalkSampler(1, walk_length=1, metapath=["back", "to"])
+    assert walks.sample(graph, [5, 6]).num_seeds == 2
+    with pytest.raises(PartReachError, match="its reach is None"):
+        walks.sample(part, [5, 6])
+    with pytest.raises(PartReachError, match="its reach is None"):
+        random_walk(part, [5, 6], metapath=["back", "to"])
+
+
+def test_a_seed_without_a_time_has_the_name_of_the_whole_graph():
+    times = {"a": [1, 2, 3, 4], "b": [-(2**63), 5, 6, 7]}
+    edges = {("a", "to", "b"): ([0, 1, 2, 3], [0, 1, 2, 3])}
+    graph = Graph.from_hetero({"a": 4, "b": 4}, edges, node_time=times)
+    part = part_around(graph, np.array([4, 6]), hops=1)
+    for drawn_from in (graph, part):
+        with pytest.raises(SeedError, match="node 0 of type 'b' is a seed without a time"):
+            NeighborSampler([2]).sample(drawn_from, [4, 6])
