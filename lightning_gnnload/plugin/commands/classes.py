@@ -38,7 +38,7 @@ def serving(kinds: tuple[type, ...]) -> Iterator[str]:
     """Lists the classes of these kinds that go by their bare name: ours, Lightning's and torch's."""
     optim = (torch.optim, torch.optim.lr_scheduler)
     for package in (lightning_gnnload, pl.callbacks, pl.strategies, pl.loggers, pl.profilers, *optim):
-        for name in package.__all__:
+        for name in sorted(package.__all__):
             cls = getattr(package, name)
             if not inspect.isclass(cls) or not issubclass(cls, kinds) or cls in NO_SETTINGS:
                 continue
@@ -156,5 +156,4 @@ def not_imported(path: str, cause: str) -> str:
 
 def names_of(kinds: tuple[type, ...]) -> list[str]:
     """Names the kinds, without those that no configuration can contain."""
-    # Sorted, as classes come in the order in which their modules were imported.
-    return sorted(cls.__name__ for cls in kinds if cls not in NO_SETTINGS)
+    return [cls.__name__ for cls in kinds if cls not in NO_SETTINGS]
