@@ -6,7 +6,6 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-
 _NAMES = ("DGLCSV", *import_module("lightning_gnnload.datasets").__all__)
 
 
