@@ -137,11 +137,13 @@ class SeedTable:
             SeedTable(3 links of ('user', 'buys', 'item'): 2, ('user', 'views', 'item'): 1)
         """
         for edge_type, table in tables.items():
-            names = [None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())]
-            if table.kind != "links" or table.dst_ptr is not None or table.edge_type not in names:
+            names = {None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())}
+            of_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
+            if table.kind != "links" or table.dst_ptr is not None or not of_one_type:
                 raise GraphDataError(
                     f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
-                    "own edge type, with one target a row; rows with several have one type a table (dst_ptr=)."
+                    "own edge type, with one target a row; rows with several have one type a table (dst_ptr=), and a "
+                    "table of several types is given by itself, or in its parts."
                 )
         counts = {edge_type: len(table) for edge_type, table in tables.items()}
         return cls(edge_type=counts if len(counts) > 1 else next(iter(counts), None), **_joined(tables, fill or {}))

@@ -278,6 +278,11 @@ def test_a_folder_keeps_their_types(tmp_path: Any) -> None:
         ({SELLS: SeedTable([1, 2])}, "Tables of links are needed"),
         ({SELLS: SeedTable(src=[1], dst=[2], edge_type=BUYS)}, "each under its own edge type"),
         ({SELLS: SeedTable(src=[0], dst=[1, 2], dst_ptr=[0, 2])}, "one target a row"),
+        (
+            {SELLS: SeedTable(src=[1, 2], dst=[2, 3], edge_type={BUYS: 1, SEES: 1})},
+            "is given by itself, or in its parts",
+        ),
+        ({SELLS: SeedTable(src=[1], dst=[2], edge_type={BUYS: 1})}, "each under its own edge type"),
         ({SELLS: SeedTable(src=[1], dst=[2])}, "'edge_ids' is int64 .* and missing"),
         ({SELLS: SeedTable(src=[1], dst=[2], edge_ids=[3])}, "'time' is int64"),
         ({SELLS: SeedTable(src=[1], dst=[2], edge_ids=[3], time=[4])}, "'y' is missing and torch.int64"),
