@@ -246,11 +246,12 @@ def pyg_link_fields(
     """
     src, dst, times = columns["src"], columns["dst"], columns.get("time")
     fields: dict[str, torch.Tensor | None] = {name: rows for name, rows in columns.items() if name not in _OWN_COLUMNS}
-    if "negatives" in columns:
+    # A mini-batch's columns are those of all its types: one that asked for no negatives is as in a loader of its own.
+    if "negatives" in columns and link.num_negatives != 0:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
         triplets = pyg_triplet_fields(src, dst, negatives, num_dst=link.num_dst, times=times)
         return without_none({**fields, **triplets, "edge_label": labels})
-    if "label" in columns:
+    if "label" in columns and link.num_negatives != 0:
         times = None if times is None else times[columns["row"]]
         if labels is None:
             labels = columns["label"]

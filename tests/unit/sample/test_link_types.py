@@ -198,6 +198,25 @@ def test_pyg_has_the_links_of_each_type_in_its_store(mode: Any) -> None:
             assert not store.edge_label[num_rows:].any()
 
 
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_pyg_has_no_negatives_of_a_type_that_asked_for_none(mode: Any, with_labels: bool) -> None:
+    ends, labels = {"src": np.arange(9), "dst": np.arange(9)}, np.arange(9) % 3
+    own = {of: SeedTable(**ends, y=labels if with_labels else None, edge_type=of) for of in (BUYS, SELLS)}
+    settings: Any = {"batch_size": 18, "num_threads": 0, "batch_format": "pyg", "order": "sequential"}
+    stores = []
+    for train, negatives in ((own, {BUYS: Negatives(mode, num=2), SELLS: None}), (own[SELLS], None)):
+        data = GraphData(graph_of(timed=False), train=train)
+        made = GraphDataModule(data, NeighborSampler([2], expand="new"), negatives=negatives, **settings)
+        stores.append(next(iter(made.train_dataloader()))[SELLS])
+    joint, alone = stores
+    assert set(joint.keys()) == set(alone.keys())
+    assert joint.edge_label_index.shape == alone.edge_label_index.shape
+    assert ("edge_label" in joint) == with_labels
+    assert not with_labels or joint.edge_label.equal(alone.edge_label)
+
+
 @RunIf(extras="dgl")
 @pytest.mark.parametrize("mode", ["binary", "triplet", None])
 def test_dgls_pair_graphs_hold_all_types(mode: Any) -> None:
