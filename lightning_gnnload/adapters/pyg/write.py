@@ -290,7 +290,7 @@ def pyg_triplet_fields(
     first = negatives.shape[1] if num_dst is None else num_dst
     fields = without_none({"src_index": src, "dst_pos_index": dst, "seed_time": times})
     for end, positive, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
-        if nodes.shape[1]:
+        if nodes.shape[1] or (end == "dst" and num_dst is None):
             is_there = nodes >= 0
             fields[f"{end}_neg_index"] = torch.where(is_there, nodes, positive[:, None]).squeeze(-1)
             fields[f"{end}_neg_mask"] = is_there.squeeze(-1)

@@ -217,6 +217,20 @@ def test_pyg_has_no_negatives_of_a_type_that_asked_for_none(mode: Any, with_labe
     assert not with_labels or joint.edge_label.equal(alone.edge_label)
 
 
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("num", [4, None])
+def test_negatives_are_as_wide_where_a_type_has_no_rows(num: Any) -> None:
+    mode: Any = "triplet" if num else "in_batch"
+    settings: Any = {"timed": False, "negatives": {BUYS: Negatives(mode, num=num), SEES: None, SELLS: None}}
+    # The third mini-batch of 12 has rows of SELLS alone.
+    flat, pygs = (list(module(form, batch_size=12, **settings).train_dataloader())[2] for form in ("blocks", "pyg"))
+    for name in ("negatives", "negative_mask"):
+        assert flat.links[BUYS][name].shape == (0, num or 0)
+    for name in ("dst_neg_index", "dst_neg_mask"):
+        assert pygs[BUYS][name].shape == (0, num or 0)
+        assert name not in pygs[SELLS]
+
+
 @RunIf(extras="dgl")
 @pytest.mark.parametrize("mode", ["binary", "triplet", None])
 def test_dgls_pair_graphs_hold_all_types(mode: Any) -> None:
