@@ -29,6 +29,10 @@ _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 """Names that a Data has even where nothing is set under them."""
 _OWN_COLUMNS = {*COLUMNS["links"], "time", "y"}
 """Columns of links that PyG has by other names, or in another form."""
+_OF_TRIPLETS = ("src_index", "dst_pos_index", "dst_neg_index", "dst_neg_mask", "src_neg_index", "src_neg_mask")
+_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time", *_OF_TRIPLETS)
+_TAKEN = {"nodes": {"batch_size", "seed_time"}, "links": {"batch_size", "seed_time", *_OF_LINKS}}
+"""What no column of a user's seeds can be named beside PyG's own fields, by the kind of seed."""
 
 
 def to_pyg(
@@ -161,7 +165,13 @@ _Fields = list[tuple[Any, dict[str, Any]]]
 
 
 def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> None:
-    """Adds what belongs to seeds to the stores of their types."""
+    """Adds what belongs to seeds to the stores of their types; raises GraphDataError for a column that has the name of
+    another attribute."""
+    if taken := batch.seed_columns.keys() & _TAKEN.get(batch.seed_form.name, ()):
+        raise GraphDataError(
+            f"{min(taken)!r} is a column of the seed table, and another attribute of PyG's mini-batches. Name the "
+            "column anew."
+        )
     for key, rows in _SEED_WRITERS[batch.seed_form.name](batch, typed, types):
         fields, tables = parts[key]
         for name in ("input_id", "batch_size"):

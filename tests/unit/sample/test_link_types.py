@@ -231,6 +231,33 @@ def test_negatives_are_as_wide_where_a_type_has_no_rows(num: Any) -> None:
         assert name not in pygs[SELLS]
 
 
+@RunIf(extras="pyg")
+@pytest.mark.parametrize(
+    "name", ["edge_label", "edge_label_index", "edge_label_time", "src_index", "dst_pos_index", "dst_neg_index"]
+)
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_pyg_loses_no_column_of_links(name: str, mode: Any) -> None:
+    column = {name: [7, 8]}
+    check_column_of_pyg(SeedTable(src=[0, 1], dst=[2, 3], edge_type=BUYS, columns=column), name, mode)
+    one, other = (SeedTable(src=[0, 1], dst=[2, 3], columns=column) for _ in range(2))
+    check_column_of_pyg({BUYS: one, SELLS: other}, name, mode)
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("name", ["batch_size", "seed_time"])
+def test_pyg_loses_no_column_of_seeds(name: str) -> None:
+    check_column_of_pyg(SeedTable(src=[0, 1], dst=[2, 3], edge_type=BUYS, columns={name: [7, 8]}), name, "triplet")
+    check_column_of_pyg(SeedTable([0, 1], node_type="user", time=[3, 4], columns={name: [7, 8]}), name, None)
+
+
+def check_column_of_pyg(train: Any, name: str, mode: Any) -> None:
+    sampler, negatives = NeighborSampler([2], expand="new"), None if mode is None else Negatives(mode)
+    data = GraphData(graph_of(timed=False), train=train)
+    made = GraphDataModule(data, sampler, num_threads=0, batch_format="pyg", negatives=negatives)
+    with pytest.raises(GraphDataError, match=f"'{name}' is a column of the seed table.*Name the column anew"):
+        next(iter(made.train_dataloader()))
+
+
 @RunIf(extras="dgl")
 @pytest.mark.parametrize("mode", ["binary", "triplet", None])
 def test_dgls_pair_graphs_hold_all_types(mode: Any) -> None:
