@@ -13,6 +13,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.types import by_edge_type
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -30,7 +31,7 @@ class EvenOrder(SeedOrder):
     Raises:
         LoaderConfigError: on binding, seeds that are not links of several types, or a weight that is no number of 0 or
             more.
-        SamplerConfigError: on binding, an edge type that the graph does not have.
+        SamplerConfigError: on binding, an edge type that the graph does not have, or one under two names.
 
     Example:
         >>> types = {("user", "buys", "item"): ([0, 1], [2, 0]), ("user", "views", "item"): ([0, 1], [1, 1])}
@@ -58,7 +59,7 @@ class EvenOrder(SeedOrder):
     def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
         if len(table.rows_by_type) < 2:
             return self.bind(graph, None, global_batch_size)
-        by_number = {graph.edge_type_number(edge_type): weight for edge_type, weight in self.weights.items()}
+        by_number = by_edge_type("EvenOrder", self.weights, graph.edge_type_number)
         weights = [by_number.pop(graph.edge_type_number(edge_type), 1) for edge_type in table.rows_by_type]
         if by_number:
             raise LoaderConfigError(

@@ -28,6 +28,7 @@ from lightning_gnnload.errors import GraphDataError, InferenceError, LoaderConfi
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.sample.seeds.exclusion import reverse_of
 from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
 from tests.runif import RunIf
 
@@ -147,6 +148,18 @@ def test_negatives_of_some_types_alone() -> None:
     ):
         with pytest.raises(SamplerConfigError, match=message):
             asked(graph, table, [0], negatives)
+
+
+@pytest.mark.parametrize("names", [("buys", BUYS), ("user__buys__item", "buys")])
+def test_one_type_under_two_names(names: Any) -> None:
+    graph, table = graph_of(timed=False), SeedTable.of_types(tables(timed=False))
+    message = "are one edge type. Give it once"
+    with pytest.raises(SamplerConfigError, match=f"negatives: {names[0]!r}.*{message}"):
+        asked(graph, table, [0], dict.fromkeys((*names, "sees", "sells")))
+    with pytest.raises(SamplerConfigError, match=message):
+        EvenOrder(dict.fromkeys(names, 2)).bind_rows(table, table.ends, graph, 8)
+    with pytest.raises(SamplerConfigError, match=message):
+        reverse_of(graph.types, "sells", dict.fromkeys(names, "rev_buys"))
 
 
 # From a data module, in all formats.
