@@ -298,6 +298,8 @@ class SeedTable:
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if not isinstance(columns, Mapping):
             raise GraphDataError(f"SeedTable: columns must be a dict by name, but it is a {type(columns).__name__}.")
+        if "type" in columns and len(self.rows_by_type) > 1:
+            raise GraphDataError("SeedTable: 'type' tells the types of rows apart. Name that column anew.")
         carried = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
         if weight is not None:
             carried["weight"] = as_rows(weight, name="SeedTable: weight")
@@ -359,8 +361,6 @@ def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[st
     if len(forms) > 1:
         raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
     columns = {name: [table.columns.get(name) for table in tables.values()] for name in _column_names(tables)}
-    if "type" in columns:
-        raise GraphDataError("SeedTable.of_types: 'type' tells the types of rows apart. Name that column anew.")
     carried = {name: _one_column(name, parts, counts, fill.get(name)) for name, parts in columns.items()}
     return joined | {"time_form": forms.pop(), "weight": carried.pop("weight", None), "columns": carried}
 

@@ -372,8 +372,12 @@ def test_columns_that_some_lack_are_filled() -> None:
     one, other = SeedTable(src=[1], dst=[2], weight=[2.0]), SeedTable(src=[1, 2], dst=[3, 4])
     table = SeedTable.of_types({"buys": one, "sees": other}, fill={"weight": 0.5})
     assert table.columns["weight"].tolist() == [2, 0.5, 0.5]
+    typed = SeedTable(src=[1], dst=[2], columns={"type": [1]})
+    assert SeedTable.of_types({"buys": typed}).columns["type"].tolist() == [1]  # no other type to tell it from
     with pytest.raises(GraphDataError, match="'type' tells the types"):
-        SeedTable.of_types({"buys": SeedTable(src=[1], dst=[2], columns={"type": [1]})})
+        SeedTable.of_types({"buys": typed, "sees": typed})
+    with pytest.raises(GraphDataError, match="'type' tells the types"):
+        SeedTable(src=[1, 2], dst=[3, 4], edge_type={"buys": 1, "sees": 1}, columns={"type": [1, 2]})
     with pytest.raises(GraphDataError, match="given twice"):
         GraphData(graph_of(timed=False), train={"buys": one, BUYS: one})
     with pytest.raises(GraphDataError, match="how many of the 2 rows each type has"):
