@@ -128,8 +128,8 @@ class SeedTable:
             fill: what stands in columns that some tables lack, by the column's name, ``"weight"`` among them.
 
         Raises:
-            GraphDataError: a table of nodes, of another type, or with several targets a row; columns, labels or times
-                that do not go together.
+            GraphDataError: a table of nodes, of another type or several, or with several targets a row; columns, labels
+                or times that do not go together; what cannot fill a column.
 
         Example:
             >>> buys, views = SeedTable(src=[0, 1], dst=[4, 4]), SeedTable(src=[1], dst=[2])
@@ -146,7 +146,10 @@ class SeedTable:
                     "table of several types is given by itself, or in its parts."
                 )
         counts = {edge_type: len(table) for edge_type, table in tables.items()}
-        return cls(edge_type=counts if len(counts) > 1 else next(iter(counts), None), **_joined(tables, fill or {}))
+        return cls(
+            edge_type=counts if len(counts) > 1 else next(iter(counts), None),
+            **_joined(tables, {} if fill is None else fill),
+        )
 
     def __len__(self) -> int:
         return self._num_rows
@@ -361,6 +364,11 @@ def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[st
     if len(forms) > 1:
         raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
     columns = {name: [table.columns.get(name) for table in tables.values()] for name in _column_names(tables)}
+    if not isinstance(fill, Mapping) or not fill.keys() <= columns.keys():
+        raise GraphDataError(
+            f"SeedTable.of_types: fill={fill!r:.200}: a dict by name is needed, of columns that some tables have: "
+            f"{', '.join(columns) or 'there are none'}."
+        )
     carried = {name: _one_column(name, parts, counts, fill.get(name)) for name, parts in columns.items()}
     return joined | {"time_form": forms.pop(), "weight": carried.pop("weight", None), "columns": carried}
 
@@ -379,7 +387,8 @@ def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: A
     if like is None:
         return None
     if fill is not None:
-        filled = (like.new_full((count, *like.shape[1:]), fill) for count in counts)
+        entry = _entry(name, like, fill)
+        filled = (like.new_full((count, *like.shape[1:]), entry) for count in counts)
         parts = [instead if part is None else part for part, instead in zip(parts, filled, strict=True)]
     forms = {"missing" if part is None else f"{part.dtype} {['R', *part.shape[1:]]}" for part in parts}
     if len(forms) > 1:
@@ -389,6 +398,23 @@ def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: A
             f"shape, or to none{otherwise}."
         )
     return torch.cat(parts) if isinstance(like, torch.Tensor) else np.concatenate(parts)
+
+
+def _entry(name: str, like: torch.Tensor, fill: Any) -> Any:
+    """Returns what fills a column, as a plain number; raises GraphDataError where the column cannot hold it."""
+    try:
+        number = fill.item() if isinstance(fill, torch.Tensor | np.ndarray | np.generic) else fill
+        entry = like.new_full((), number).item()
+        # Floats are rounded, as all are that lie in such a column.
+        is_held = (abs(entry) == np.inf) == (abs(number) == np.inf) if like.is_floating_point() else entry == number
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        is_held = False
+    if not is_held:
+        raise GraphDataError(
+            f"SeedTable.of_types: fill={{{name!r}: {fill!r:.100}}}, but that column is {like.dtype}, which does not "
+            "hold it. Give one number that it holds, or that column to all tables."
+        )
+    return number
 
 
 def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:

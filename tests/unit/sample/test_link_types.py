@@ -368,6 +368,34 @@ def test_tables_that_do_not_go_together(changes: Any, message: str) -> None:
         SeedTable.of_types(tables(timed=True) | changes)
 
 
+@pytest.mark.parametrize(
+    ("column", "fill", "message"),
+    [
+        (np.ones(1, np.int8), {"q": 1000}, "'q': 1000.*torch.int8"),
+        (np.ones(1, int), {"q": float("nan")}, "'q': nan.*torch.int64"),
+        (np.ones(1, int), {"q": 0.5}, "'q': 0.5.*does not hold it"),
+        (np.ones(1, np.uint8), {"q": -1}, "torch.uint8"),
+        (np.ones(1, bool), {"q": 2}, "torch.bool"),
+        (np.ones(1, np.float32), {"q": 1e300}, "torch.float32"),
+        (np.ones(1, np.float32), {"q": "1"}, "'q': '1'"),
+        (np.ones(1, np.float32), {"q": torch.ones(40)}, "Give one number"),
+        (np.ones(1), {"p": 1.0}, "fill={'p': 1.0}.*that some tables have: q"),
+        (np.ones(1), ["q"], "a dict by name is needed"),
+    ],
+)
+def test_what_fills_no_column(column: Any, fill: Any, message: str) -> None:
+    one, other = SeedTable(src=[1], dst=[2], columns={"q": column}), SeedTable(src=[1], dst=[2])
+    with pytest.raises(GraphDataError, match=message):
+        SeedTable.of_types({"buys": one, "sees": other}, fill=fill)
+
+
+@pytest.mark.parametrize("fill", [2, 2.0, np.int64(2), np.float32(2), torch.tensor(2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_any_number_fills_a_column_that_holds_it(fill: Any, dtype: Any) -> None:
+    one, other = SeedTable(src=[1], dst=[2], columns={"q": np.ones(1, dtype)}), SeedTable(src=[1], dst=[2])
+    assert SeedTable.of_types({"buys": one, "sees": other}, fill={"q": fill}).columns["q"].tolist() == [1, 2]
+
+
 def test_columns_that_some_lack_are_filled() -> None:
     one, other = SeedTable(src=[1], dst=[2], weight=[2.0]), SeedTable(src=[1, 2], dst=[3, 4])
     table = SeedTable.of_types({"buys": one, "sees": other}, fill={"weight": 0.5})
