@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
@@ -72,7 +73,13 @@ class Negatives:
                 raise SamplerConfigError(f"Negatives: {name} is {getattr(self, name)!r}, but must be one of {choices}.")
         for name in ("num", "tries"):
             value = getattr(self, name)
-            if (value is not None or name == "tries") and ops.as_integer(f"Negatives: {name}", value) < 1:
+            if getattr(value, "dtype", type(value)) in (bool, torch.bool):
+                raise SamplerConfigError(f"Negatives: {name} is {value}, but must be an integer.")
+            if value is None and name == "num":
+                continue
+            # A plain integer, which JSON has; repr(), by which checkpoints compare settings, shows it alike.
+            object.__setattr__(self, name, ops.as_integer(f"Negatives: {name}", value))
+            if getattr(self, name) < 1:
                 raise SamplerConfigError(f"Negatives: {name} is {value}, but must be at least 1.")
         if self.weight is not None and self.mode in ("in_batch", "hard"):
             raise SamplerConfigError(f"Negatives: mode {self.mode!r} draws nothing, so there is nothing to weigh by.")

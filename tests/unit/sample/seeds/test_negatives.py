@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 from lightning_gnnload import Graph, Negatives
 from lightning_gnnload.data.origin import Origin
@@ -214,12 +218,24 @@ def test_a_graph_where_every_pair_is_an_edge_is_refused() -> None:
     Negatives().check(repeated)
 
 
+@pytest.mark.parametrize("number", [np.int64(2), np.uint8(2), torch.tensor(2)])
+def test_counts_are_plain_integers(number: Any) -> None:
+    made = Negatives("triplet", num=number, tries=number)
+    assert (type(made.num), type(made.tries)) == (int, int)
+    assert made == Negatives("triplet", num=2, tries=2)
+    assert repr(made) == repr(Negatives("triplet", num=2, tries=2))
+    assert json.loads(json.dumps([made.num])) == [2]
+
+
 def test_settings_and_graphs_that_cannot_be() -> None:
     for wrong, message in (
         ({"mode": "uniform"}, "mode is 'uniform'"),
         ({"corrupt": "ends"}, "corrupt is 'ends'"),
         ({"num": 0}, "num is 0"),
         ({"num": 1.5}, "num is 1.5"),
+        ({"num": True}, "num is True.*must be an integer"),
+        ({"num": torch.tensor([1, 2])}, "num is tensor.*must be an integer"),
+        ({"tries": np.True_}, "tries is .*True.*must be an integer"),
         ({"tries": 0}, "tries is 0"),
         ({"mode": "joint", "corrupt": "src"}, "in common"),
     ):
