@@ -462,9 +462,31 @@ def test_what_is_even_needs_types() -> None:
         made = GraphDataModule(GraphData(graph_of(timed=False), train=seeds), NeighborSampler([2]), order="even")
         with pytest.raises(LoaderConfigError, match="order='even' needs links of several edge types"):
             made.train_dataloader()
-    for weights in ({"sells": -1}, {"sells": "2"}, {"sells": float("nan")}):
-        with pytest.raises(LoaderConfigError, match="weight of 'sells'"):
-            EvenOrder(weights)
     for weights, message in (({"rev_buys": 2}, "weights are given for rev_buys"), ({"buys": 0, "sells": 0}, "above 0")):
         with pytest.raises(LoaderConfigError, match=message):
             module(timed=False, order=EvenOrder(weights)).train_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        *(({"sells": of}, "weight of 'sells'.*give a finite") for of in (-1, "2", float("nan"), np.inf, 10**400, None)),
+        *(({"sells": of}, "weight of 'sells'.*give a finite") for of in (np.ones(2), torch.ones(2), 1j)),
+        *((of, "no dict of weights by edge type") for of in ([1, 2], 3, [], "sells")),
+    ],
+)
+def test_weights_of_types_that_cannot_be(weights: Any, message: str) -> None:
+    with pytest.raises(LoaderConfigError, match=message):
+        EvenOrder(weights)
+
+
+@pytest.mark.parametrize("scale", [1, 1e-300, 1e307, np.float32(2), np.int64(2), torch.tensor(2.0)])
+def test_weights_of_types_are_any_numbers(scale: Any) -> None:
+    table = SeedTable.of_types(tables(timed=False))
+    orders = [EvenOrder({"buys": 4 * of, "sells": 2 * of}) for of in (scale, 1)]
+    one, other = (
+        order.bind_rows(table, table.ends, graph_of(timed=False), 8).order(np.arange(34), seed=1, epoch=0)
+        for order in orders
+    )
+    assert one.tolist() == other.tolist()
+    assert {type(weight) for order in orders for weight in order.weights.values()} <= {int, float}
