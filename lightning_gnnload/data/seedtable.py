@@ -136,7 +136,20 @@ class SeedTable:
             >>> SeedTable.of_types({("user", "buys", "item"): buys, ("user", "views", "item"): views})
             SeedTable(3 links of ('user', 'buys', 'item'): 2, ('user', 'views', 'item'): 1)
         """
+        if not isinstance(tables, Mapping) or not tables:
+            raise GraphDataError(
+                f"SeedTable.of_types: {tables!r:.200} is no dict of tables. Give {{edge type: SeedTable(...)}}."
+            )
         for edge_type, table in tables.items():
+            parts = edge_type if isinstance(edge_type, tuple) and len(edge_type) == 3 else (edge_type,)
+            if not all(isinstance(part, str) for part in parts) and type(edge_type) is not int:
+                raise GraphDataError(
+                    f"SeedTable.of_types: {edge_type!r:.200} is no edge type. Give a triple or a name."
+                )
+            if not isinstance(table, SeedTable):
+                raise GraphDataError(
+                    f"SeedTable.of_types: {edge_type!r} is given {table!r:.200}. Give SeedTable(src=..., dst=...)."
+                )
             names = {None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())}
             of_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
             if table.kind != "links" or table.dst_ptr is not None or not of_one_type:
@@ -360,7 +373,7 @@ def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[st
     every, counts = [table.arguments() for table in tables.values()], [*map(len, tables.values())]
     names = ("src", "dst", "edge_ids", "time", "y")
     joined = {name: _one_column(name, [arguments[name] for arguments in every]) for name in names}
-    forms = {arguments["time_form"] for arguments in every} or {None}
+    forms = {arguments["time_form"] for arguments in every}
     if len(forms) > 1:
         raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
     columns = {name: [table.columns.get(name) for table in tables.values()] for name in _column_names(tables)}

@@ -368,6 +368,27 @@ def test_tables_that_do_not_go_together(changes: Any, message: str) -> None:
         SeedTable.of_types(tables(timed=True) | changes)
 
 
+ONE = SeedTable(src=[1], dst=[2])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([ONE, ONE], "is no dict of tables"),
+        (None, "None is no dict of tables"),
+        ({}, "{} is no dict of tables"),
+        ({BUYS: ([1], [2])}, r"is given \(\[1\], \[2\]\).*Give SeedTable"),
+        ({BUYS: ONE, SELLS: None}, "is given None"),
+        ({("buys",): ONE}, r"\('buys',\) is no edge type. Give a triple or a name"),
+        ({(0, 1, 2): ONE}, r"\(0, 1, 2\) is no edge type"),
+        ({None: ONE, BUYS: ONE}, "None is no edge type"),
+    ],
+)
+def test_what_are_no_tables_by_type(given: Any, message: str) -> None:
+    with pytest.raises(GraphDataError, match=message):
+        SeedTable.of_types(given)
+
+
 @pytest.mark.parametrize(
     ("column", "fill", "message"),
     [
