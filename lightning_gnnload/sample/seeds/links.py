@@ -170,7 +170,8 @@ class _LinkType:
             self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)
         self._weights = None
         if negatives is not None:
-            negatives.check(graph, number)
+            if len(rows):  # of none, nothing is drawn
+                negatives.check(graph, number)
             if negatives.weight in settings.weights:
                 self._weights = negatives.weigh(graph, number, settings.weights[str(negatives.weight)])
         num, y = _num_negatives(negatives, table), table.y

@@ -162,6 +162,17 @@ def test_one_type_under_two_names(names: Any) -> None:
         reverse_of(graph.types, "sells", dict.fromkeys(names, "rev_buys"))
 
 
+def test_a_type_without_rows_needs_no_false_edges() -> None:
+    full = (np.arange(4) // 2, np.arange(4) % 2)  # every pair is an edge
+    edges: Any = {BUYS: ([0], [1]), SEES: full, SELLS: ([], [])}
+    graph = Graph.from_hetero({"user": 2, "item": 2, "shop": 0}, edges, keep_order=True)
+    one, none = SeedTable(src=[0], dst=[1], y=[1]), SeedTable(src=[], dst=[], y=np.zeros(0, int))
+    found = links_of(asked(graph, SeedTable.of_types({BUYS: one, SEES: none, SELLS: none}), [0], Negatives()))
+    assert {edge_type: len(links["input_id"]) for edge_type, links in found.items()} == {BUYS: 1, SEES: 0, SELLS: 0}
+    with pytest.raises(GraphDataError, match="all 4 pairs"):
+        asked(graph, SeedTable.of_types({BUYS: one, SEES: one}), [0], Negatives())
+
+
 # From a data module, in all formats.
 
 
