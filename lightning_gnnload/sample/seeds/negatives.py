@@ -176,19 +176,22 @@ class Negatives:
             return self._in_batch(edges, src, dst)
         if self.mode == "hard":
             return self._hard(edges, src, dst, hard)
+        num = self.num or 1
+        num_dst = self.num_dst(num)
         return ops.draw_negatives(
             *edges.where,
             edges.sources,
             rows,
             key,
-            self.num or 1,
+            num,
             src=src,
             dst=dst,
             until=edges.until,
             src_time=edges.times_of(edges.sources),
             dst_time=edges.times_of(edges.destinations),
-            src_table=src_table,
-            dst_table=dst_table,
+            # The end that is kept may have weights of 0 alone, as where a table says nothing of its type.
+            src_table=src_table if num_dst < num else None,
+            dst_table=dst_table if num_dst else None,
             corrupt=self.corrupt,
             tries=self.tries,
         )

@@ -185,6 +185,18 @@ def test_hard_negatives_are_those_given() -> None:
         Negatives("hard", 5).draw(graph, 0, rows, src, dst, None, KEY, given)
 
 
+@pytest.mark.parametrize("end", ["src", "dst"])
+def test_the_end_that_is_kept_needs_no_weights(end: Any) -> None:
+    shop = Shop(4, edge_times=False, node_times=False)
+    is_user = np.arange(shop.graph.num_nodes) < shop.num_users
+    weight = np.where(is_user == (end == "src"), 1.0, 0.0)
+    ends, weights = (shop.rows, shop.src, shop.dst, None, KEY), Negatives.weigh(shop.graph, "buys", weight)
+    negatives = Negatives("triplet", 3, corrupt=end, weight="w")
+    assert shop.is_false(negatives, negatives.draw(shop.graph, "buys", *ends, weights=weights))
+    with pytest.raises(SamplerConfigError, match="all weights are 0"):
+        Negatives("triplet", 3, corrupt="both", weight="w").draw(shop.graph, "buys", *ends, weights=weights)
+
+
 def test_nodes_of_weight_0_are_never_drawn() -> None:
     shop = Shop(4, edge_times=False, node_times=False)
     weight = np.ones(shop.graph.num_nodes)
