@@ -11,6 +11,7 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.data.arrays import as_rows, is_integer
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.by_type import flat_seeds
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.seedtable import SeedTable
@@ -123,7 +124,7 @@ def graph_data(
     """
     columns["x"], labels = (columns_named(nodes, name) for name in names)
     if graph.types is not None:
-        seeds = split_types(splits, nodes, num_nodes)
+        seeds = split_types({split: flat_seeds(ids) for split, ids in splits.items()}, nodes, num_nodes)
         return GraphData(graph, **columns | seeds, y=labels_of_seeds(labels, seeds, names[1]))
     only = {name: by_type.get(UNTYPED) for name, by_type in (columns | {"y": labels}).items()}
     return GraphData(graph, **only, **split_ids(splits, nodes[UNTYPED], num_nodes[UNTYPED]))

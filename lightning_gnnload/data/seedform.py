@@ -86,7 +86,10 @@ class SeedForm(NamedTuple):
         if "negatives" in part:
             num_rows = len(part["input_id"])
             width = max(num_rows - 1, 0) if link.num_negatives is None else link.num_negatives
-            part |= {name: part[name][:, :width] for name in ("negatives", "negative_mask")}
+            for name in ("negatives", "negative_mask"):
+                # Of a type without rows here, the columns are as wide as the types that have rows made them.
+                is_narrow = part[name].shape[1] < width
+                part[name] = part[name].new_zeros((num_rows, width)) if is_narrow else part[name][:, :width]
         return part
 
     @classmethod

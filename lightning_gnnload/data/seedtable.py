@@ -128,23 +128,41 @@ class SeedTable:
             fill: what stands in columns that some tables lack, by the column's name, ``"weight"`` among them.
 
         Raises:
-            GraphDataError: a table of nodes, of another type, or with several targets a row; columns, labels or times
-                that do not go together.
+            GraphDataError: a table of nodes, of another type or several, or with several targets a row; columns, labels
+                or times that do not go together; what cannot fill a column.
 
         Example:
             >>> buys, views = SeedTable(src=[0, 1], dst=[4, 4]), SeedTable(src=[1], dst=[2])
             >>> SeedTable.of_types({("user", "buys", "item"): buys, ("user", "views", "item"): views})
             SeedTable(3 links of ('user', 'buys', 'item'): 2, ('user', 'views', 'item'): 1)
         """
+        if not isinstance(tables, Mapping) or not tables:
+            raise GraphDataError(
+                f"SeedTable.of_types: {tables!r:.200} is no dict of tables. Give {{edge type: SeedTable(...)}}."
+            )
         for edge_type, table in tables.items():
-            names = [None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())]
-            if table.kind != "links" or table.dst_ptr is not None or table.edge_type not in names:
+            parts = edge_type if isinstance(edge_type, tuple) and len(edge_type) == 3 else (edge_type,)
+            if not all(isinstance(part, str) for part in parts) and type(edge_type) is not int:
+                raise GraphDataError(
+                    f"SeedTable.of_types: {edge_type!r:.200} is no edge type. Give a triple or a name."
+                )
+            if not isinstance(table, SeedTable):
+                raise GraphDataError(
+                    f"SeedTable.of_types: {edge_type!r} is given {table!r:.200}. Give SeedTable(src=..., dst=...)."
+                )
+            names = {None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())}
+            of_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
+            if table.kind != "links" or table.dst_ptr is not None or not of_one_type:
                 raise GraphDataError(
                     f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
-                    "own edge type, with one target a row; rows with several have one type a table (dst_ptr=)."
+                    "own edge type, with one target a row; rows with several have one type a table (dst_ptr=), and a "
+                    "table of several types is given by itself, or in its parts."
                 )
         counts = {edge_type: len(table) for edge_type, table in tables.items()}
-        return cls(edge_type=counts if len(counts) > 1 else next(iter(counts), None), **_joined(tables, fill or {}))
+        return cls(
+            edge_type=counts if len(counts) > 1 else next(iter(counts), None),
+            **_joined(tables, {} if fill is None else fill),
+        )
 
     def __len__(self) -> int:
         return self._num_rows
@@ -296,6 +314,8 @@ class SeedTable:
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         if not isinstance(columns, Mapping):
             raise GraphDataError(f"SeedTable: columns must be a dict by name, but it is a {type(columns).__name__}.")
+        if "type" in columns and len(self.rows_by_type) > 1:
+            raise GraphDataError("SeedTable: 'type' tells the types of rows apart. Name that column anew.")
         carried = {} if self.time is None else {"time": torch.from_numpy(np.array(self.time))}
         if weight is not None:
             carried["weight"] = as_rows(weight, name="SeedTable: weight")
@@ -353,12 +373,15 @@ def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[st
     every, counts = [table.arguments() for table in tables.values()], [*map(len, tables.values())]
     names = ("src", "dst", "edge_ids", "time", "y")
     joined = {name: _one_column(name, [arguments[name] for arguments in every]) for name in names}
-    forms = {arguments["time_form"] for arguments in every} or {None}
+    forms = {arguments["time_form"] for arguments in every}
     if len(forms) > 1:
         raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
     columns = {name: [table.columns.get(name) for table in tables.values()] for name in _column_names(tables)}
-    if "type" in columns:
-        raise GraphDataError("SeedTable.of_types: 'type' tells the types of rows apart. Name that column anew.")
+    if not isinstance(fill, Mapping) or not fill.keys() <= columns.keys():
+        raise GraphDataError(
+            f"SeedTable.of_types: fill={fill!r:.200}: a dict by name is needed, of columns that some tables have: "
+            f"{', '.join(columns) or 'there are none'}."
+        )
     carried = {name: _one_column(name, parts, counts, fill.get(name)) for name, parts in columns.items()}
     return joined | {"time_form": forms.pop(), "weight": carried.pop("weight", None), "columns": carried}
 
@@ -377,7 +400,8 @@ def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: A
     if like is None:
         return None
     if fill is not None:
-        filled = (like.new_full((count, *like.shape[1:]), fill) for count in counts)
+        entry = _entry(name, like, fill)
+        filled = (like.new_full((count, *like.shape[1:]), entry) for count in counts)
         parts = [instead if part is None else part for part, instead in zip(parts, filled, strict=True)]
     forms = {"missing" if part is None else f"{part.dtype} {['R', *part.shape[1:]]}" for part in parts}
     if len(forms) > 1:
@@ -387,6 +411,23 @@ def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: A
             f"shape, or to none{otherwise}."
         )
     return torch.cat(parts) if isinstance(like, torch.Tensor) else np.concatenate(parts)
+
+
+def _entry(name: str, like: torch.Tensor, fill: Any) -> Any:
+    """Returns what fills a column, as a plain number; raises GraphDataError where the column cannot hold it."""
+    try:
+        number = fill.item() if isinstance(fill, torch.Tensor | np.ndarray | np.generic) else fill
+        entry = like.new_full((), number).item()
+        # Floats are rounded, as all are that lie in such a column.
+        is_held = (abs(entry) == np.inf) == (abs(number) == np.inf) if like.is_floating_point() else entry == number
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        is_held = False
+    if not is_held:
+        raise GraphDataError(
+            f"SeedTable.of_types: fill={{{name!r}: {fill!r:.100}}}, but that column is {like.dtype}, which does not "
+            "hold it. Give one number that it holds, or that column to all tables."
+        )
+    return number
 
 
 def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -189,3 +189,21 @@ class GraphTypes:
 
 def _are_texts(parts: Iterable[Any]) -> bool:
     return all(isinstance(part, str) for part in parts)
+
+
+def by_edge_type(name: str, values: Mapping[Any, Any], number_of: Callable[[Any], int]) -> dict[int, Any]:
+    """Returns ``values``, which are given by edge type, by its number, as ``number_of`` an edge type is.
+
+    Raises:
+        SamplerConfigError: a type that is given under two names.
+    """
+    by_number: dict[int, Any] = {}
+    names: dict[int, Any] = {}
+    for edge_type, value in values.items():
+        number = number_of(edge_type)
+        if number in names:
+            raise SamplerConfigError(
+                f"{name}: {names[number]!r} and {edge_type!r} are one edge type. Give it once, under one of its names."
+            )
+        names[number], by_number[number] = edge_type, value
+    return by_number

@@ -66,7 +66,7 @@ def from_dgl(
         time_name: the columns of ``ndata``, ``edata``, or both, that say since when a node or edge is there, for
             samplers by time; None: times are ignored.
         train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``ndata["train_mask"]``, if there is
-            one. Likewise ``val`` and ``test``.
+            one. With types, ids by node type, or tables of links by edge type. Likewise ``val`` and ``test``.
         user_ids: the column of ``ndata`` that holds your own ids of the nodes; ``dgl.NID`` is one.
         without: names of columns that are left out, of nodes and of edges.
 

@@ -72,7 +72,7 @@ def from_pyg(
         time_attr: the attribute of nodes, of edges, or of both, that says since when they are there, for samplers
             by time; mini-batches carry it, too. None: times are ignored.
         train: node ids, a mask ``[N]``, or a :class:`.SeedTable`; None for ``train_mask``, if there is one; in a
-            HeteroData by node type. Likewise ``val`` and ``test``.
+            HeteroData by node type, tables of links by edge type. Likewise ``val`` and ``test``.
         user_ids: the attribute that holds your own ids of the nodes, whole numbers or a list of texts.
         without: names of attributes that are left out, of whatever they are.
 

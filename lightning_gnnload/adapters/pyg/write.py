@@ -29,6 +29,10 @@ _OPTIONAL = ("batch", "edge_attr", "edge_weight", "face", "pos", "time")
 """Names that a Data has even where nothing is set under them."""
 _OWN_COLUMNS = {*COLUMNS["links"], "time", "y"}
 """Columns of links that PyG has by other names, or in another form."""
+_OF_TRIPLETS = ("src_index", "dst_pos_index", "dst_neg_index", "dst_neg_mask", "src_neg_index", "src_neg_mask")
+_OF_LINKS = ("edge_label_index", "edge_label", "edge_label_time", *_OF_TRIPLETS)
+_TAKEN = {"nodes": {"batch_size", "seed_time"}, "links": {"batch_size", "seed_time", *_OF_LINKS}}
+"""What no column of a user's seeds can be named beside PyG's own fields, by the kind of seed."""
 
 
 def to_pyg(
@@ -161,7 +165,13 @@ _Fields = list[tuple[Any, dict[str, Any]]]
 
 
 def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> None:
-    """Adds what belongs to seeds to the stores of their types."""
+    """Adds what belongs to seeds to the stores of their types; raises GraphDataError for a column that has the name of
+    another attribute."""
+    if taken := batch.seed_columns.keys() & _TAKEN.get(batch.seed_form.name, ()):
+        raise GraphDataError(
+            f"{min(taken)!r} is a column of the seed table, and another attribute of PyG's mini-batches. Name the "
+            "column anew."
+        )
     for key, rows in _SEED_WRITERS[batch.seed_form.name](batch, typed, types):
         fields, tables = parts[key]
         for name in ("input_id", "batch_size"):
@@ -246,11 +256,12 @@ def pyg_link_fields(
     """
     src, dst, times = columns["src"], columns["dst"], columns.get("time")
     fields: dict[str, torch.Tensor | None] = {name: rows for name, rows in columns.items() if name not in _OWN_COLUMNS}
-    if "negatives" in columns:
+    # A mini-batch's columns are those of all its types: one that asked for no negatives is as in a loader of its own.
+    if "negatives" in columns and link.num_negatives != 0:
         negatives = columns["negatives"].where(columns["negative_mask"], -1)
         triplets = pyg_triplet_fields(src, dst, negatives, num_dst=link.num_dst, times=times)
         return without_none({**fields, **triplets, "edge_label": labels})
-    if "label" in columns:
+    if "label" in columns and link.num_negatives != 0:
         times = None if times is None else times[columns["row"]]
         if labels is None:
             labels = columns["label"]
@@ -289,7 +300,7 @@ def pyg_triplet_fields(
     first = negatives.shape[1] if num_dst is None else num_dst
     fields = without_none({"src_index": src, "dst_pos_index": dst, "seed_time": times})
     for end, positive, nodes in (("dst", dst, negatives[:, :first]), ("src", src, negatives[:, first:])):
-        if nodes.shape[1]:
+        if nodes.shape[1] or (end == "dst" and num_dst is None):
             is_there = nodes >= 0
             fields[f"{end}_neg_index"] = torch.where(is_there, nodes, positive[:, None]).squeeze(-1)
             fields[f"{end}_neg_mask"] = is_there.squeeze(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
@@ -13,6 +14,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.types import by_edge_type
 from lightning_gnnload.errors import LoaderConfigError
 
 
@@ -28,9 +30,9 @@ class EvenOrder(SeedOrder):
             shuffles, and of others only a part comes, in each epoch another one.
 
     Raises:
-        LoaderConfigError: on binding, seeds that are not links of several types, or a weight that is no number of 0 or
-            more.
-        SamplerConfigError: on binding, an edge type that the graph does not have.
+        LoaderConfigError: no dict, or a weight that is no finite number of 0 or more; on binding, seeds that are not
+            links of several types.
+        SamplerConfigError: on binding, an edge type that the graph does not have, or one under two names.
 
     Example:
         >>> types = {("user", "buys", "item"): ([0, 1], [2, 0]), ("user", "views", "item"): ([0, 1], [1, 1])}
@@ -42,12 +44,11 @@ class EvenOrder(SeedOrder):
     """
 
     def __init__(self, weights: Mapping[Any, float] | None = None) -> None:
-        self.weights = dict(weights or {})
+        if not isinstance(weights, Mapping | None):
+            raise LoaderConfigError(f"EvenOrder: {weights!r:.200} is no dict of weights by edge type; give one.")
+        self.weights = {edge_type: _weight(edge_type, weight) for edge_type, weight in (weights or {}).items()}
         self._rows = list[range]()  # of each type, and how many of them an epoch has: once bound
         self._counts = np.zeros(0, np.int64)
-        for edge_type, weight in self.weights.items():
-            if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-                raise LoaderConfigError(f"EvenOrder: the weight of {edge_type!r} is {weight!r}; give 0 or more.")
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
         """Raises LoaderConfigError: nodes have no edge types."""
@@ -58,7 +59,7 @@ class EvenOrder(SeedOrder):
     def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
         if len(table.rows_by_type) < 2:
             return self.bind(graph, None, global_batch_size)
-        by_number = {graph.edge_type_number(edge_type): weight for edge_type, weight in self.weights.items()}
+        by_number = by_edge_type("EvenOrder", self.weights, graph.edge_type_number)
         weights = [by_number.pop(graph.edge_type_number(edge_type), 1) for edge_type in table.rows_by_type]
         if by_number:
             raise LoaderConfigError(
@@ -67,7 +68,8 @@ class EvenOrder(SeedOrder):
             )
         bound, num_rows = copy(self), len(table)
         bound._rows = list(table.rows_by_type.values())
-        shares = np.array(weights, np.float64) * [*map(len, bound._rows)]
+        # By the largest, so that no product is more than float64 holds.
+        shares = np.array(weights, np.float64) / (max(weights) or 1) * [*map(len, bound._rows)]
         if not shares.any():
             raise LoaderConfigError("EvenOrder: no edge type that has rows has a weight above 0.")
         exact = num_rows * (shares / shares.sum())
@@ -92,3 +94,14 @@ class EvenOrder(SeedOrder):
             parts.append(rows.start + row[np.lexsort((keys, turn))[:count]])
             positions.append((np.arange(count) + 0.5) / max(count, 1))
         return np.concatenate(parts)[np.argsort(np.concatenate(positions), kind="stable")]
+
+
+def _weight(edge_type: Any, weight: Any) -> float:
+    """Returns a plain number, as settings are compared by; raises LoaderConfigError: it is none of 0 or more."""
+    single = isinstance(weight, np.ndarray | np.generic | torch.Tensor) and weight.ndim == 0
+    number = weight.item() if single else weight
+    if not isinstance(number, int | float) or not 0 <= number <= sys.float_info.max:
+        raise LoaderConfigError(
+            f"EvenOrder: the weight of {edge_type!r} is {weight!r:.200}; give a finite number of 0 or more."
+        )
+    return number

@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.data.types import GraphTypes, by_edge_type
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 
 _REVERSED = "rev_"  # what PyG's ToUndirected puts before the name of a relation
@@ -75,7 +75,7 @@ def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any
     other way round; without such a type, the type itself, if it leads to nodes of the type that it comes from.
 
     Raises:
-        SamplerConfigError: no such edge type, or one that does not go back.
+        SamplerConfigError: no such edge type, one under two names, or one that does not go back.
 
     Example:
         >>> kinds = ("user", "buys", "item"), ("item", "rev_buys", "user"), ("item", "in", "shop")
@@ -88,8 +88,8 @@ def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any
     number = types.edge_type_number(edge_type)
     src, relation, dst = types.edge_types[number]
     if names is not None:
-        by_number = {types.edge_type_number(name): types.edge_type_number(back) for name, back in names.items()}
-        if (back := by_number.get(number)) is None:
+        numbers = {name: types.edge_type_number(back) for name, back in names.items()}
+        if (back := by_edge_type("reverse_types", numbers, types.edge_type_number).get(number)) is None:
             return None
         if types.edge_types[back][::2] != (dst, src):
             raise SamplerConfigError(

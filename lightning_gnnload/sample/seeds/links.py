@@ -16,6 +16,7 @@ from lightning_gnnload.data.arrays import is_integer
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedform import LinkForm, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.types import by_edge_type
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.seeds.exclusion import excluded_positions, reverse_of
@@ -169,7 +170,8 @@ class _LinkType:
             self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)
         self._weights = None
         if negatives is not None:
-            negatives.check(graph, number)
+            if len(rows):  # of none, nothing is drawn
+                negatives.check(graph, number)
             if negatives.weight in settings.weights:
                 self._weights = negatives.weigh(graph, number, settings.weights[str(negatives.weight)])
         num, y = _num_negatives(negatives, table), table.y
@@ -208,7 +210,7 @@ def _negatives_by_type(graph: Graph, table: SeedTable, negatives: Any) -> list[N
     """Returns the negatives of each edge type of a table. Raises SamplerConfigError: types or modes do not fit."""
     if not isinstance(negatives, Mapping):
         return [negatives] * len(table.rows_by_type)
-    by_number = {graph.edge_type_number(edge_type): settings for edge_type, settings in negatives.items()}
+    by_number = by_edge_type("negatives", negatives, graph.edge_type_number)
     numbers = [graph.edge_type_number(edge_type) for edge_type in table.rows_by_type]
     if by_number.keys() != set(numbers):
         raise SamplerConfigError(

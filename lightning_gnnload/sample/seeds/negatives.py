@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
@@ -72,7 +73,13 @@ class Negatives:
                 raise SamplerConfigError(f"Negatives: {name} is {getattr(self, name)!r}, but must be one of {choices}.")
         for name in ("num", "tries"):
             value = getattr(self, name)
-            if (value is not None or name == "tries") and ops.as_integer(f"Negatives: {name}", value) < 1:
+            if getattr(value, "dtype", type(value)) in (bool, torch.bool):
+                raise SamplerConfigError(f"Negatives: {name} is {value}, but must be an integer.")
+            if value is None and name == "num":
+                continue
+            # A plain integer, which JSON has; repr(), by which checkpoints compare settings, shows it alike.
+            object.__setattr__(self, name, ops.as_integer(f"Negatives: {name}", value))
+            if getattr(self, name) < 1:
                 raise SamplerConfigError(f"Negatives: {name} is {value}, but must be at least 1.")
         if self.weight is not None and self.mode in ("in_batch", "hard"):
             raise SamplerConfigError(f"Negatives: mode {self.mode!r} draws nothing, so there is nothing to weigh by.")
@@ -169,19 +176,22 @@ class Negatives:
             return self._in_batch(edges, src, dst)
         if self.mode == "hard":
             return self._hard(edges, src, dst, hard)
+        num = self.num or 1
+        num_dst = self.num_dst(num)
         return ops.draw_negatives(
             *edges.where,
             edges.sources,
             rows,
             key,
-            self.num or 1,
+            num,
             src=src,
             dst=dst,
             until=edges.until,
             src_time=edges.times_of(edges.sources),
             dst_time=edges.times_of(edges.destinations),
-            src_table=src_table,
-            dst_table=dst_table,
+            # The end that is kept may have weights of 0 alone, as where a table says nothing of its type.
+            src_table=src_table if num_dst < num else None,
+            dst_table=dst_table if num_dst else None,
             corrupt=self.corrupt,
             tries=self.tries,
         )

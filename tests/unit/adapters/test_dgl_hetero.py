@@ -201,6 +201,9 @@ def test_a_heterograph_keeps_its_types_columns_and_splits() -> None:
     assert np.array_equal(mine.graph.edge_weight[own], graph.edges["cites"].data["w"][mine.graph.edge_order[own]])
     assert mine.graph.clock is not None
     assert sum(mine.graph.clock.timed) == 1
+    links = GraphData.from_dgl(graph, val={kind: SeedTable(src=[0], dst=[1]) for kind in KINDS[:2]}).table("val")
+    assert links is not None
+    assert list(links.rows_by_type) == list(KINDS[:2])
     for settings in ({"feature_name": "h"}, {"label_name": "h"}, {"edge_weight_name": "h"}, {"time_name": "h"}):
         with pytest.raises(GraphDataError, match="='h'"):
             GraphData.from_dgl(graph, **settings)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, NeighborSampler, SeedTable
+from lightning_gnnload import Graph, Negatives, NeighborSampler, SeedTable
 from lightning_gnnload.adapters.dgl.write import link_pairs, negative_pairs, pair_graph
 from lightning_gnnload.adapters.pyg.write import pyg_link_fields, pyg_triplet_fields
 from lightning_gnnload.data.seedform import LinkForm
-from lightning_gnnload.sample.seeds.links import seed_kind
+from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
 from tests.runif import RunIf
 
 _EDGE = ("_N", "_E", "_N")
@@ -21,7 +21,7 @@ NEGATIVES = torch.tensor([[5, 6], [5, -1], [-1, 2]])
 
 
 def form_of(table: SeedTable) -> LinkForm:
-    [link] = seed_kind(Graph.from_coo([0], [7]), NeighborSampler([1]), table).form.links
+    [link] = seed_kind(Graph.from_coo([0], [7]), NeighborSampler([1]), table, LinkSettings(Negatives())).form.links
     return link
 
 

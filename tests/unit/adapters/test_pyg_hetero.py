@@ -313,6 +313,10 @@ def test_splits_may_be_tables_beside_masks() -> None:
     assert (mine.table("train"), mine.table("val"), mine.table("test")) == (None, papers, links)
     assert mine.split("train", "paper").tolist() == list(range(12))
     assert mine.labels_of("paper") is not None  # which the mask's seeds have
+    both = {kind: SeedTable(src=[0], dst=[1]) for kind in KINDS[:2]}
+    several = GraphData.from_pyg(whole(), train=both, val=papers).table("train")
+    assert several is not None
+    assert list(several.rows_by_type) == list(KINDS[:2])
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from lightning_gnnload.errors import GraphDataError, InferenceError, LoaderConfi
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.sample.seeds.exclusion import reverse_of
 from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
 from tests.runif import RunIf
 
@@ -149,6 +150,29 @@ def test_negatives_of_some_types_alone() -> None:
             asked(graph, table, [0], negatives)
 
 
+@pytest.mark.parametrize("names", [("buys", BUYS), ("user__buys__item", "buys")])
+def test_one_type_under_two_names(names: Any) -> None:
+    graph, table = graph_of(timed=False), SeedTable.of_types(tables(timed=False))
+    message = "are one edge type. Give it once"
+    with pytest.raises(SamplerConfigError, match=f"negatives: {names[0]!r}.*{message}"):
+        asked(graph, table, [0], dict.fromkeys((*names, "sees", "sells")))
+    with pytest.raises(SamplerConfigError, match=message):
+        EvenOrder(dict.fromkeys(names, 2)).bind_rows(table, table.ends, graph, 8)
+    with pytest.raises(SamplerConfigError, match=message):
+        reverse_of(graph.types, "sells", dict.fromkeys(names, "rev_buys"))
+
+
+def test_a_type_without_rows_needs_no_false_edges() -> None:
+    full = (np.arange(4) // 2, np.arange(4) % 2)  # every pair is an edge
+    edges: Any = {BUYS: ([0], [1]), SEES: full, SELLS: ([], [])}
+    graph = Graph.from_hetero({"user": 2, "item": 2, "shop": 0}, edges, keep_order=True)
+    one, none = SeedTable(src=[0], dst=[1], y=[1]), SeedTable(src=[], dst=[], y=np.zeros(0, int))
+    found = links_of(asked(graph, SeedTable.of_types({BUYS: one, SEES: none, SELLS: none}), [0], Negatives()))
+    assert {edge_type: len(links["input_id"]) for edge_type, links in found.items()} == {BUYS: 1, SEES: 0, SELLS: 0}
+    with pytest.raises(GraphDataError, match="all 4 pairs"):
+        asked(graph, SeedTable.of_types({BUYS: one, SEES: one}), [0], Negatives())
+
+
 # From a data module, in all formats.
 
 
@@ -196,6 +220,66 @@ def test_pyg_has_the_links_of_each_type_in_its_store(mode: Any) -> None:
             labels = links["y"] + (mode == "binary" and num_rows > 0)
             assert store.edge_label[:num_rows].equal(labels)
             assert not store.edge_label[num_rows:].any()
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_pyg_has_no_negatives_of_a_type_that_asked_for_none(mode: Any, with_labels: bool) -> None:
+    ends, labels = {"src": np.arange(9), "dst": np.arange(9)}, np.arange(9) % 3
+    own = {of: SeedTable(**ends, y=labels if with_labels else None, edge_type=of) for of in (BUYS, SELLS)}
+    settings: Any = {"batch_size": 18, "num_threads": 0, "batch_format": "pyg", "order": "sequential"}
+    stores = []
+    for train, negatives in ((own, {BUYS: Negatives(mode, num=2), SELLS: None}), (own[SELLS], None)):
+        data = GraphData(graph_of(timed=False), train=train)
+        made = GraphDataModule(data, NeighborSampler([2], expand="new"), negatives=negatives, **settings)
+        stores.append(next(iter(made.train_dataloader()))[SELLS])
+    joint, alone = stores
+    assert set(joint.keys()) == set(alone.keys())
+    assert joint.edge_label_index.shape == alone.edge_label_index.shape
+    assert ("edge_label" in joint) == with_labels
+    assert not with_labels or joint.edge_label.equal(alone.edge_label)
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("num", [4, None])
+def test_negatives_are_as_wide_where_a_type_has_no_rows(num: Any) -> None:
+    mode: Any = "triplet" if num else "in_batch"
+    settings: Any = {"timed": False, "negatives": {BUYS: Negatives(mode, num=num), SEES: None, SELLS: None}}
+    # The third mini-batch of 12 has rows of SELLS alone.
+    flat, pygs = (list(module(form, batch_size=12, **settings).train_dataloader())[2] for form in ("blocks", "pyg"))
+    for name in ("negatives", "negative_mask"):
+        assert flat.links[BUYS][name].shape == (0, num or 0)
+    for name in ("dst_neg_index", "dst_neg_mask"):
+        assert pygs[BUYS][name].shape == (0, num or 0)
+        assert name not in pygs[SELLS]
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize(
+    "name", ["edge_label", "edge_label_index", "edge_label_time", "src_index", "dst_pos_index", "dst_neg_index"]
+)
+@pytest.mark.parametrize("mode", ["binary", "triplet"])
+def test_pyg_loses_no_column_of_links(name: str, mode: Any) -> None:
+    column = {name: [7, 8]}
+    check_column_of_pyg(SeedTable(src=[0, 1], dst=[2, 3], edge_type=BUYS, columns=column), name, mode)
+    one, other = (SeedTable(src=[0, 1], dst=[2, 3], columns=column) for _ in range(2))
+    check_column_of_pyg({BUYS: one, SELLS: other}, name, mode)
+
+
+@RunIf(extras="pyg")
+@pytest.mark.parametrize("name", ["batch_size", "seed_time"])
+def test_pyg_loses_no_column_of_seeds(name: str) -> None:
+    check_column_of_pyg(SeedTable(src=[0, 1], dst=[2, 3], edge_type=BUYS, columns={name: [7, 8]}), name, "triplet")
+    check_column_of_pyg(SeedTable([0, 1], node_type="user", time=[3, 4], columns={name: [7, 8]}), name, None)
+
+
+def check_column_of_pyg(train: Any, name: str, mode: Any) -> None:
+    sampler, negatives = NeighborSampler([2], expand="new"), None if mode is None else Negatives(mode)
+    data = GraphData(graph_of(timed=False), train=train)
+    made = GraphDataModule(data, sampler, num_threads=0, batch_format="pyg", negatives=negatives)
+    with pytest.raises(GraphDataError, match=f"'{name}' is a column of the seed table.*Name the column anew"):
+        next(iter(made.train_dataloader()))
 
 
 @RunIf(extras="dgl")
@@ -278,6 +362,11 @@ def test_a_folder_keeps_their_types(tmp_path: Any) -> None:
         ({SELLS: SeedTable([1, 2])}, "Tables of links are needed"),
         ({SELLS: SeedTable(src=[1], dst=[2], edge_type=BUYS)}, "each under its own edge type"),
         ({SELLS: SeedTable(src=[0], dst=[1, 2], dst_ptr=[0, 2])}, "one target a row"),
+        (
+            {SELLS: SeedTable(src=[1, 2], dst=[2, 3], edge_type={BUYS: 1, SEES: 1})},
+            "is given by itself, or in its parts",
+        ),
+        ({SELLS: SeedTable(src=[1], dst=[2], edge_type={BUYS: 1})}, "each under its own edge type"),
         ({SELLS: SeedTable(src=[1], dst=[2])}, "'edge_ids' is int64 .* and missing"),
         ({SELLS: SeedTable(src=[1], dst=[2], edge_ids=[3])}, "'time' is int64"),
         ({SELLS: SeedTable(src=[1], dst=[2], edge_ids=[3], time=[4])}, "'y' is missing and torch.int64"),
@@ -290,12 +379,65 @@ def test_tables_that_do_not_go_together(changes: Any, message: str) -> None:
         SeedTable.of_types(tables(timed=True) | changes)
 
 
+ONE = SeedTable(src=[1], dst=[2])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([ONE, ONE], "is no dict of tables"),
+        (None, "None is no dict of tables"),
+        ({}, "{} is no dict of tables"),
+        ({BUYS: ([1], [2])}, r"is given \(\[1\], \[2\]\).*Give SeedTable"),
+        ({BUYS: ONE, SELLS: None}, "is given None"),
+        ({("buys",): ONE}, r"\('buys',\) is no edge type. Give a triple or a name"),
+        ({(0, 1, 2): ONE}, r"\(0, 1, 2\) is no edge type"),
+        ({None: ONE, BUYS: ONE}, "None is no edge type"),
+    ],
+)
+def test_what_are_no_tables_by_type(given: Any, message: str) -> None:
+    with pytest.raises(GraphDataError, match=message):
+        SeedTable.of_types(given)
+
+
+@pytest.mark.parametrize(
+    ("column", "fill", "message"),
+    [
+        (np.ones(1, np.int8), {"q": 1000}, "'q': 1000.*torch.int8"),
+        (np.ones(1, int), {"q": float("nan")}, "'q': nan.*torch.int64"),
+        (np.ones(1, int), {"q": 0.5}, "'q': 0.5.*does not hold it"),
+        (np.ones(1, np.uint8), {"q": -1}, "torch.uint8"),
+        (np.ones(1, bool), {"q": 2}, "torch.bool"),
+        (np.ones(1, np.float32), {"q": 1e300}, "torch.float32"),
+        (np.ones(1, np.float32), {"q": "1"}, "'q': '1'"),
+        (np.ones(1, np.float32), {"q": torch.ones(40)}, "Give one number"),
+        (np.ones(1), {"p": 1.0}, "fill={'p': 1.0}.*that some tables have: q"),
+        (np.ones(1), ["q"], "a dict by name is needed"),
+    ],
+)
+def test_what_fills_no_column(column: Any, fill: Any, message: str) -> None:
+    one, other = SeedTable(src=[1], dst=[2], columns={"q": column}), SeedTable(src=[1], dst=[2])
+    with pytest.raises(GraphDataError, match=message):
+        SeedTable.of_types({"buys": one, "sees": other}, fill=fill)
+
+
+@pytest.mark.parametrize("fill", [2, 2.0, np.int64(2), np.float32(2), torch.tensor(2)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_any_number_fills_a_column_that_holds_it(fill: Any, dtype: Any) -> None:
+    one, other = SeedTable(src=[1], dst=[2], columns={"q": np.ones(1, dtype)}), SeedTable(src=[1], dst=[2])
+    assert SeedTable.of_types({"buys": one, "sees": other}, fill={"q": fill}).columns["q"].tolist() == [1, 2]
+
+
 def test_columns_that_some_lack_are_filled() -> None:
     one, other = SeedTable(src=[1], dst=[2], weight=[2.0]), SeedTable(src=[1, 2], dst=[3, 4])
     table = SeedTable.of_types({"buys": one, "sees": other}, fill={"weight": 0.5})
     assert table.columns["weight"].tolist() == [2, 0.5, 0.5]
+    typed = SeedTable(src=[1], dst=[2], columns={"type": [1]})
+    assert SeedTable.of_types({"buys": typed}).columns["type"].tolist() == [1]  # no other type to tell it from
     with pytest.raises(GraphDataError, match="'type' tells the types"):
-        SeedTable.of_types({"buys": SeedTable(src=[1], dst=[2], columns={"type": [1]})})
+        SeedTable.of_types({"buys": typed, "sees": typed})
+    with pytest.raises(GraphDataError, match="'type' tells the types"):
+        SeedTable(src=[1, 2], dst=[3, 4], edge_type={"buys": 1, "sees": 1}, columns={"type": [1, 2]})
     with pytest.raises(GraphDataError, match="given twice"):
         GraphData(graph_of(timed=False), train={"buys": one, BUYS: one})
     with pytest.raises(GraphDataError, match="how many of the 2 rows each type has"):
@@ -352,9 +494,31 @@ def test_what_is_even_needs_types() -> None:
         made = GraphDataModule(GraphData(graph_of(timed=False), train=seeds), NeighborSampler([2]), order="even")
         with pytest.raises(LoaderConfigError, match="order='even' needs links of several edge types"):
             made.train_dataloader()
-    for weights in ({"sells": -1}, {"sells": "2"}, {"sells": float("nan")}):
-        with pytest.raises(LoaderConfigError, match="weight of 'sells'"):
-            EvenOrder(weights)
     for weights, message in (({"rev_buys": 2}, "weights are given for rev_buys"), ({"buys": 0, "sells": 0}, "above 0")):
         with pytest.raises(LoaderConfigError, match=message):
             module(timed=False, order=EvenOrder(weights)).train_dataloader()
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        *(({"sells": of}, "weight of 'sells'.*give a finite") for of in (-1, "2", float("nan"), np.inf, 10**400, None)),
+        *(({"sells": of}, "weight of 'sells'.*give a finite") for of in (np.ones(2), torch.ones(2), 1j)),
+        *((of, "no dict of weights by edge type") for of in ([1, 2], 3, [], "sells")),
+    ],
+)
+def test_weights_of_types_that_cannot_be(weights: Any, message: str) -> None:
+    with pytest.raises(LoaderConfigError, match=message):
+        EvenOrder(weights)
+
+
+@pytest.mark.parametrize("scale", [1, 1e-300, 1e307, np.float32(2), np.int64(2), torch.tensor(2.0)])
+def test_weights_of_types_are_any_numbers(scale: Any) -> None:
+    table = SeedTable.of_types(tables(timed=False))
+    orders = [EvenOrder({"buys": 4 * of, "sells": 2 * of}) for of in (scale, 1)]
+    one, other = (
+        order.bind_rows(table, table.ends, graph_of(timed=False), 8).order(np.arange(34), seed=1, epoch=0)
+        for order in orders
+    )
+    assert one.tolist() == other.tolist()
+    assert {type(weight) for order in orders for weight in order.weights.values()} <= {int, float}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 
 from lightning_gnnload import Graph, Negatives
 from lightning_gnnload.data.origin import Origin
@@ -181,6 +185,18 @@ def test_hard_negatives_are_those_given() -> None:
         Negatives("hard", 5).draw(graph, 0, rows, src, dst, None, KEY, given)
 
 
+@pytest.mark.parametrize("end", ["src", "dst"])
+def test_the_end_that_is_kept_needs_no_weights(end: Any) -> None:
+    shop = Shop(4, edge_times=False, node_times=False)
+    is_user = np.arange(shop.graph.num_nodes) < shop.num_users
+    weight = np.where(is_user == (end == "src"), 1.0, 0.0)
+    ends, weights = (shop.rows, shop.src, shop.dst, None, KEY), Negatives.weigh(shop.graph, "buys", weight)
+    negatives = Negatives("triplet", 3, corrupt=end, weight="w")
+    assert shop.is_false(negatives, negatives.draw(shop.graph, "buys", *ends, weights=weights))
+    with pytest.raises(SamplerConfigError, match="all weights are 0"):
+        Negatives("triplet", 3, corrupt="both", weight="w").draw(shop.graph, "buys", *ends, weights=weights)
+
+
 def test_nodes_of_weight_0_are_never_drawn() -> None:
     shop = Shop(4, edge_times=False, node_times=False)
     weight = np.ones(shop.graph.num_nodes)
@@ -214,12 +230,24 @@ def test_a_graph_where_every_pair_is_an_edge_is_refused() -> None:
     Negatives().check(repeated)
 
 
+@pytest.mark.parametrize("number", [np.int64(2), np.uint8(2), torch.tensor(2)])
+def test_counts_are_plain_integers(number: Any) -> None:
+    made = Negatives("triplet", num=number, tries=number)
+    assert (type(made.num), type(made.tries)) == (int, int)
+    assert made == Negatives("triplet", num=2, tries=2)
+    assert repr(made) == repr(Negatives("triplet", num=2, tries=2))
+    assert json.loads(json.dumps([made.num])) == [2]
+
+
 def test_settings_and_graphs_that_cannot_be() -> None:
     for wrong, message in (
         ({"mode": "uniform"}, "mode is 'uniform'"),
         ({"corrupt": "ends"}, "corrupt is 'ends'"),
         ({"num": 0}, "num is 0"),
         ({"num": 1.5}, "num is 1.5"),
+        ({"num": True}, "num is True.*must be an integer"),
+        ({"num": torch.tensor([1, 2])}, "num is tensor.*must be an integer"),
+        ({"tries": np.True_}, "tries is .*True.*must be an integer"),
         ({"tries": 0}, "tries is 0"),
         ({"mode": "joint", "corrupt": "src"}, "in common"),
     ):
