@@ -97,7 +97,7 @@ constexpr int64_t align_up(int64_t bytes) {
 }
 constexpr int64_t align_down(int64_t bytes) { return bytes / kAlignment * kAlignment; }
 
-// A batch's nodes are nodes of the graph, each once. Others: common/query_ids.h.
+// A batch's nodes are nodes of the graph, each once. Others: sample_typed/queries.h.
 struct PlainIds {
   int64_t of_seed(int64_t, int64_t seed) const { return seed; }
   int64_t most_nodes(int64_t num_graph_nodes) const { return num_graph_nodes; }

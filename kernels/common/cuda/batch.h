@@ -1,5 +1,5 @@
 // batch.h: a batch in the making, as kernels take it by value. Python fills each structure from the
-// object that keeps it, attribute by attribute: DeviceBatch and HopInMaking (ops/cuda).
+// object that keeps it, attribute by attribute: those of ops/cuda/batch.py.
 #pragma once
 
 #include "common/cuda/node_stamps.h"
