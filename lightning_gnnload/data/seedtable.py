@@ -151,8 +151,8 @@ class SeedTable:
                     f"SeedTable.of_types: {edge_type!r} is given {table!r:.200}. Give SeedTable(src=..., dst=...)."
                 )
             names = {None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())}
-            of_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
-            if table.kind != "links" or table.dst_ptr is not None or not of_one_type:
+            has_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
+            if table.kind != "links" or table.dst_ptr is not None or not has_one_type:
                 raise GraphDataError(
                     f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
                     "own edge type, with one target a row; rows with several have one type a table (dst_ptr=), and a "

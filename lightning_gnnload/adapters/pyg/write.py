@@ -167,9 +167,9 @@ _Fields = list[tuple[Any, dict[str, Any]]]
 def _add_seeds(parts: dict[Any, _Part], batch: MiniBatch, typed: TypedMiniBatch, types: GraphTypes | None) -> None:
     """Adds what belongs to seeds to the stores of their types; raises GraphDataError for a column that has the name of
     another attribute."""
-    if taken := batch.seed_columns.keys() & _TAKEN.get(batch.seed_form.name, ()):
+    if reserved := batch.seed_columns.keys() & _TAKEN.get(batch.seed_form.name, ()):
         raise GraphDataError(
-            f"{min(taken)!r} is a column of the seed table, and another attribute of PyG's mini-batches. Name the "
+            f"{min(reserved)!r} is a column of the seed table, and another attribute of PyG's mini-batches. Name the "
             "column anew."
         )
     for key, rows in _SEED_WRITERS[batch.seed_form.name](batch, typed, types):
