@@ -78,6 +78,7 @@ def name_lines(axes: Any, names: Sequence[tuple[float, str, str]]) -> None:
 
 
 def save_figure(figure: Figure, file: Path) -> None:
+    """Writes a figure to a file, in the format of its suffix."""
     figure.savefig(file)
 
 

@@ -44,6 +44,7 @@ def hit_rate(reads: Reads, tier: str | None = None) -> float:
 
 
 def is_cache(tier: str) -> bool:
+    """Whether a tier of reads is a cache's."""
     return tier.startswith(CACHE_TIERS)
 
 

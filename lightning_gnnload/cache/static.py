@@ -150,6 +150,7 @@ def gather_in_pieces(
 
 
 def rows_in_piece(store: FeatureStore) -> int:
+    """Returns how many rows a cache is filled with at a time."""
     return max(_CHUNK_BYTES // max(store.row_bytes, 1), 1)
 
 

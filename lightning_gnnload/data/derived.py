@@ -119,7 +119,9 @@ class DerivedArrays:
             return typed_lists_of(self.types, self.run_ptr, self.edge_time, self.clock)
         if self.edge_type is None:
             return whole_lists_of(self.indptr, self.edge_time, self.clock)
-        present = max(int(self.edge_type.max()) + 1, 0) if len(self.edge_type) else 0
+        # Others than numbers of types are refused below: no memory is taken by how large they are.
+        has_numbers = len(self.edge_type) and ops.are_type_numbers(self.edge_type)
+        present = int(self.edge_type.max()) + 1 if has_numbers else 0
         num_types = present if self.types is None else len(self.types.edge_types)
         timed = np.zeros(num_types, np.uint8)
         if self.clock is not None:

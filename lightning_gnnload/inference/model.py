@@ -39,6 +39,7 @@ class _Layer(nn.Module):
 
 
 def has_layers(model: nn.Module) -> bool:
+    """Whether a model says itself what each of its layers computes."""
     return callable(getattr(model, "layer", None)) and isinstance(getattr(model, "num_layers", None), int)
 
 

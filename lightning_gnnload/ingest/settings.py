@@ -59,6 +59,7 @@ def _is_required(field: Field[Any]) -> bool:
 
 
 def wrong(where: str, value: Any, needed: str) -> GraphSpecError:
+    """Returns the error for a value of a description that is not what was needed."""
     return GraphSpecError(f"{where or 'the description'}: {short(value):.200} was given, but {needed}.")
 
 
@@ -71,12 +72,14 @@ def a_text(value: Any, where: str) -> str:
 
 
 def a_flag(value: Any, where: str) -> bool:
+    """Returns true or false; GraphSpecError for anything else."""
     if not isinstance(value, bool):
         raise wrong(where, value, "true or false is needed")
     return value
 
 
 def a_count(value: Any, where: str) -> int:
+    """Returns a whole number; GraphSpecError for anything else."""
     if type(value) is not int or value < 1:
         raise wrong(where, value, "a whole number of 1 or more is needed")
     return value

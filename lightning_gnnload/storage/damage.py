@@ -103,6 +103,7 @@ def check_folder(
 
 
 def damage_error(array: StoredArray, damaged: list[ByteRange]) -> StoreFormatError:
+    """Returns the error for an array whose bytes are not those that were written."""
     ranges = ", ".join(f"{start} to {stop - 1}" for start, stop in damaged[:5]) + ", ..." * (len(damaged) > 5)
     return StoreFormatError(
         f"{array.file} is damaged: bytes {ranges} of array {array.name!r} are not what was written, by their checksum. "

@@ -119,6 +119,7 @@ def _num_stretches(size_bytes: int) -> int:
 
 
 def part_folder(number: int) -> str:
+    """Names the folder of a part within its partition."""
     return f"part-{number:04d}"
 
 

@@ -76,20 +76,24 @@ def as_bytes_of(table: Table) -> torch.Tensor | int:
 
 
 def address_of(table: Table) -> int:
+    """Returns what a kernel takes as the address of a table."""
     return table.address if isinstance(table, Mapped) else table.data_ptr()
 
 
 def shape_of(table: Table) -> torch.Size:
+    """Returns the shape of a table, wherever it lies."""
     return (table.tensor if isinstance(table, Mapped) else table).shape
 
 
 def row_bytes_of(rows: torch.Tensor) -> int:
+    """Returns the bytes of one row."""
     if rows.ndim not in (1, 2) or not rows.is_contiguous():
         raise GnnLoadError(f"rows are {form_of(rows)}, but must be contiguous, of one or two dimensions.")
     return rows.element_size() * (rows.shape[1] if rows.ndim == 2 else 1)
 
 
 def check_tensor(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int) -> None:
+    """Raises GnnLoadError where a tensor has another dtype or number of dimensions, or gaps."""
     if numbers.dtype != dtype or numbers.ndim != ndim or not numbers.is_contiguous():
         raise GnnLoadError(f"{name} is {form_of(numbers)}, but contiguous {dtype} of {ndim} dimension(s) is needed.")
 

@@ -60,6 +60,7 @@ class BucketEntry(NamedTuple):
 
 
 def parameters_of(bucket: dist.GradBucket) -> list[Parameter]:
+    """Returns the parameters whose gradients a bucket holds."""
     return cast(list[Parameter], bucket.parameters())
 
 

@@ -71,6 +71,7 @@ def check_module(staleness: int, module: pl.LightningModule, precision: object) 
 
 
 def check_optimizer(staleness: int, optimizer: Optimizer) -> None:
+    """Refuses LBFGS, which evaluates the gradients of a step several times."""
     if isinstance(optimizer, LBFGS):
         raise _evaluates_again(staleness, optimizer)
 

@@ -108,6 +108,7 @@ def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, see
 
 
 def check_negatives(**settings: Any) -> None:
+    """Checks negatives, which may be given by edge type."""
     for name, value in settings.items():
         by_type = value.values() if isinstance(value, Mapping) else [value]
         if not all(isinstance(negatives, Negatives | None) for negatives in by_type):

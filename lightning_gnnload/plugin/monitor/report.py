@@ -180,6 +180,7 @@ def _bottleneck(report: TimeReport) -> str:
 
 
 def as_table(report: TimeReport) -> Table:
+    """Returns the report as a table for a terminal."""
     batches = max(report.loader.num_batches, 1)
     since_ms = report.wall_ms - report.first_wait_ms
     table = Table(

@@ -118,6 +118,7 @@ def timeline_rows(spans: Iterable[Span]) -> list[tuple[int, str]]:
 
 
 def role_of(rank: int, world_size: int) -> str:
+    """Says whether a rank trains or samples."""
     return "trainer" if rank < world_size else "sampler"
 
 

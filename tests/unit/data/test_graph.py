@@ -244,3 +244,10 @@ def test_lists_of_out_neighbours_are_turned_round() -> None:
 def test_a_sparse_matrix_is_no_array() -> None:
     with pytest.raises(GraphFormatError, match=r"indptr is a sparse matrix.*A\.tocsc\(\)"):
         Graph.from_csc(torch.eye(3).to_sparse(), [])
+
+
+@pytest.mark.parametrize("largest", [4095, 2**45, 2**63])
+def test_types_that_are_no_numbers_of_types_are_refused_before_they_take_memory(largest: int) -> None:
+    graph = Graph.from_coo([0, 1], [1, 0], edge_type=np.array([0, largest], np.uint64))
+    with pytest.raises(GraphFormatError, match="number them from 0"):
+        _ = graph.typed_lists
