@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -16,7 +16,7 @@ LAST, LARGER = "the last mini-batch's rows", "a larger cache"
 """Uses of memory in :attr:`Reuse.saved`, beside those of rules that evict."""
 
 
-def num_reused(lists: Sequence[np.ndarray], num_nodes: int) -> int:
+def num_reused(lists: Iterable[np.ndarray], num_nodes: int) -> int:
     """Counts the nodes of each list that are in the list before it, too.
 
     Source: FastGL (ASPLOS'24), Match: the next mini-batch takes these rows from where this one has them.
@@ -35,7 +35,7 @@ def num_reused(lists: Sequence[np.ndarray], num_nodes: int) -> int:
 
 @dataclass(frozen=True)
 class Reuse:
-    """Uses of the memory that one mini-batch's rows take, behind a cache that was filled beforehand."""
+    """Compares uses of the memory that one mini-batch's rows take, behind a cache that was filled beforehand."""
 
     ratio: float  # of all rows, in that cache
     missed: float  # of the rows read, by it
@@ -44,8 +44,8 @@ class Reuse:
 
     @property
     def best(self) -> str:
-        """The use that saves most; of equals, the first."""
-        return max(self.saved, key=lambda use: self.saved[use])
+        """The use that saves most among those that settings have, which :data:`LAST` is not; of equals, the first."""
+        return max((use for use in self.saved if use != LAST), key=lambda use: self.saved[use])
 
 
 def reuse(trace: AccessTrace, hotness: np.ndarray, ratio: float) -> Reuse:
@@ -60,21 +60,26 @@ def reuse(trace: AccessTrace, hotness: np.ndarray, ratio: float) -> Reuse:
     num_slots = slots_of(ratio, num_nodes)
     ranked = hottest(hotness, num_nodes, num_nodes)
     lists = list(chain(*trace.epochs))
-    missed_lists = _without(lists, ranked[:num_slots], num_nodes)
-    measured = missed_lists[num_warm:]
-    missed = sum(map(len, measured))
-    more = min(-(-missed * num_ranks // len(measured)), num_nodes - num_slots)  # slots for a step's misses
+
+    def num_missed(num_cached: int) -> int:
+        return sum(map(len, _without(ranked[:num_cached], lists[num_warm:], num_nodes)))
+
+    missed = num_missed(num_slots)
+    # Slots for the misses of a step.
+    more = min(-(-missed * num_ranks // (len(lists) - num_warm)), num_nodes - num_slots)
 
     def saved(still_missed: int) -> float:
         return (missed - still_missed) / missed if missed else 0.0
 
-    # From the last step of the epoch that warms up on, which the first measured one follows.
-    from_last = missed_lists[num_warm - num_ranks :]
-    reused = sum(num_reused(from_last[rank::num_ranks], num_nodes) for rank in range(num_ranks))
-    uses = {LAST: saved(missed - reused)}
-    uses[LARGER] = saved(sum(map(len, _without(measured, ranked[: num_slots + more], num_nodes))))
+    reused = 0
+    for rank in range(num_ranks):
+        # From the last step of the epoch that warms up on, which the first measured one follows.
+        of_rank = lists[num_warm - num_ranks + rank :: num_ranks]
+        reused += num_reused(_without(ranked[:num_slots], of_rank, num_nodes), num_nodes)
+    uses = {LAST: saved(missed - reused), LARGER: saved(num_missed(num_slots + more))}
     for name, rule in RULES.items():
         if rule.admit is not None and not rule.looks_ahead:
+            missed_lists = _without(ranked[:num_slots], lists, num_nodes)
             behind = evicting_hits(num_nodes, more, name, missed_lists, num_warm)
             alone = evicting_hits(num_nodes, num_slots + more, name, lists, num_warm)
             uses[f"a level of {name} behind it"] = saved(missed - behind)
@@ -82,8 +87,8 @@ def reuse(trace: AccessTrace, hotness: np.ndarray, ratio: float) -> Reuse:
     return Reuse(ratio, missed / max(trace.num_visits, 1), more / num_nodes, uses)
 
 
-def _without(lists: Sequence[np.ndarray], nodes: np.ndarray, num_nodes: int) -> list[np.ndarray]:
-    """Returns each list without these nodes, in its order."""
+def _without(nodes: np.ndarray, lists: Iterable[np.ndarray], num_nodes: int) -> Iterator[np.ndarray]:
+    """Yields each list without these nodes: one at a time, as a trace may take gigabytes."""
     is_left = np.ones(num_nodes, bool)
     is_left[nodes] = False
-    return [each[is_left[each]] for each in lists]
+    return (each[is_left[each]] for each in lists)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -156,7 +156,7 @@ def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepa
     return HitRateCurve(name, order, rates, [(visits - count) / num_epochs for count in hits], prepare_s)
 
 
-def evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
+def evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Iterable[np.ndarray], num_warm: int) -> int:
     """Counts the hits of a cache that admits and evicts, in all lists but the first ``num_warm``."""
     # The native cache needs a slot.
     if num_slots == 0:
