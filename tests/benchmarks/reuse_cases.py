@@ -126,16 +126,22 @@ def traced(case: Case) -> tuple[AccessTrace, np.ndarray]:
     cache would rank the rows."""
     case.module.setup("fit")
     trace = AccessTrace(case.module.workload("train"), 2, max_bytes=64 << 20)
-    # With times, a node of several moments comes several times; it is one row.
-    trace.epochs = [[np.unique(nodes) for nodes in epoch] for epoch in trace.epochs]
+    trace.epochs = [[_distinct(nodes) for nodes in epoch] for epoch in trace.epochs]
     # By an epoch that is not measured, as most epochs of a run are not those that were ranked.
     return trace, policy_named("presample", progress=False).hotness(trace.workload, len(trace.epochs))
 
 
+def _distinct(nodes: np.ndarray) -> np.ndarray:
+    """Leaves out repeats: with times, a node of several moments comes several times, but it is one row."""
+    _, firsts = np.unique(nodes, return_index=True)
+    return nodes[np.sort(firsts)]
+
+
 def measure(case: Case) -> Result:
     trace, hotness = traced(case)
-    lists, total, num_nodes = trace.epochs[1], trace.num_visits, trace.num_nodes
-    rows = round(total / len(lists))
+    total, num_nodes = trace.num_visits, trace.num_nodes
+    rows = round(total / len(trace.epochs[1]))
+    lists = [trace.epochs[0][-1], *trace.epochs[1]]  # the first one counts only as the last of the one after it
     reordered = {f"{window}": _reordered(lists, num_nodes, window) / total for window in WINDOWS}
     for window in SEARCHED:
         reordered[f"{window}, best"] = _reordered(lists, num_nodes, window, best_order) / total
@@ -149,7 +155,8 @@ def measure(case: Case) -> Result:
         is_missed = np.ones(num_nodes, bool)
         is_missed[hottest(hotness, num_nodes, int(ratio * num_nodes))] = False
         missed = [nodes[is_missed[nodes]] for nodes in lists]
-        result.reordered_behind[ratio] = _reordered(missed, num_nodes, WINDOWS[-1]) / max(sum(map(len, missed)), 1)
+        num_missed = max(sum(map(len, missed[1:])), 1)
+        result.reordered_behind[ratio] = _reordered(missed, num_nodes, WINDOWS[-1]) / num_missed
     return result
 
 
