@@ -74,8 +74,8 @@ def reuse(trace: AccessTrace, hotness: np.ndarray, ratio: float) -> Reuse:
     reused = 0
     for rank in range(num_ranks):
         # From the last step of the epoch that warms up on, which the first measured one follows.
-        of_rank = lists[num_warm - num_ranks + rank :: num_ranks]
-        reused += num_reused(_without(ranked[:num_slots], of_rank, num_nodes), num_nodes)
+        rank_lists = lists[num_warm - num_ranks + rank :: num_ranks]
+        reused += num_reused(_without(ranked[:num_slots], rank_lists, num_nodes), num_nodes)
     uses = {LAST: saved(missed - reused), LARGER: saved(num_missed(num_slots + more))}
     for name, rule in RULES.items():
         if rule.admit is not None and not rule.looks_ahead:
@@ -91,4 +91,4 @@ def _without(nodes: np.ndarray, lists: Iterable[np.ndarray], num_nodes: int) -> 
     """Yields each list without these nodes: one at a time, as a trace may take gigabytes."""
     is_left = np.ones(num_nodes, bool)
     is_left[nodes] = False
-    return (each[is_left[each]] for each in lists)
+    return (listed[is_left[listed]] for listed in lists)

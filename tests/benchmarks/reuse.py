@@ -18,8 +18,9 @@ from pathlib import Path
 from rich.console import Console
 
 from lightning_gnnload.cache.reuse import LARGER, LAST
-from lightning_gnnload.drawing import BLUE, GREEN, ORANGE, SMALL, YELLOW, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, ORANGE, YELLOW, save_figure
 from tests.benchmarks import machine
+from tests.benchmarks.cache_policies import mark_rows
 from tests.benchmarks.fifo import grid
 from tests.benchmarks.reuse_cases import (
     ALONE,
@@ -132,20 +133,12 @@ def draw(results: Sequence[Result], file: Path) -> None:
         f"Share of the rows that a cache of {TYPICAL:.0%}, filled beforehand, misses. Each use takes as much memory as "
         "the rows that one mini-batch misses. By graph, fanouts and order of seeds."
     )
-    figure = new_figure(title, 0.25 * len(shown) + 1.6, note)
-    axes = figure.subplots()
-    for use, (color, marker) in _DRAWN.items():
-        saved = [
-            one.reordered_behind[TYPICAL] if use == _REORDERED else one.behind[TYPICAL].saved[use] for one in shown
-        ]
-        axes.plot([100 * share for share in saved], range(len(shown)), marker, color=color, markersize=6, label=use)
-    axes.set_yticks(range(len(shown)), [one.case.name for one in shown])
-    axes.set_ylim(len(shown) - 0.5, -0.6)
-    axes.set_xlim(left=0)
+    rows = {}
+    for one in shown:
+        saved = one.behind[TYPICAL].saved | {_REORDERED: one.reordered_behind[TYPICAL]}
+        rows[one.case.name] = {use: 100 * saved[use] for use in _DRAWN}
+    figure, axes = mark_rows(rows, _DRAWN, title, note)
     axes.set_xlabel("saved of what the cache misses, %")
-    tidy(axes, grid="x")
-    axes.tick_params(axis="y", length=0)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(_DRAWN), fontsize=SMALL, frameon=False)
     save_figure(figure, file)
 
 

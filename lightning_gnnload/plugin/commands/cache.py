@@ -152,13 +152,13 @@ def _say_reused(console: Console, reused: Mapping[str, Reuse]) -> None:
         table.add_column(column, justify="right" if column in reused else "left")
     by_order = list(reused.values())
     for use in by_order[0].saved:
-        table.add_row(use, *(f"{100 * each.saved[use]:.1f}" for each in by_order))
+        table.add_row(use, *(f"{100 * uses.saved[use]:.1f}" for uses in by_order))
     table.add_section()
-    table.add_row("the memory, % of the rows", *(f"{100 * each.more:.1f}" for each in by_order))
+    table.add_row("the memory, % of the rows", *(f"{100 * uses.more:.1f}" for uses in by_order))
     console.print(table)
-    for order, each in reused.items():
-        saved = f"the last mini-batch had {each.saved[LAST]:.0%} of the missed rows"
-        best = f"as much memory saves most as {each.best}, {each.saved[each.best]:.0%}"
+    for order, uses in reused.items():
+        saved = f"the last mini-batch had {uses.saved[LAST]:.0%} of the missed rows"
+        best = f"as much memory saves most as {uses.best}, {uses.saved[uses.best]:.0%}"
         console.print(f"{order}: {saved}; {best}.", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -177,7 +177,7 @@ def _write(
         "epochs_measured": options.epochs - 1,
         "ratios": list(options.ratios),
         "curves": [asdict(curve) for curve in curves],
-        "reused": {order: asdict(each) for order, each in reused.items()},
+        "reused": {order: asdict(uses) for order, uses in reused.items()},
         "speed": asdict(speed),
         "advice": asdict(advice),
     }
