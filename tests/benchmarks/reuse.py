@@ -5,7 +5,7 @@
 FastGL (ASPLOS'24) keeps a mini-batch's rows on the device for the next one (Match), and orders the mini-batches of a
 window so that neighbours share many (Reorder). Beside it: what as much memory saves in a larger cache, or in a level
 that evicts. Two epochs of each case are sampled: the first warms caches up, the second counts. Pure arithmetic over
-node ids, but for the last table: rows that training's loader reads from a disk. Four minutes.
+node ids, but for the last table: rows that a loader reads from a disk. Ten minutes.
 """
 
 from __future__ import annotations
