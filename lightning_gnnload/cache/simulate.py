@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -96,7 +96,7 @@ def static_curves(
     """
     counts = trace.counts()
     run = np.sum(counts, axis=0)
-    slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
+    slots = [slots_of(ratio, trace.num_nodes) for ratio in ratios]
     yield _static(trace, "optimum", order, slots, [(run, run)], 0.0)
     for name, rule in RULES.items():
         if rule.rank is None:
@@ -119,7 +119,7 @@ def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> 
 
     Source: BGL (NSDI'23), section 3.2.1, figure 5.
     """
-    slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
+    slots = [slots_of(ratio, trace.num_nodes) for ratio in ratios]
     lists = list(chain(*trace.epochs))
     num_warm = len(trace.epochs[0])
     for name, rule in RULES.items():
@@ -129,7 +129,7 @@ def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> 
             following = next_lists(lists, np.empty(trace.num_nodes, np.int32))
             hits = [_belady_hits(trace.num_nodes, num_slots, lists, following, num_warm) for num_slots in slots]
         else:
-            hits = [_evicting_hits(trace.num_nodes, num_slots, name, lists, num_warm) for num_slots in slots]
+            hits = [evicting_hits(trace.num_nodes, num_slots, name, lists, num_warm) for num_slots in slots]
         yield _curve(trace, name, order, hits)
 
 
@@ -156,7 +156,8 @@ def _curve(trace: AccessTrace, name: str, order: str, hits: Sequence[int], prepa
     return HitRateCurve(name, order, rates, [(visits - count) / num_epochs for count in hits], prepare_s)
 
 
-def _evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Sequence[np.ndarray], num_warm: int) -> int:
+def evicting_hits(num_nodes: int, num_slots: int, rule: str, lists: Iterable[np.ndarray], num_warm: int) -> int:
+    """Counts the hits of a cache that admits and evicts, in all lists but the first ``num_warm``."""
     # The native cache needs a slot.
     if num_slots == 0:
         return 0
@@ -187,5 +188,6 @@ def _belady_hits(
     return hits
 
 
-def _num_slots(ratio: float, num_nodes: int) -> int:
+def slots_of(ratio: float, num_nodes: int) -> int:
+    """Returns how many rows a share of all rows is."""
     return int(ratio * num_nodes + 1e-9)  # 0.29 * 100 is 28.999... in binary

@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -95,21 +96,28 @@ def draw(shares: Mapping[str, Mapping[str, float]], file: Path) -> None:
         "Caches of 10 % of the rows, filled once, over ten epochs. The line is the best that such a cache can do; "
         "clairvoyant passes it, being filled anew for each epoch that it has seen beforehand."
     )
-    figure = new_figure(title, 0.27 * len(shares) + 1.7, note)
-    axes = figure.subplots()
-    places = range(len(shares))
-    axes.axvline(100, color=INK, linewidth=1)
-    for policy, (color, marker) in _DRAWN.items():
-        at = [100 * case[policy] for case in shares.values()]
-        axes.plot(at, places, marker, color=color, markersize=6.5, label=policy)
-    axes.set_yticks(places, list(shares))
-    axes.set_ylim(len(shares) - 0.5, -0.6)
-    axes.set_xlim(left=0)
+    rows = {case: {policy: 100 * share for policy, share in by_policy.items()} for case, by_policy in shares.items()}
+    figure, axes = mark_rows(rows, _DRAWN, title, note)
+    axes.axvline(100, color=INK, linewidth=1, zorder=1)
     axes.set_xlabel("hit rate, % of the best that a cache can do")
+    save_figure(figure, file)
+
+
+def mark_rows(
+    rows: Mapping[str, Mapping[str, float]], marks: Mapping[str, tuple[str, str]], title: str, note: str
+) -> tuple[Any, Any]:
+    """Draws a row a case, and in it a mark of each name, color and shape; returns the figure and its axes."""
+    figure = new_figure(title, 0.27 * len(rows) + 1.7, note)
+    axes, places = figure.subplots(), range(len(rows))
+    for name, (color, marker) in marks.items():
+        axes.plot([case[name] for case in rows.values()], places, marker, color=color, markersize=6.5, label=name)
+    axes.set_yticks(places, list(rows))
+    axes.set_ylim(len(rows) - 0.5, -0.6)
+    axes.set_xlim(left=0)
     tidy(axes, grid="x")
     axes.tick_params(axis="y", length=0)
-    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(_DRAWN), fontsize=SMALL, frameon=False)
-    save_figure(figure, file)
+    axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=len(marks), fontsize=SMALL, frameon=False)
+    return figure, axes
 
 
 def _name(result: Result) -> str:

@@ -10,6 +10,7 @@ PARTS = {
     "cached_gather": "Gathering through a cache",
     "cache_policies": "Which rows to cache: GNNLab's twelve cases",
     "fifo": "Caches that evict, and the order of seeds",
+    "reuse": "Rows of the last mini-batch",
     "cache_memory": "Memory of a shared cache",
     "disk": "A table of three times the memory",
     "safety": "What leases and checksums cost",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +16,7 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.cache.advice import Advice, Speed, measure_speed, recommend
 from lightning_gnnload.cache.budget import AUTO_SHARE, free_bytes
 from lightning_gnnload.cache.figure import draw_curves
+from lightning_gnnload.cache.reuse import LAST, Reuse, reuse
 from lightning_gnnload.cache.simulate import AccessTrace, HitRateCurve, evicting_curves, static_curves
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.orders.proximity import ProximityOrder
@@ -33,6 +35,7 @@ from lightning_gnnload.plugin.commands.order import NO_CLASSES, choice_of
 from lightning_gnnload.sample.workload import Workload
 
 RATIOS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+_BEHIND = 0.1  # of the rows, in the cache before what a mini-batch shares with the last one
 _EPILOG = f"""
 DATA: Debian, Synthetic, OGB, package.module.Class of your own, or the folder of a graph. Where no sampler is given, it
 is a NeighborSampler of fanouts {FANOUT}, {FANOUT}.
@@ -71,6 +74,7 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
         orders |= _by_proximity(workload, console)
     curves: list[HitRateCurve] = []
     left_out: list[str] = []
+    reused: dict[str, Reuse] = {}
     speed: Speed | None = None
     for order, ordered in orders.items():
         trace = _record(ordered, options.epochs, f"Sampling, {order}", console)
@@ -82,6 +86,8 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
             for curve in chain(static, rules) if order == usual else rules:
                 curves.append(curve)
                 advance(1)
+            visits = np.bincount(np.concatenate(trace.epochs[0]), minlength=trace.num_nodes)
+            reused[order] = reuse(trace, visits, _BEHIND)
         # A trace may take gigabytes: it is to be gone before the next one is recorded.
         del trace, static, rules
     assert speed is not None
@@ -89,8 +95,13 @@ def _examine(options: argparse.Namespace, module: GraphDataModule, console: Cons
     advice = recommend(curves, options.ratios, most, speed, usual)
     for text in left_out:
         console.print(f"left out: {text}", markup=False, soft_wrap=True)
-    _say(console, curves, options.ratios, store, advice, list(orders))
-    _write(options, curves, store, speed, advice, f"{module.graph_data.graph!r}, {workload.sampler!r}")
+    _say(console, curves, options.ratios, store, list(orders))
+    _say_reused(console, reused)
+    settings = (
+        "no cache" if advice.policy is None else f'FeatureCache(policy="{advice.policy}", ratio={advice.ratio:.3g})'
+    )
+    console.print(f"Recommended: {settings}: {advice.reason}", markup=False)
+    _write(options, curves, reused, store, speed, advice, f"{module.graph_data.graph!r}, {workload.sampler!r}")
     console.print(f"Written: {options.out / 'cache.json'}, {options.out / 'cache.png'}", markup=False)
     return 0
 
@@ -120,7 +131,6 @@ def _say(
     curves: Sequence[HitRateCurve],
     ratios: Sequence[float],
     store: FeatureStore,
-    advice: Advice,
     orders: Sequence[str],
 ) -> None:
     title = f"Hit rate, %, of a cache that holds a share of {store.shape[0]:,} rows of {store.row_bytes} bytes"
@@ -132,15 +142,30 @@ def _say(
             cells = [f"{100 * rate:.1f}" for rate in curve.hit_rates]
             table.add_row(curve.name, *cells, f"{curve.prepare_s:.2f}" if curve.prepare_s else "")
         console.print(table)
-    settings = (
-        "no cache" if advice.policy is None else f'FeatureCache(policy="{advice.policy}", ratio={advice.ratio:.3g})'
+
+
+def _say_reused(console: Console, reused: Mapping[str, Reuse]) -> None:
+    table = Table(
+        title=f"Memory for a mini-batch's rows more, behind a cache of {_BEHIND:.0%}: misses that it saves, %"
     )
-    console.print(f"Recommended: {settings}: {advice.reason}", markup=False)
+    for column in ("use of the memory", *reused):
+        table.add_column(column, justify="right" if column in reused else "left")
+    by_order = list(reused.values())
+    for use in by_order[0].saved:
+        table.add_row(use, *(f"{100 * uses.saved[use]:.1f}" for uses in by_order))
+    table.add_section()
+    table.add_row("the memory, % of the rows", *(f"{100 * uses.more:.1f}" for uses in by_order))
+    console.print(table)
+    for order, uses in reused.items():
+        saved = f"the last mini-batch had {uses.saved[LAST]:.0%} of the missed rows"
+        best = f"as much memory saves most as {uses.best}, {uses.saved[uses.best]:.0%}"
+        console.print(f"{order}: {saved}; {best}.", markup=False, highlight=False, soft_wrap=True)
 
 
 def _write(
     options: argparse.Namespace,
     curves: Sequence[HitRateCurve],
+    reused: Mapping[str, Reuse],
     store: FeatureStore,
     speed: Speed,
     advice: Advice,
@@ -152,6 +177,7 @@ def _write(
         "epochs_measured": options.epochs - 1,
         "ratios": list(options.ratios),
         "curves": [asdict(curve) for curve in curves],
+        "reused": {order: asdict(uses) for order, uses in reused.items()},
         "speed": asdict(speed),
         "advice": asdict(advice),
     }

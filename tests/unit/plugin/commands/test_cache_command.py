@@ -57,6 +57,10 @@ def test_a_configuration_of_fit_gives_table_figure_and_advice(
     assert "neighbours have too little in common. Seeds are shuffled." in printed
     assert curves["clock", near]["hit_rates"] != curves["clock", "shuffle"]["hit_rates"]
     assert curves["optimum", "shuffle"]["hit_rates"][1] > 0.5
+    assert set(written["reused"]) == {"shuffle", near}
+    last = written["reused"]["shuffle"]["saved"]["the last mini-batch's rows"]
+    assert 0 < last < 1
+    assert f"shuffle: the last mini-batch had {last:.0%} of the missed rows; as much memory saves most as a " in printed
     assert (out / "cache.png").read_bytes().startswith(b"\x89PNG")
 
 
