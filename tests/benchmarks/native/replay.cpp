@@ -1,7 +1,6 @@
 // replay.cpp: the memory accesses of recorded mini-batches, and nothing else.
 //
-// Three passes over what a batch read at random, each as quick as the memory allows: every address is
-// known beforehand, is asked for kAhead accesses early, and no access waits for another. A sampler has
+// A pass over each table that a batch read at random, as quick as the memory allows: every address is known beforehand, is asked for kAhead accesses early, and no access waits for another. A sampler has
 // to decide what it reads next; how near it comes to these passes is its quality.
 //
 //   c++ -std=c++17 -O3 -march=native -shared -fPIC replay.cpp -o replay.so
@@ -16,28 +15,28 @@ constexpr uint32_t kLocalMask = (1u << kLocalBits) - 1;
 // Into the second-level cache, as the kernels do (kernels/common/fetch.h).
 template <class T>
 void prefetch(const T* table, const uint32_t* at, int64_t i, int64_t count) {
-  if (i + kAhead < count) __builtin_prefetch(&table[at[i + kAhead]], /*for writing*/ 0, /*level*/ 2);
+  if (i + kAhead < count)
+    __builtin_prefetch(&table[at[i + kAhead]], /*for writing*/ 0, /*level*/ 2);
+}
+
+template <class T>
+void read(const T* table, const uint32_t* at, int64_t count, T* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    prefetch(table, at, i, count);
+    out[i] = table[at[i]];
+  }
 }
 
 }  // namespace
 
 extern "C" {
 
-// Degrees of the destinations, in the order in which they were expanded.
-void replay_indptr(const int64_t* indptr, const uint32_t* nodes, int64_t count, int32_t* degrees) {
-  for (int64_t i = 0; i < count; ++i) {
-    prefetch(indptr, nodes, i, count);
-    degrees[i] = int32_t(indptr[nodes[i] + 1] - indptr[nodes[i]]);
-  }
+// What lies at these positions of a table of 4 or 8 bytes an entry.
+void replay_reads_4(const int32_t* table, const uint32_t* at, int64_t count, int32_t* out) {
+  read(table, at, count, out);
 }
-
-// The neighbours at the positions that were picked.
-void replay_indices(const int32_t* indices, const uint32_t* positions, int64_t count,
-                    int32_t* neighbors) {
-  for (int64_t i = 0; i < count; ++i) {
-    prefetch(indices, positions, i, count);
-    neighbors[i] = indices[positions[i]];
-  }
+void replay_reads_8(const int64_t* table, const uint32_t* at, int64_t count, int64_t* out) {
+  read(table, at, count, out);
 }
 
 // Local ids in order of first occurrence, by a stamp a node. `batch` differs from call to call, so that
