@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/fetch.h"
 #include "common/philox_many.h"
 #include "common/prefetch.h"
 #include "common/signals.h"
@@ -52,9 +53,9 @@ void step_group(const StepRequest<Index>& request, const StreamKey& key, int64_t
         degree == 0 ? -1 : begin + draw_below(draws[i], j, degree, odd ? words[i].z : words[i].x);
     if (degree == 0) continue;
     if (walks.table) {
-      __builtin_prefetch(&walks.table[nodes[i]]);
+      fetch_line(&walks.table[nodes[i]]);
     } else {
-      __builtin_prefetch(&graph.indices[nodes[i]]);
+      fetch_line(&graph.indices[nodes[i]]);
     }
   }
   for (int64_t i = 0; walks.table && i < count; ++i) {  // from slots to what they give
@@ -63,7 +64,7 @@ void step_group(const StepRequest<Index>& request, const StreamKey& key, int64_t
     const uint32_t neighbor =
         resolve(walks.table[nodes[i]], uint32_t(nodes[i] - begin), words[i].z);
     nodes[i] = neighbor == kNobody ? -1 : begin + neighbor;
-    if (nodes[i] >= 0) __builtin_prefetch(&graph.indices[nodes[i]]);
+    if (nodes[i] >= 0) fetch_line(&graph.indices[nodes[i]]);
   }
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t fate = odd ? words[i].w : words[i].y;

@@ -5,6 +5,7 @@
 
 #include "common/batch.h"
 #include "common/error.h"
+#include "common/fetch.h"
 #include "common/signals.h"
 
 namespace lg {
@@ -30,7 +31,7 @@ void for_edge_labels(const Csc<Index>& graph, const int32_t* label_of, int64_t n
       const int64_t count = std::min(end - begin, kChunk);
       for (int64_t i = 0; i < count; ++i) {
         const int64_t ahead = std::min(begin + i + kAhead, last_edge);
-        __builtin_prefetch(&label_of[graph.indices[ahead]]);
+        fetch_line(&label_of[graph.indices[ahead]]);
         labels[i] = label_of[graph.indices[begin + i]];
       }
       visit(label_of[node], labels, count);

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 
+#include "common/fetch.h"
 #include "common/huge_array.h"
 #include "common/isa.h"
 
@@ -43,7 +44,7 @@ class StampTable {
     uint32_t* stamps;
     uint32_t batch, one_batch;
 
-    void prefetch(int64_t node) const { __builtin_prefetch(&stamps[node], 1); }
+    void prefetch(int64_t node) const { fetch_line(&stamps[node]); }
 
     // Whether a node is new cannot be predicted, so this is arithmetic and not a branch.
     int32_t insert(int64_t node, NodeList& list) const {
@@ -99,7 +100,7 @@ class HashTable {
 
   void reserve(const NodeList&, int64_t) {}  // insert() grows it by what is there, not by a bound
 
-  void prefetch(int64_t node) { __builtin_prefetch(&slots_[home(node)], 1); }
+  void prefetch(int64_t node) { fetch_line(&slots_[home(node)]); }
 
   int32_t insert(int64_t node, NodeList& list) {
     Slot* slot = slot_of(node);

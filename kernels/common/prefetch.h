@@ -5,18 +5,15 @@
 #include <cstdint>
 
 #include "common/batch.h"
+#include "common/fetch.h"
 
 namespace lg {
-
-// For functions that do nothing but prefetch: GCC takes them for free of effects and drops calls that
-// it has not inlined by then.
-#define LG_PREFETCHES __attribute__((always_inline)) inline
 
 // Where a node's list begins and ends: one time in eight, these are on two lines.
 template <class Index>
 LG_PREFETCHES void prefetch_degree(const Csc<Index>& graph, int64_t node) {
-  __builtin_prefetch(&graph.indptr[node]);
-  __builtin_prefetch(&graph.indptr[node + 1]);
+  fetch_line(&graph.indptr[node]);
+  fetch_line(&graph.indptr[node + 1]);
 }
 
 // The first in-neighbours of a node; the processor itself fetches the rest of a list read in order.
@@ -25,7 +22,7 @@ LG_PREFETCHES void prefetch_neighbors(const Csc<Index>& graph, int64_t node) {
   constexpr int64_t kLine = 64 / sizeof(Index), kMost = 16 * kLine;
   const int64_t begin = graph.indptr[node];
   const int64_t end = std::min(graph.indptr[node + 1], begin + kMost);
-  for (int64_t p = begin; p < end; p += kLine) __builtin_prefetch(&graph.indices[p]);
+  for (int64_t p = begin; p < end; p += kLine) fetch_line(&graph.indices[p]);
 }
 
 }  // namespace lg

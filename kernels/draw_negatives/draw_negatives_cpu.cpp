@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/philox_many.h"
 #include "common/signals.h"
 
@@ -107,7 +108,7 @@ class NegativeDraws {
       each.candidate =
           draw_below(draws(each, attempt), number, uint32_t(range(each).count), words[number & 3]);
       each.coin = words[(number + 1) & 3];
-      if (const AliasEntry* entries = alias(each)) __builtin_prefetch(&entries[each.candidate]);
+      if (const AliasEntry* entries = alias(each)) fetch_line(&entries[each.candidate]);
     }
     if (draws_each_ == 1) return;
     for (Try& each : todo_) {  // slots become nodes
@@ -148,7 +149,7 @@ class NegativeDraws {
     if (bounds < count) {
       const Try& each = todo_[size_t(bounds)];
       request_.runs.prefetch_bounds(run_of(each));
-      if (const uint32_t* time = times(each)) __builtin_prefetch(&time[each.candidate]);
+      if (const uint32_t* time = times(each)) fetch_line(&time[each.candidate]);
     }
     if (list >= 0 && list < count) request_.runs.prefetch_list(run_of(todo_[size_t(list)]));
   }

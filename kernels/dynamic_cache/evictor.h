@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "common/fetch.h"
 #include "dynamic_cache/slot_queue.h"
 #include "dynamic_cache/table_block.h"
 
@@ -70,7 +71,7 @@ class Evictor {
   // Gives the node, which has none, a slot.
   int32_t admit(int64_t node);
 
-  void prefetch(int64_t node) const { __builtin_prefetch(slot_of_ + node); }
+  void prefetch(int64_t node) const { fetch_line(slot_of_ + node); }
 
  private:
   struct State {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/fetch.h"
+
 namespace lg {
 namespace {
 
@@ -93,8 +95,8 @@ void Evictor::prefetch_evicted() const {
   for (const SlotQueue* queue : {&small_, &main_}) {
     if (queue->size() <= 2 * kAhead) continue;
     const int32_t slot = queue->peek(2 * kAhead);
-    __builtin_prefetch(&node_of_[slot]);
-    if (most_visits_ > 0) __builtin_prefetch(&visits_[slot]);
+    fetch_line(&node_of_[slot]);
+    if (most_visits_ > 0) fetch_line(&visits_[slot]);
     prefetch(node_of_[queue->peek(kAhead)]);
   }
   const int64_t forgotten = state_->next_remembered + kAhead;

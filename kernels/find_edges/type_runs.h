@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "common/batch.h"
+#include "common/fetch.h"
 #include "common/prefetch.h"
 
 namespace lg {
@@ -33,15 +34,15 @@ struct TypeRuns {
 
   LG_PREFETCHES void prefetch_bounds(int64_t run) const {
     if (narrow) {
-      __builtin_prefetch(&narrow[run]);
+      fetch_line(&narrow[run]);
     } else {
-      __builtin_prefetch(&wide[run]);
+      fetch_line(&wide[run]);
     }
   }
   LG_PREFETCHES void prefetch_list(int64_t run) const {
     constexpr int64_t kLine = 64 / sizeof(Index), kMost = 8 * kLine;
     const int64_t from = begin(run), to = std::min(begin(run + 1), from + kMost);
-    for (int64_t p = from; p < to; p += kLine) __builtin_prefetch(&indices[p]);
+    for (int64_t p = from; p < to; p += kLine) fetch_line(&indices[p]);
   }
 };
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "common/fetch.h"
 #include "gather_rows/gather_rows.h"
 #include "gather_rows/line.h"
 
@@ -24,14 +25,14 @@
 
 namespace lg {
 
-// Enough misses in flight to hide the latency of one, in a sixth to a quarter of a first-level cache.
-constexpr int64_t kMostAhead = 128;
+// Lines. Enough misses in flight to hide the latency of one, in a small part of a second-level cache.
+constexpr int64_t kMostAhead = 256;
 
 LG_ALWAYS_INLINE void prefetch_row(const uint8_t* row, int64_t row_bytes) {
-  for (int64_t byte = 0; byte < row_bytes; byte += kLineBytes) __builtin_prefetch(row + byte);
+  for (int64_t byte = 0; byte < row_bytes; byte += kLineBytes) fetch_line(row + byte);
   // A row that is no multiple of a line often ends in one line more. Where rows are short, the one
   // miss that is left would cost more than all that were hidden.
-  __builtin_prefetch(row + row_bytes - 1);
+  fetch_line(row + row_bytes - 1);
 }
 
 struct Output {
@@ -40,7 +41,7 @@ struct Output {
   int64_t row_bytes;
 };
 
-// Walks over `count` rows with as many lines in flight as kMostAhead. It and Rows go by value: a
+// Walks over `count` rows with as many lines under way as kMostAhead. It and Rows go by value: a
 // pointer to either could point to the bytes that are written, for all that a compiler knows, and it
 // would read each member again for each row.
 template <class Rows>

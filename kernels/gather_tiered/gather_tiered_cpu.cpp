@@ -1,6 +1,7 @@
 #include "gather_tiered/gather_tiered.h"
 
 #include "common/error.h"
+#include "common/fetch.h"
 #include "gather_rows/check_ids.h"
 #include "gather_rows/copy_rows.h"
 
@@ -54,7 +55,7 @@ struct TieredRows {
 
   LG_ALWAYS_INLINE void seek(int64_t i) {
     if (i + kLocationsAhead < request.count) {
-      __builtin_prefetch(request.location + request.ids[i + kLocationsAhead]);
+      fetch_line(request.location + request.ids[i + kLocationsAhead]);
     }
     const uint8_t* row = find(i);
     notes->found[i % (2 * kMostAhead)] = row;

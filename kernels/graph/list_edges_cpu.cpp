@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/fetch.h"
 
 namespace lg {
 namespace {
@@ -30,7 +31,7 @@ class Numbers {
 
   int64_t of(int64_t edge) const {
     if (numbers_ == nullptr) return ids_[edge];
-    __builtin_prefetch(&numbers_[ids_[std::min(edge + kAhead, last_)]]);
+    fetch_line(&numbers_[ids_[std::min(edge + kAhead, last_)]]);
     return int64_t(numbers_[ids_[edge]]);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "common/fetch.h"
 #include "common/signals.h"
 
 namespace lg {
@@ -58,16 +59,16 @@ bool equal(const TextIds<Offset>& ids, int64_t row, const TextIds<KeyOffset>& ke
   return size == keys.size(i) && std::memcmp(ids.begin(row), keys.begin(i), size_t(size)) == 0;
 }
 
-void fetch_place(const IntegerIds& ids, int64_t row) { __builtin_prefetch(&ids.values[row]); }
+void fetch_place(const IntegerIds& ids, int64_t row) { fetch_line(&ids.values[row]); }
 template <class Offset>
 void fetch_place(const TextIds<Offset>& ids, int64_t row) {
-  __builtin_prefetch(&ids.offsets[row]);
+  fetch_line(&ids.offsets[row]);
 }
 
 void fetch_id(const IntegerIds&, int64_t) {}
 template <class Offset>
 void fetch_id(const TextIds<Offset>& ids, int64_t row) {
-  __builtin_prefetch(ids.begin(row));
+  fetch_line(ids.begin(row));
 }
 
 }  // namespace
@@ -107,7 +108,7 @@ void IdIndex<Ids>::add(int64_t end) {
     const int64_t size = std::min(kBlock, end - first);
     for (int64_t i = 0; i < size; ++i) {
       places[i] = place(hash(ids_, first + i, key_));
-      __builtin_prefetch(&slots_[size_t(places[i].slot)], 1);
+      fetch_line(&slots_[size_t(places[i].slot)]);
     }
     for (int64_t i = 0; i < size; ++i) {
       Place at = places[i];
@@ -136,7 +137,7 @@ typename IdIndex<Ids>::Found IdIndex<Ids>::find(const Keys& keys, const uint8_t*
     int32_t* row = rows + first;
     for (int64_t i = 0; i < size; ++i) {
       places[i] = place(hash(keys, first + i, key_));
-      __builtin_prefetch(&slots_[size_t(places[i].slot)]);
+      fetch_line(&slots_[size_t(places[i].slot)]);
     }
     for (int64_t i = 0; i < size; ++i) {
       row[i] = candidate(places[i]);

@@ -1,5 +1,6 @@
 #include "importance_tree/importance_tree.h"
 
+#include "common/fetch.h"
 #include "common/signals.h"
 #include "importance_tree/importance.h"
 #include "importance_tree/tree.h"
@@ -22,7 +23,7 @@ void importance_tree(const Csc<Index>& graph, const EdgeWeights& weights, int64_
     const ListWeights list(weights, begin, end - begin);
     const int64_t importance = units.of_edge(end - begin);
     for (int64_t i = begin; i < end; ++i) {
-      if (i + kAhead < num_edges) __builtin_prefetch(&entries[graph.indices[i + kAhead] + 1], 1);
+      if (i + kAhead < num_edges) fetch_line(&entries[graph.indices[i + kAhead] + 1]);
       entries[graph.indices[i] + 1] += weights ? importance_of(units, list, i - begin) : importance;
     }
   }

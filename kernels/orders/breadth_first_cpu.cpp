@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/fetch.h"
 #include "common/prefetch.h"
 #include "common/signals.h"
 
@@ -70,7 +71,7 @@ class Search {
 
   LG_PREFETCHES void fetch_ahead(const Csc<Index>& graph, size_t head) {
     if (head + kIndptrAhead < queue_.size()) {
-      __builtin_prefetch(&graph.indptr[queue_[head + kIndptrAhead]]);
+      fetch_line(&graph.indptr[queue_[head + kIndptrAhead]]);
     }
     if (head + kListAhead < queue_.size()) prefetch_neighbors(graph, queue_[head + kListAhead]);
   }

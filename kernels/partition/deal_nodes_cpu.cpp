@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/fetch.h"
 #include "common/signals.h"
 
 namespace lg {
@@ -55,7 +56,7 @@ class Deal {
     const Csc<Index>& graph = request_.graph;
     const int64_t last = graph.indptr[graph.num_nodes] - 1;
     for (int64_t e = graph.indptr[node]; e < graph.indptr[node + 1]; ++e) {
-      __builtin_prefetch(&part_of_[graph.indices[std::min(e + kAhead, last)]]);
+      fetch_line(&part_of_[graph.indices[std::min(e + kAhead, last)]]);
       const int32_t part = part_of_[graph.indices[e]];
       if (part >= 0) ++loads_[size_t(part)].neighbors;
     }

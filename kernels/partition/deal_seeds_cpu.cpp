@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "common/error.h"
+#include "common/fetch.h"
 #include "common/huge_array.h"
 #include "common/prefetch.h"
 #include "common/signals.h"
@@ -85,7 +86,7 @@ class Dealer {
     for (int64_t hop = 0; hop < settings_.hops && begin < num_reached_; ++hop) {
       const int64_t end = num_reached_;
       for (int64_t i = begin; i < end; ++i) {
-        if (i + kIndptrAhead < end) __builtin_prefetch(&graph_.indptr[reached_[i + kIndptrAhead]]);
+        if (i + kIndptrAhead < end) fetch_line(&graph_.indptr[reached_[i + kIndptrAhead]]);
         if (i + kListAhead < end) prefetch_neighbors(graph_, reached_[i + kListAhead]);
         reach_all(reached_[i]);
       }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/edge_labels.h"
+#include "common/fetch.h"
 
 namespace lg {
 
@@ -20,7 +21,7 @@ void join_blocks(const Csc<Index>& graph, const int32_t* block_of, const BlockSi
                   [&](int32_t of_node, const int32_t* of_neighbors, int64_t count) {
                     const bool is_own_large = blocks.is_large[of_node] != 0;
                     for (int64_t i = 0; i < count; ++i) {
-                      __builtin_prefetch(&blocks.is_large[of_neighbors[i]]);
+                      fetch_line(&blocks.is_large[of_neighbors[i]]);
                     }
                     for (int64_t i = 0; i < count; ++i) {
                       const int32_t other = of_neighbors[i];

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/edge_labels.h"
+#include "common/fetch.h"
 
 namespace lg {
 
@@ -15,7 +16,7 @@ void link_blocks(const Csc<Index>& graph, const int32_t* block_of, int64_t num_b
                     int64_t* row = counts + of_node * num_blocks;
                     // A row has its place in no cache: all that the list needs of it is fetched at once.
                     for (int64_t i = 0; i < count; ++i) {
-                      __builtin_prefetch(&row[of_neighbors[i]], 1);
+                      fetch_line(&row[of_neighbors[i]]);
                     }
                     for (int64_t i = 0; i < count; ++i) ++row[of_neighbors[i]];
                   });

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/fetch.h"
 #include "common/philox_many.h"
 #include "common/prefetch.h"
 #include "common/signals.h"
@@ -96,9 +97,9 @@ class WalkGroup {
                                       is_second ? words.z : words.x);
       if (table) {
         begin_[walk.lane] = begin;
-        __builtin_prefetch(&table[walk.place]);
+        fetch_line(&table[walk.place]);
       } else {
-        __builtin_prefetch(&graph_.indices[walk.place]);
+        fetch_line(&graph_.indices[walk.place]);
       }
       walks_[num_going] = walk;
       num_going += degree != 0;
@@ -116,7 +117,7 @@ class WalkGroup {
       const uint32_t neighbor =
           lg::resolve(settings_.table[walk.place], slot, words_[walk.block].z);
       walk.place = begin + neighbor;
-      __builtin_prefetch(&graph_.indices[neighbor == kNobody ? begin : walk.place]);
+      fetch_line(&graph_.indices[neighbor == kNobody ? begin : walk.place]);
       walks_[num_going] = walk;
       num_going += neighbor != kNobody;
     }
@@ -149,8 +150,8 @@ class WalkGroup {
 
   // Where a list begins and ends: one time in eight, these are on two lines.
   LG_PREFETCHES void prefetch_list(int64_t list) const {
-    __builtin_prefetch(&lists_.ptr[list]);
-    __builtin_prefetch(&lists_.ptr[list + 1]);
+    fetch_line(&lists_.ptr[list]);
+    fetch_line(&lists_.ptr[list + 1]);
   }
 
   uint32_t block(const Walk& walk, int64_t t) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/signals.h"
 #include "sample_hgt/exponential.h"
 #include "sample_hgt/sample_hgt.h"
@@ -64,8 +65,7 @@ class NodeBudgets {
       RunChunkFiller group(scratch_.group, key_, /*replace=*/false);
       int64_t num_edges = 0;
       for (; r < num_runs && !group.is_full() && num_edges < kGroupEdges; ++r) {
-        if (r + kAhead < num_runs)
-          __builtin_prefetch(&request_.graph.indices[runs[r + kAhead].start]);
+        if (r + kAhead < num_runs) fetch_line(&request_.graph.indices[runs[r + kAhead].start]);
         const NodeDraws draws =
             node_draws(key_, request_.batch.step, typed_hop(first_hop() + hop, runs[r].type),
                        request_.graph.name(runs[r].node));

@@ -21,6 +21,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/scan_neighbors.h"
 #include "common/signals.h"
 #include "sample_labor/draw_sources.h"
@@ -148,7 +149,7 @@ class Importance {
       const double scale = memory_.scale[dst];
       signals_.after(degree(dst));
       for (int64_t j = 0; j < degree(dst); ++j) {
-        __builtin_prefetch(&largest[source[j + kAhead]], 1);
+        fetch_line(&largest[source[j + kAhead]]);
         largest[source[j]] = std::max(largest[source[j]], scale);
       }
     }
@@ -163,7 +164,7 @@ class Importance {
     const int32_t* source = sources_of(dst);
     double* inverse = reserve(memory_.gathered, count);
     for (int64_t j = 0; j < count; ++j) {
-      __builtin_prefetch(&memory_.inverse[source[j + kAhead]]);
+      fetch_line(&memory_.inverse[source[j + kAhead]]);
       inverse[j] = memory_.inverse[source[j]];
     }
     if (count <= fanout_) return count ? *std::max_element(inverse, inverse + count) : 0.0;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fetch.h"
 #include "sample_labor/importance.h"
 #include "sample_neighbors/sample_neighbors.h"
 
@@ -70,7 +71,7 @@ class ImportantPicker {
     const double c = importance_.scale(dst);
     int64_t count = 0;
     for (int64_t j = 0; j < degree; ++j) {  // no branch: no one knows which are kept
-      __builtin_prefetch(&sources[source[j + importance_.kAhead]]);
+      fetch_line(&sources[source[j + importance_.kAhead]]);
       values[count] = start + j;
       inverse[count] = sources[source[j]].probability(c);
       count += sources[source[j]].is_kept(c);

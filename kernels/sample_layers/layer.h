@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/batch.h"
+#include "common/fetch.h"
 #include "common/prefetch.h"
 #include "common/signals.h"
 
@@ -81,8 +82,8 @@ class Layer {
   void prefetch_list(int64_t list) const {
     if (list >= count_) return;
     const char* line = reinterpret_cast<const char*>(graph_.indices + lists_[list].start);
-    __builtin_prefetch(line);
-    __builtin_prefetch(line + 64);
+    fetch_line(line);
+    fetch_line(line + 64);
   }
 
   const Csc<Index>& graph_;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/signals.h"
 #include "importance_tree/tree.h"
 #include "sample_layers/draw_edges.h"
@@ -131,7 +132,7 @@ class TakeEdges {
     for (int64_t i = 0; i < count; ++i) {
       while (numbers[i] - first >= layer[dst].degree) first += layer[dst++].degree;
       positions[i] = layer[dst].start + numbers[i] - first;
-      __builtin_prefetch(&indices[positions[i]]);
+      fetch_line(&indices[positions[i]]);
     }
     for (int64_t i = 0; i < count; ++i) {
       sources[i] = indices[positions[i]];

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/batch.h"
+#include "common/fetch.h"
 #include "common/signals.h"
 
 namespace lg {
@@ -73,8 +74,7 @@ class EdgeStream {
   }
 
   void fetch(int64_t end) {
-    for (; fetched_ < end; ++fetched_)
-      __builtin_prefetch(&indices_[ids_.position(values_[fetched_])]);
+    for (; fetched_ < end; ++fetched_) fetch_line(&indices_[ids_.position(values_[fetched_])]);
   }
 
   void read(int64_t end) {
@@ -103,7 +103,7 @@ class EdgeStream {
     const auto ids = ids_;
     batch_.with_table([&](auto& table, NodeList& nodes) {
       for (int64_t i = 0; i < count; ++i) {
-        __builtin_prefetch(&indices[ids.position(value[i])]);
+        fetch_line(&indices[ids.position(value[i])]);
         const int64_t from = value[i - kReadBehind];
         const int64_t neighbor = ids.at_neighbor(from, indices[ids.position(from)]);
         value[i - kReadBehind] = neighbor;

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "common/batch.h"
+#include "common/fetch.h"
 #include "common/prefetch.h"
 #include "common/signals.h"
 #include "sample_neighbors/edge_stream.h"
@@ -48,7 +49,7 @@ struct PrefetchDegree {
   template <class Index>
   LG_PREFETCHES void operator()(const Csc<Index>& graph, int64_t node) const {
     prefetch_degree(graph, node);
-    if (graph.names) __builtin_prefetch(&graph.names[node]);
+    if (graph.names) fetch_line(&graph.names[node]);
   }
 };
 

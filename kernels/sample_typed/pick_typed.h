@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/signals.h"
 #include "sample_typed/exclusion.h"
 #include "sample_typed/run_positions.h"
@@ -227,7 +228,7 @@ class TypedPicker {
   void ask_along(const int64_t* nodes, const Run* runs, int64_t* position) {
     const uint32_t* code = request_.times.code;
     for (int64_t j = 0; j < num_grouped_; ++j) {
-      __builtin_prefetch(&code[ids_.position(position[j])]);
+      fetch_line(&code[ids_.position(position[j])]);
     }
     const auto for_timed = [&](const auto& visit) {
       for (int64_t i = 0, j = 0; i < group_.size; ++i) {

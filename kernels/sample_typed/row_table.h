@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fetch.h"
 #include "sample_typed/queries.h"
 
 namespace lg {
@@ -62,7 +63,7 @@ class RowTable {
       full = table.full_;
     }
 
-    void prefetch(int64_t node) const { __builtin_prefetch(&slots[home(node) & mask], 1); }
+    void prefetch(int64_t node) const { fetch_line(&slots[home(node) & mask]); }
 
     int32_t insert(int64_t node, NodeList& list) {
       if ((node >> table.shift_) != query || list.count >= full) {

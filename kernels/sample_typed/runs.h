@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "common/fetch.h"
 #include "common/prefetch.h"
 #include "sample_typed/dense_runs.h"
 
@@ -23,8 +24,8 @@ struct SparseRuns {
   // Fetches what visit() reads soon after.
   int64_t num_runs(int64_t node) const {
     const int64_t first = first_run[node];
-    __builtin_prefetch(&run_ptr[first]);
-    __builtin_prefetch(&run_type[first]);
+    fetch_line(&run_ptr[first]);
+    fetch_line(&run_type[first]);
     return first_run[node + 1] - first;
   }
 
@@ -37,8 +38,8 @@ struct SparseRuns {
 };
 
 LG_PREFETCHES void prefetch_runs(const SparseRuns& runs, int64_t node) {
-  __builtin_prefetch(&runs.first_run[node]);
-  __builtin_prefetch(&runs.first_run[node + 1]);
+  fetch_line(&runs.first_run[node]);
+  fetch_line(&runs.first_run[node + 1]);
 }
 
 template <class Offset>
@@ -47,11 +48,11 @@ LG_PREFETCHES void prefetch_runs(const DenseRuns<Offset>& runs, int64_t node) {
   const int64_t type = runs.type_of(node);
   const int64_t num_slots = runs.slot_ptr[type + 1] - runs.slot_ptr[type];
   const Offset* first = runs.runs_of(node, type);
-  __builtin_prefetch(first);
-  __builtin_prefetch(first + num_slots);
+  fetch_line(first);
+  fetch_line(first + num_slots);
   if (num_slots <= kLine) return;
   for (int64_t i = kLine; i <= std::min(num_slots, kMost); i += kLine) {
-    __builtin_prefetch(first + i);
+    fetch_line(first + i);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "sample_typed/sample_typed.h"
 
+#include "common/fetch.h"
 #include "sample_typed/pick_typed.h"
 #include "sample_typed/with_queries.h"
 
@@ -15,7 +16,7 @@ struct PrefetchRuns {
   LG_PREFETCHES void operator()(const Csc<Index>& graph, int64_t value) const {
     const int64_t node = ids.node(value);
     prefetch_runs(runs, node);
-    if (graph.names) __builtin_prefetch(&graph.names[node]);
+    if (graph.names) fetch_line(&graph.names[node]);
   }
 };
 

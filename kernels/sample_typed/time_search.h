@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/workspace.h"
 #include "sample_typed/search.h"
 
@@ -26,7 +27,7 @@ class TimeSearch {
   // Looks for the first of codes[begin] to codes[end - 1] that is not below `bound`, else `end`.
   void open(int64_t begin, int64_t end, uint32_t bound) {
     searches_[size_t(size_++)] = {begin, end - begin, bound};
-    __builtin_prefetch(&codes_[begin + (end - begin) / 2]);
+    fetch_line(&codes_[begin + (end - begin) / 2]);
   }
 
   void finish() {
@@ -42,7 +43,7 @@ class TimeSearch {
       for (int64_t a = 0; a < count; ++a) {
         Search& search = searches_[size_t(active[a])];
         halve(search);
-        __builtin_prefetch(&codes_[search.at + search.left / 2]);
+        fetch_line(&codes_[search.at + search.left / 2]);
         keep(active[a]);
       }
     }

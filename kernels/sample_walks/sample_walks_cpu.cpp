@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/prefetch.h"
 #include "random_walk/walk_group.h"
 #include "sample_walks/visit_counts.h"
@@ -93,7 +94,7 @@ class WalkWise {
     for (int64_t d = 0; d < size; ++d) {
       const int64_t* visits = scratch_.visits.data() + d * max_visits_;
       for (int64_t i = 0; i < scratch_.num_visits[d]; ++i) {
-        __builtin_prefetch(&request_.graph.names[visits[i]]);
+        fetch_line(&request_.graph.names[visits[i]]);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/fetch.h"
 #include "common/signals.h"
 #include "sample_neighbors/draw_words.h"
 #include "sample_neighbors/uniform_positions.h"
@@ -167,14 +168,14 @@ class WeightedPicker {
         if (list->num_ready == 0) {
           const int64_t num_fetched = std::min<int64_t>(list->degree, kMaxFetched);
           for (int64_t j = 0; j < num_fetched; j += kEntriesALine) {
-            __builtin_prefetch(&entries[j]);
+            fetch_line(&entries[j]);
           }
           continue;
         }
         const uint32_t degree = uint32_t(list->degree);
         for (uint32_t n = 0; n < ready; ++n, ++trial, words += 2) {
           *trial = make_trial(*draws, n, degree, words[0], words[1]);
-          __builtin_prefetch(&entries[trial->slot]);
+          fetch_line(&entries[trial->slot]);
         }
         ++draws;
       }

@@ -15,6 +15,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
 from lightning_gnnload.data.slab import Header
 from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.host.huge_pages import move_to_huge_pages
 from lightning_gnnload.ops import ArenaTooSmall, Draw, SampleLayout
 from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
 from lightning_gnnload.pipeline.fill import Filler, Filling, of_rows
@@ -78,6 +79,7 @@ class BatchSource:
         self.announces = announces
         self.features: dict[str, FeatureStore] = {**data.stores, **(features or {})}
         self._filler = Filler(data)
+        self._is_open = False
 
     def plan(self, num_ranks: int) -> StepPlan:
         """Returns the plan of an epoch's steps. SeedError: fewer seeds than ranks."""
@@ -89,7 +91,14 @@ class BatchSource:
         return f"{self.data.summary}, seeds {self.workload.description['seeds']}, random seed {self.workload.seed}"
 
     def open(self) -> None:
-        """Opens the feature stores, which takes long where a cache is filled; otherwise the first mini-batch does."""
+        """Opens the graph and the feature stores, which takes long where a cache is filled; otherwise the first
+        mini-batch does."""
+        if not self._is_open:
+            self._is_open = True
+            graph = self.data.graph
+            for array in (graph.indptr, graph.indices, graph.run_ptr, graph.edge_time):
+                if array is not None:
+                    move_to_huge_pages(array)
         for store in self.features.values():
             store.open()
 

@@ -61,7 +61,7 @@ class OurTyped:
         table = SeedTable(self._seeds(turn, num_batches).ravel(), time=times.ravel())
         rows = np.arange(len(table)).reshape(times.shape)
         settings |= {"expand": "new", "sharing": "disjoint"}
-        return self._sample(turn, rows, fanouts, {"seed": turn, "table": table}, **settings)
+        return self._sample(turn, rows, fanouts, partial(seed_kind, seeds=table), **settings)
 
     def sample_ends(
         self, turn: int, num_batches: int, fanouts: list[int], num_negatives: int, **settings: Any

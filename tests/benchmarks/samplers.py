@@ -30,6 +30,7 @@ class Case:
         task: of the worker of ours.
         goals: what it has to show.
         remark: where the two do not do the same.
+        replay: the method of :class:`Replay` that repeats what ours reads; None where there is none.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Case:
     task: str = "sample"
     goals: Sequence[goals.Goal] = ()
     remark: str = ""
+    replay: str | None = None
 
 
 CASES = (
@@ -54,6 +56,7 @@ CASES = (
         ],
         weighted=True,
         goals=goals.of_sampler(["ours"]),
+        replay="replay_weighted",
     ),
     Case(
         "PinSAGE, 5 of the nodes that 4 walks of up to 3 steps visit, 3 layers",
@@ -124,6 +127,9 @@ def samplers(graph: str, scale: Scale, workers: Workers, report: Report) -> Iter
                 for name, way, arguments in (case.peers if "DGL" in own.found else ())
                 for how, environment in settings.items()
             ]
+            if case.replay is not None:
+                replay = own.get("replay", graph=graph)
+                contenders.append(contender(goals.REPLAY, Role.CEILING, replay, case.replay, **work, fanouts=_FANOUTS))
             setting = f"{TITLES[graph]}, {case.title}"
             compared = Comparison("Samplers", setting, "ms a batch", contenders, goals=case.goals, remark=case.remark)
             yield take_turns(compared, scale.loader_turns, report)

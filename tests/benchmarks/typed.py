@@ -49,6 +49,9 @@ def typed(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterato
         new = _of_ours(ours, "sample", {"expand": "new"}, work)
         every += _of_peers({"DGL": _DGL, "GraphBolt": _GRAPHBOLT}, "sample", work, graph, scale, workers)
         new += _of_peers({"pyg-lib": _PYG}, "sample", work, graph, scale, workers)
+        replay = workers.get("replay_typed", graph=graph)
+        every.append(contender(goals.REPLAY, Role.CEILING, replay, "replay", **work))
+        new.append(contender(goals.REPLAY_NEW, Role.CEILING, replay, "replay", **work, expand="new"))
         contenders = sorted([*every, *new], key=_place)
         wanted = goals.of_typed(graph)
         yield take_turns(comparison("By type", graph, fanouts, contenders, goals=wanted), scale.loader_turns, report)
@@ -69,11 +72,14 @@ def timed(graph: str, scale: Scale, workers: Workers, report: Report) -> Iterato
             contenders += _of_peers(
                 {"pyg-lib": _PYG_TIMED}, "sample_timed", work | {"pick": pick}, graph, scale, workers
             )
+            replay = workers.get("replay_typed", graph=graph)
+            contenders.append(contender(goals.REPLAY, Role.CEILING, replay, "replay_timed", **work, pick=pick))
             check = [*contenders]
             if pick == "uniform" and len(fanouts) == 2:  # more hops would find a hundred times as much
                 contenders += _of_peers({"GraphBolt": _GRAPHBOLT}, "sample_timed", work, graph, scale, workers)
             compared = comparison("By time", graph, fanouts, contenders, goals=goals.of_timed(graph))
             compared.setting += f", {pick}, seeds disjoint"
+            contenders.sort(key=_place)
             yield take_turns(compared, scale.loader_turns, report)
             check_same_work(check, "edges")
 

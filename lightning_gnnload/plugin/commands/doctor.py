@@ -22,6 +22,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
+from lightning_gnnload.host.huge_pages import SWITCH, can_move_to_huge_pages
 from lightning_gnnload.host.memory import free_bytes, in_units
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
@@ -57,6 +58,7 @@ def machine_findings(huge_pages: Path = _HUGE_PAGES) -> Iterator[MachineCheck]:
     yield MachineCheck("processor", f"{num_cores}{out_of} cores, {platform.machine()}; kernels use {sets[-1]}")
     yield MachineCheck("free memory", in_units(free_bytes()))
     yield _huge_pages("2 MB pages", huge_pages / "enabled", "features and graphs", ("never",))
+    yield _moved_tensors()
     yield _huge_pages(
         "2 MB pages, shared",
         huge_pages / "shmem_enabled",
@@ -82,6 +84,21 @@ def _huge_pages(about: str, file: Path, subject: str, off: tuple[str, ...]) -> M
         return MachineCheck(about, chosen)
     return MachineCheck(
         about, chosen, f"{subject} are read faster on 2 MB pages: as root, echo advise > {file} (until the next start)."
+    )
+
+
+def _moved_tensors() -> MachineCheck:
+    about = "2 MB pages, tensors"
+    if os.environ.get(SWITCH) == "off":
+        return MachineCheck(
+            about, f"off: {SWITCH}=off", f"large tensors are read faster on 2 MB pages: unset {SWITCH}."
+        )
+    if can_move_to_huge_pages():
+        return MachineCheck(about, f"large ones are moved when loading begins ({SWITCH}=off leaves them)")
+    return MachineCheck(
+        about,
+        "not moved: the system cannot, as Linux before 6.1",
+        "large tensors are read faster on 2 MB pages: start Python with GLIBC_TUNABLES=glibc.malloc.hugetlb=1.",
     )
 
 
