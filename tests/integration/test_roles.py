@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from lightning_gnnload.host.malloc import glibc_release, setting_in_environment
 from lightning_gnnload.plugin.job import FILE_NAME
+from tests.faulted import PAGES
 from tests.integration.scripts.launch import ROOT, run, start
 from tests.rings import mostly_matrix
 
@@ -67,6 +69,9 @@ def test_a_lone_device_samples_beside_its_training(tmp_path: Path) -> None:
     cases = ["ddp", "beside", "beside_auto", "beside_pinned", "alternating", "by_memory"]
     job = run(SCRIPT, *cases, folder=tmp_path, num_devices=1, timeout_s=LIMIT_S)
     plain, *others = (ranks(tmp_path, case, 1)[0] for case in cases)
+    if glibc_release() is not None and not setting_in_environment():
+        assert plain["faults"] > 0.9 * PAGES, "Lightning's own strategies leave malloc as it is"
+        assert all(other["faults"] < 0.01 * PAGES for other in others)
     for other in others:
         assert other["seen"] == plain["seen"]
         assert other["weights"] == plain["weights"]

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightning_gnnload.host import flags
+from lightning_gnnload.host import flags, malloc
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.depth import FIRST
@@ -248,7 +248,8 @@ class FactoredStrategy(RankedStrategy):
         )
 
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with compat.status_by_sigterm():  # no decorator, whose frame would stand among the user's
+        # No decorators, whose frames would stand among the user's.
+        with malloc.freed_memory_kept(), compat.status_by_sigterm():
             return self._play(trainer, session, function, *args, **kwargs)
 
     def _play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
