@@ -40,6 +40,7 @@ from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
+from lightning_gnnload.plugin.strategy.forecast import loss_beside_ddp
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
@@ -267,6 +268,8 @@ class FactoredStrategy(RankedStrategy):
             self.queue_depth = max(FIRST, self.num_sampler_threads + 1)  # each thread has a slot, and the trainer one
         if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
             pl.utilities.rank_zero.rank_zero_info(self.division.about)
+            if warning := loss_beside_ddp(self.job, self.division):
+                pl.utilities.rank_zero.rank_zero_warn(warning)
         self.set_world_ranks()  # under spawn, the strategy was made in the parent
         with resources.own_cores(self.job, self.division), compat.no_advice_to_sync(self.roles.world_size):
             if self.roles.is_lone:
@@ -295,6 +298,7 @@ class FactoredStrategy(RankedStrategy):
             self.role_decision,
             pinned=self.pin_cores,
             sampler_threads=self.sampler_threads,
+            torch_threads=resources.default_torch_threads(self.job),
         )
 
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.
