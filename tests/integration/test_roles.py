@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_ranks_share_devices(devices: int, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores, one for each rank")
 def test_each_rank_keeps_to_its_cores_while_it_runs(tmp_path: Path) -> None:
-    run(SCRIPT, "pinned", folder=tmp_path, num_devices=2, timeout_s=LIMIT_S)
+    output = run(SCRIPT, "pinned", "auto", folder=tmp_path, num_devices=2, timeout_s=LIMIT_S).output
     trainer, sampler = (rank["masks"] for rank in ranks(tmp_path, "pinned", 2))
     every = sorted(os.sched_getaffinity(0))
     for before, during, after in (trainer, sampler):
@@ -104,6 +105,13 @@ def test_each_rank_keeps_to_its_cores_while_it_runs(tmp_path: Path) -> None:
         assert 0 < len(during[0]) < len(every)
     assert not set(trainer[1][0]) & set(sampler[1][0])
     assert trainer[1][1] == len(trainer[1][0])  # torch computes with as many threads
+    # Its steps take 50 ms wherever they run, so two ranks that train would be twice as fast. It is said once, by the
+    # job that has measured it, and before its first step.
+    before, _, after = output.partition("FactoredStrategy will take")
+    assert "0 pinned" in before
+    assert re.match(r" (1\.[5-9]|2\.[01])\d times as long as DDP here", after), output
+    assert "FactoredStrategy will take" not in after
+    assert "0 auto" in after
 
 
 @pytest.mark.matrix
