@@ -73,12 +73,14 @@ def add_to_sources(source: np.ndarray, grad: np.ndarray, into: np.ndarray, num_t
         shapes = [list(array.shape) for array in (source, grad, into)]
         raise AggregationError(f"source, grad and into have shapes {shapes}, but must agree on rows and columns.")
     check_apart("into", into, ("source", source), ("grad", grad))
+    num_dst, width = grad.shape
     kernels.add_to_sources(
         source.reshape(-1),
         bytes_view(grad),
         bytes_view(into),
-        *grad.shape[:1],
-        *into.shape,
+        num_dst,
+        len(into),
+        width,
         _FORMATS[grad.dtype],
         num_threads,
     )
