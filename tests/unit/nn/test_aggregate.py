@@ -86,6 +86,15 @@ def test_it_trains_under_autocast_and_with_rows_that_are_a_view(block: Block) ->
     assert torch.equal(aggregate(block, further, "max"), aggregate(block, x.t(), "max"))
 
 
+def test_compiled_models_are_one_graph(block: Block) -> None:
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return aggregate(block, x.relu(), "max").sin()
+
+    x = rows(torch.float32)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), layer(x))
+
+
 def test_other_floats_are_torchs(block: Block) -> None:
     x = rows(torch.float16)
     assert torch.equal(aggregate(block, x, "sum"), aggregate(block, x.float(), "sum").half())
