@@ -57,8 +57,8 @@ def freed_memory_kept() -> Iterator[bool]:
 
 def setting_in_environment() -> str:
     """The variable by which the user decides on this; empty if there is none."""
-    if os.environ.get(OPT_OUT) == "0":
-        return f"{OPT_OUT}=0"
+    if (value := os.environ.get(OPT_OUT, "")) not in ("", "1"):  # "0", "no", "off": whatever it says, it is no yes
+        return f"{OPT_OUT}={value}"
     if _TUNABLES.search(tunables := os.environ.get("GLIBC_TUNABLES", "")):
         return f"GLIBC_TUNABLES={tunables}"
     return next((f"{name}={value}" for name, value in os.environ.items() if _SETTINGS.fullmatch(name)), "")

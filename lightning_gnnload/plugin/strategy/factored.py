@@ -55,7 +55,7 @@ class FactoredStrategy(RankedStrategy):
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
     alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
     under Lightning's own launcher, ``start_method="spawn"`` and torchrun. With ``devices=1``, the one rank trains and
-    samples in threads beside it.
+    samples in threads beside it. On CPUs, trainers have as many torch threads as under DDP with as many trainers.
 
     Args:
         samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long the

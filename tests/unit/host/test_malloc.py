@@ -47,7 +47,7 @@ def test_freed_memory_is_used_again_and_goes_back_at_the_end(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("GNNLOAD_KEEP_MEMORY", "0"),
+        ("GNNLOAD_KEEP_MEMORY", "off"),
         ("MALLOC_TRIM_THRESHOLD_", "131072"),
         ("MALLOC_MMAP_MAX_", "100"),
         ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=131072"),
