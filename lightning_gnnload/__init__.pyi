@@ -6,6 +6,7 @@ from . import conform as conform
 from . import data as data
 from . import errors as errors
 from . import inference as inference
+from . import nn as nn
 from . import ops as ops
 from . import partition as partition
 from . import pipeline as pipeline
@@ -52,6 +53,7 @@ from .inference.links import score_links as score_links
 from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
+from .nn.aggregate import aggregate as aggregate
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE

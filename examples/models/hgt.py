@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_gnnload import Block
+from lightning_gnnload import Block, aggregate
 
-from .layers import sum_of_neighbors
 from .typed import Rows, TypedClassifier
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ class HGTConv(nn.Module):
     def told(self, kind: EdgeType, block: Block, share: Tensor, value: Tensor) -> Tensor:
         """Returns what the edges of one type tell their destinations, ``[num_dst, width]``."""
         sums = [
-            sum_of_neighbors(block, part, share[:, head].contiguous())
+            aggregate(block, part, "sum", share[:, head].contiguous())
             for head, part in enumerate(value.chunk(self.heads, dim=1))
         ]
         return torch.einsum("nhd,hde->nhe", torch.stack(sums, dim=1), self.tell["__".join(kind)]).flatten(1)

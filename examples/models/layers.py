@@ -1,6 +1,6 @@
 """Layers on one block of a mini-batch: ``[num_src, in_features]`` to ``[num_dst, out_features]``.
 
-``embedding_bag`` adds up the neighbours' rows without writing them out edge by edge.
+``aggregate`` adds up the neighbours' rows without writing them out edge by edge.
 """
 
 from __future__ import annotations
@@ -9,14 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_gnnload import Block
-
-
-def sum_of_neighbors(block: Block, x: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Returns each destination's sum over its edges, ``[num_dst, F]``, of rows ``[num_src, F]`` times a weight."""
-    return F.embedding_bag(
-        block.indices, x, block.indptr, mode="sum", include_last_offset=True, per_sample_weights=weights
-    )
+from lightning_gnnload import Block, aggregate
 
 
 class SAGEConv(nn.Module):
@@ -38,9 +31,7 @@ class SAGEConv(nn.Module):
 
 def mean_of_neighbors(block: Block, x: Tensor) -> Tensor:
     """Returns each destination's mean over its edges, ``[num_dst, F]``; zeros where it has none."""
-    if block.edge_weight is not None:
-        return sum_of_neighbors(block, x, block.normalized_edge_weight())
-    return F.embedding_bag(block.indices, x, block.indptr, mode="mean", include_last_offset=True)
+    return aggregate(block, x, "mean", block.edge_weight)
 
 
 class GCNConv(nn.Module):
@@ -59,7 +50,7 @@ class GCNConv(nn.Module):
     def forward(self, block: Block, x: Tensor) -> Tensor:
         out_degrees = torch.bincount(block.indices, minlength=block.num_src)
         x = self.linear(x) * (out_degrees + 1).rsqrt()[:, None]
-        total = sum_of_neighbors(block, x) + x[: block.num_dst]
+        total = aggregate(block, x, "sum") + x[: block.num_dst]
         return total * (block.in_degrees + 1).rsqrt()[:, None] + self.bias
 
 
@@ -89,7 +80,7 @@ class GATConv(nn.Module):
     def forward(self, block: Block, x: Tensor) -> Tensor:
         share = self.attention(block, x)
         parts = self.neighbors(x).chunk(self.heads, dim=1)
-        told = [sum_of_neighbors(block, part, share[:, head].contiguous()) for head, part in enumerate(parts)]
+        told = [aggregate(block, part, "sum", share[:, head].contiguous()) for head, part in enumerate(parts)]
         return self.own(x[: block.num_dst]) + torch.cat(told, dim=1)
 
     def attention(self, block: Block, x: Tensor) -> Tensor:

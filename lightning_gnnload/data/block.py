@@ -70,9 +70,12 @@ class Block:
         edges count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are the
         shares.
         """
-        weight = self.edge_weight
-        if weight is None:
-            weight = torch.ones_like(self.indices, dtype=torch.get_default_dtype())
+        if self.edge_weight is None:
+            return self.normalized(torch.ones_like(self.indices, dtype=torch.get_default_dtype()))
+        return self.normalized(self.edge_weight)
+
+    def normalized(self, weight: torch.Tensor) -> torch.Tensor:
+        """Returns floats of the edges, ``[num_edges]``, as shares of their destination's sum, likewise."""
         dst = self.edge_dst()
         total = weight.new_zeros(self.num_dst).index_add_(0, dst, weight)
         return weight / total.clamp(min=torch.finfo(total.dtype).tiny)[dst]

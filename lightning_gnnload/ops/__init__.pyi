@@ -1,5 +1,7 @@
 """The names of the package, each with the module that holds it; see lazy.py."""
 
+from .aggregate import add_to_sources as add_to_sources
+from .aggregate import max_neighbors as max_neighbors
 from .alias import AliasTable as AliasTable
 from .alias import build_alias as build_alias
 from .apart import LineUnits as LineUnits

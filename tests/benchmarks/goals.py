@@ -125,6 +125,12 @@ def of_loader(graph: str, fanouts: Sequence[int], ours: Sequence[str]) -> list[G
     return [Goal(ours, "DGL", at_least=7, aim=10)] if wanted else []
 
 
+def of_training(cores: int) -> list[Goal]:
+    """Of whole epochs, each precision against DGL's example in the same."""
+    least = {"float32": 1.5, "bf16": 2.5} if cores == 2 else {}
+    return [Goal((f"ours, {name}",), f"DGL's example, {name}", at_least=figure) for name, figure in least.items()]
+
+
 def of_sampler(ours: Sequence[str]) -> list[Goal]:
     """For weighted sampling and PinSAGE."""
     return [Goal(ours, "DGL", at_least=3)]

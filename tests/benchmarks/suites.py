@@ -17,11 +17,12 @@ from tests.benchmarks.pyg_loading import pyg_loaders
 from tests.benchmarks.samplers import samplers
 from tests.benchmarks.sampling import sampling
 from tests.benchmarks.scale import Scale
+from tests.benchmarks.training import epochs
 from tests.benchmarks.typed import links, timed, typed
 from tests.benchmarks.workers import Workers
 
 TYPED = {"typed": typed, "timed": timed, "links": links, "link_loaders": link_loaders, "building": building}
-DEFAULT_TOPICS = ("sampling", "samplers", "gather", "loaders", "queue", "memory", "growth", *TYPED)
+DEFAULT_TOPICS = ("sampling", "samplers", "gather", "loaders", "queue", "memory", "training", "growth", *TYPED)
 TOPICS = (*DEFAULT_TOPICS, "pyg_loaders")
 Suite = Callable[[Scale, Workers, Report], Iterator[Comparison]]
 
@@ -41,6 +42,8 @@ def suites(graph: str, *, is_largest: bool) -> dict[str, list[Suite]]:
         "loaders": [partial(loaders, graph)],
         "pyg_loaders": [partial(pyg_loaders, graph)],
     }
+    if graph == "debian":
+        every["training"] = [partial(epochs, graph)]
     alone: dict[str, list[Suite]] = {
         "samplers": [partial(samplers, graph)],
         "gather": [gather],

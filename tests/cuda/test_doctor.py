@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
+from lightning_gnnload.host import malloc
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.plugin.commands import cli, doctor
 from lightning_gnnload.plugin.commands import doctor as doctor_command
@@ -22,7 +23,7 @@ def test_a_machine_without_a_device_says_why(capsys: pytest.CaptureFixture, monk
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert doctor_command.main([]) == 0
     shown = capsys.readouterr().out
-    for about in ("versions", "processor", "free memory", "2 MB pages", "locked memory", "kernel compiler"):
+    for about in ("versions", "processor", "free memory", "2 MB pages", "locked memory", "malloc", "kernel compiler"):
         assert f"\n{about} " in f"\n{shown}"
     assert f"torch {torch.__version__.split('+')[0]}" in shown
     assert "\nCUDA " in shown
@@ -34,6 +35,22 @@ def test_findings_as_json(capsys: pytest.CaptureFixture) -> None:
     found = json.loads(capsys.readouterr().out)
     assert [each["about"] for each in found[:3]] == ["versions", "processor", "free memory"]
     assert all(set(each) == {"about", "found", "advice"} for each in found)
+
+
+def test_it_advises_to_keep_freed_memory_unless_that_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    def finding() -> doctor.MachineCheck:
+        return next(each for each in machine_findings() if each.about == "malloc")
+
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    monkeypatch.setattr(malloc, "glibc_release", lambda: "2.36")
+    assert finding().found.startswith("glibc 2.36; ")
+    assert f"{malloc.VARIABLES} python script.py" in finding().advice
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "4294967296")
+    assert finding()[1:] == ("glibc 2.36, MALLOC_TRIM_THRESHOLD_=4294967296; left as it is", "")
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_")
+    monkeypatch.setattr(malloc, "glibc_release", lambda: None)
+    assert finding().advice == ""
+    assert finding().found.endswith("; left as it is")
 
 
 def test_gnnload_knows_the_command(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

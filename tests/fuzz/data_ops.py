@@ -201,6 +201,26 @@ DATA: Ops = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
+    "max_neighbors": (
+        ops.max_neighbors,
+        lambda random: {
+            "indptr": np.array([0, 2, 2], np.int32),
+            "indices": np.array([3, 0], np.int32),
+            "x": np.ones((4, 3), np.float32),
+            "out": np.ones((2, 3), np.float32),
+            "source": np.zeros((2, 3), np.int32),
+            "num_threads": random.choice([1, 2]),
+        },
+    ),
+    "add_to_sources": (
+        ops.add_to_sources,
+        lambda random: {
+            "source": np.array([[3, -1, 0], [0, 0, 0]], np.int32),
+            "grad": np.ones((2, 3), np.float32),
+            "into": np.ones((4, 3), np.float32),
+            "num_threads": random.choice([1, 2]),
+        },
+    ),
     "EvictingSlots": (
         ops.EvictingSlots,
         lambda random: {"num_nodes": 4, "num_slots": 2, "row_bytes": 24, "eviction": random.choice(ops.EVICTIONS)},

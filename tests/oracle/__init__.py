@@ -3,6 +3,7 @@
 Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
+from .aggregate import add_to_sources, max_neighbors
 from .apart import draw_layer, rank_visits, step_walks
 from .blocks import deal_nodes, grow_blocks, join_blocks, link_blocks
 from .dealing import deal_seeds, settle_nodes, vote_nodes
@@ -34,6 +35,7 @@ __all__ = [
     "TypedHop",
     "TypedSampling",
     "add_hop",
+    "add_to_sources",
     "alias_shares",
     "breadth_first",
     "budgets_of",
@@ -55,6 +57,7 @@ __all__ = [
     "is_known",
     "join_blocks",
     "link_blocks",
+    "max_neighbors",
     "planned_reads",
     "random_keys",
     "random_walk",

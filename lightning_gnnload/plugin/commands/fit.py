@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
+from lightning_gnnload.host import malloc
 from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
@@ -167,7 +168,7 @@ def errors_in_a_line() -> Iterator[None]:
 
 
 def main(_: Sequence[str]) -> int:
-    with errors_in_a_line():
+    with malloc.freed_memory_kept(), errors_in_a_line():
         GraphCLI(
             pl.LightningModule,
             GraphDataModule,

@@ -16,6 +16,7 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.nn.aggregate import aggregate
 from lightning_gnnload.plugin.compat import pl
 
 CODES = "codes"
@@ -51,8 +52,10 @@ class _Conv(nn.Module):
     def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows) -> Rows:
         rows = {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
         for edge_type, linear in zip(self.edge_types, self.neighbors, strict=True):
-            if blocks[edge_type].num_edges:  # most types have none at the innermost hop
-                rows[edge_type[2]] = rows[edge_type[2]] + linear(_mean(blocks[edge_type], x[edge_type[0]]))
+            block = blocks[edge_type]
+            if block.num_edges:  # most types have none at the innermost hop
+                mean = aggregate(block, x[edge_type[0]], "mean", block.edge_weight)
+                rows[edge_type[2]] = rows[edge_type[2]] + linear(mean)
         return rows
 
 
@@ -110,15 +113,6 @@ class _Layers(nn.Module):
                     row = row + embed(torch.where(code < embed.num_embeddings, code, 0))
             rows[name] = self.dropout(row.relu())
         return rows
-
-
-def _mean(block: Block, x: Tensor) -> Tensor:
-    """The mean of each destination's in-neighbours, ``[num_dst, F]``; zeros where it has none."""
-    weights = None if block.edge_weight is None else block.normalized_edge_weight()
-    mode = "mean" if weights is None else "sum"
-    return F.embedding_bag(
-        block.indices, x, block.indptr, mode=mode, include_last_offset=True, per_sample_weights=weights
-    )
 
 
 class SAGE(pl.LightningModule):

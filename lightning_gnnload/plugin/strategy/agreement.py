@@ -30,6 +30,7 @@ from lightning_gnnload.plugin.strategy import profile
 from lightning_gnnload.plugin.strategy.launcher import Siblings
 from lightning_gnnload.plugin.strategy.rehearsal import RehearsalSetting
 from lightning_gnnload.plugin.strategy.rendezvous import launch_store, leave_group
+from lightning_gnnload.plugin.strategy.resources import most_torch_threads
 from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
@@ -37,8 +38,6 @@ _KEY = "decision"
 _PRESENT = "present-{}"
 _ALONE = "it trains too, as it is the only one"
 _POLL_S = 0.05  # to wait in the store itself would leave signals unheard
-_GIVEN_THREADS = int(value) if (value := os.environ.get("OMP_NUM_THREADS", "")).isdigit() else None
-"""Torch's threads as the user gave them: Lightning sets the same variable when it launches ranks."""
 
 
 def agree(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDecision:
@@ -124,7 +123,7 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
         job.num_sampler_threads,
         cores[-share:],
         _facts(job, trainer),
-        torch_threads=_most_torch_threads(job),
+        torch_threads=most_torch_threads(job),
         on_sampler=lambda module, source: SamplerDevice(job).source(module, source),
     )
     with shown_display(
@@ -164,13 +163,6 @@ def _with_samplers(decision: RoleDecision, job: Job) -> RoleDecision:
     return replace(decision, num_samplers=needed, reason="")
 
 
-def _most_torch_threads(job: Job) -> int:
-    """All cores, or fewer if the user set OMP_NUM_THREADS; one in a fork of a process that has computed."""
-    if job.start_method == "fork":
-        return 1
-    return min(_GIVEN_THREADS or len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)))
-
-
 def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
     """What the measured times depend on, apart from data and model."""
     device = job.device
@@ -179,7 +171,7 @@ def _facts(job: Job, trainer: pl.Trainer) -> dict[str, Any]:
         "ranks": [job.roles.num_nodes, job.roles.num_devices],
         "precision": str(trainer.precision_plugin.precision),
         "sampler_threads": job.num_sampler_threads,
-        "torch_threads": _most_torch_threads(job),
+        "torch_threads": most_torch_threads(job),
         "cores": len(os.sched_getaffinity(0)),
         "machine": platform.machine(),
         "versions": [version("lightning-gnnload"), torch.__version__, pl.__version__],

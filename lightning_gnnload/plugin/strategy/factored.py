@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from lightning_gnnload.host import flags
+from lightning_gnnload.host import flags, malloc
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.depth import FIRST
@@ -40,6 +40,7 @@ from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
+from lightning_gnnload.plugin.strategy.forecast import loss_beside_ddp
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
@@ -54,7 +55,7 @@ class FactoredStrategy(RankedStrategy):
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
     alone, which run plain DDP: callbacks, loggers, checkpoints, metrics, validation and test work as ever. Works
     under Lightning's own launcher, ``start_method="spawn"`` and torchrun. With ``devices=1``, the one rank trains and
-    samples in threads beside it.
+    samples in threads beside it. On CPUs, trainers have as many torch threads as under DDP with as many trainers.
 
     Args:
         samplers: how many of each machine's ranks sample. ``"auto"`` measures, before training begins, how long the
@@ -248,7 +249,8 @@ class FactoredStrategy(RankedStrategy):
         )
 
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with compat.status_by_sigterm():  # no decorator, whose frame would stand among the user's
+        # No decorators, whose frames would stand among the user's.
+        with malloc.freed_memory_kept(), compat.status_by_sigterm():
             return self._play(trainer, session, function, *args, **kwargs)
 
     def _play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -266,6 +268,8 @@ class FactoredStrategy(RankedStrategy):
             self.queue_depth = max(FIRST, self.num_sampler_threads + 1)  # each thread has a slot, and the trainer one
         if is_new and self.division.about and (self.node_rank, self.local_rank) == (0, 0):
             pl.utilities.rank_zero.rank_zero_info(self.division.about)
+            if warning := loss_beside_ddp(self.job, self.division):
+                pl.utilities.rank_zero.rank_zero_warn(warning)
         self.set_world_ranks()  # under spawn, the strategy was made in the parent
         with resources.own_cores(self.job, self.division), compat.no_advice_to_sync(self.roles.world_size):
             if self.roles.is_lone:
@@ -294,6 +298,7 @@ class FactoredStrategy(RankedStrategy):
             self.role_decision,
             pinned=self.pin_cores,
             sampler_threads=self.sampler_threads,
+            torch_threads=resources.default_torch_threads(self.job),
         )
 
     # What Lightning calls for launching, in every rank, and for loaders, in trainers.

@@ -16,6 +16,8 @@ from lightning_gnnload.plugin.job import MEASURING_ERROR, Job, Role, RoleDecisio
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 
 _MEMORY_SHARE = 8
+_GIVEN_THREADS = int(value) if (value := os.environ.get("OMP_NUM_THREADS", "")).isdigit() else None
+"""Torch's threads as the user gave them: Lightning sets the same variable when it launches ranks."""
 _MAX_WAITING = 8  # threads that wait for a disk side by side; few disks serve more at once any faster
 
 
@@ -113,12 +115,14 @@ def shared_ms(stages: Sequence[PipelineStage], threads: Sequence[int], num_cores
 
 @dataclass(frozen=True)
 class Division:
-    """How the ranks of a machine use its cores: each local rank's ``cores``, empty where all share all; threads, None
-    where nothing was measured; ``about``, one line for people, empty likewise."""
+    """How the ranks of a machine use its cores: each local rank's ``cores``, empty where all share all; threads;
+    ``step_ms``, how long a global step takes then, None where nothing was measured; ``about``, one line for people,
+    empty likewise."""
 
     cores: Sequence[Collection[int]] = ()
     sampler_threads: int | None = None
     torch_threads: int | None = None
+    step_ms: float | None = None
     about: str = ""
 
 
@@ -129,9 +133,11 @@ def divide_cores(
     *,
     pinned: bool,
     sampler_threads: int | None = None,
+    torch_threads: int | None = None,
 ) -> Division:
     """Solves for the threads of all ranks of a machine, and for their cores where these are ``pinned``. Without a
-    ``decision``, each rank gets the same number of cores. A lone rank's are divided among its threads.
+    ``decision``, each rank gets the same number of cores, or they share all, and a trainer has ``torch_threads``. A
+    lone rank's are divided among its threads.
 
     Example:
         >>> divide_cores(range(4), RolePlan(num_devices=2, num_samplers=1), None, pinned=True).cores
@@ -139,7 +145,7 @@ def divide_cores(
     """
     times = None if decision is None else decision.stages
     if times is None:
-        return _even_division(cores, plan, sampler_threads) if pinned else Division()
+        return _even_division(cores, plan, sampler_threads) if pinned else Division(torch_threads=torch_threads)
     stages = stages_of(times, plan, sampler_threads)
     # By the work on cores alone: a thread that waits for a disk needs none.
     counts = allocate([replace(stage, wait_ms=0.0) for stage in stages], len(cores)) if pinned else None
@@ -153,6 +159,7 @@ def divide_cores(
         _cores_by_rank(cores, plan, counts),
         sampler_threads or threads[1],
         None if times.trains_on_device else threads[0],
+        step_ms,
         _about(times, stages, threads, step_ms, how),
     )
 
@@ -254,6 +261,22 @@ def own_cores(job: Job, division: Division) -> Iterator[None]:
     threads = one or (division.torch_threads if job.role is Role.TRAINER else None)
     with kept_to(cores, threads):
         yield
+
+
+def most_torch_threads(job: Job) -> int:
+    """All cores, or fewer if the user set OMP_NUM_THREADS; one in a fork of a process that has computed."""
+    if job.start_method == "fork":
+        return 1
+    return min(_GIVEN_THREADS or len(os.sched_getaffinity(0)), len(os.sched_getaffinity(0)))
+
+
+def default_torch_threads(job: Job) -> int | None:
+    """A trainer's torch threads where nothing was measured: as many as under DDP with as many trainers. Lightning would
+    divide the cores by samplers, too, which are idle most of the time where trainers have no device but cores. None
+    leaves what it has set."""
+    if job.device.type != "cpu" or job.roles.is_lone or _GIVEN_THREADS is not None:
+        return None
+    return max(len(os.sched_getaffinity(0)) // job.roles.num_trainers, 1)
 
 
 def default_queue_memory_bytes() -> int:

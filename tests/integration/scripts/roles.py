@@ -20,6 +20,7 @@ import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler
+from tests.faulted import faults_of_a_step
 from tests.integration.scripts.toy import Recorder, digest, toy_data
 
 
@@ -48,13 +49,17 @@ class Broken(Recorder):
 
 
 class Masks(Callback):
-    """Which cores the threads of a rank may use, and how many torch uses, in the midst of training."""
+    """Which cores the threads of a rank may use, and how many torch uses, in the midst of training; and page faults."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
+        self.faults: int | None = None
 
     def on_train_batch_end(self, *_: Any) -> None:
         self.seen = masks()
+
+    def on_train_end(self, *_: Any) -> None:
+        self.faults = faults_of_a_step()
 
 
 class LookingSampler(NeighborSampler):
@@ -120,6 +125,7 @@ def run(name: str, how: str, devices: int) -> None:
         "weights": digest(model.state_dict().values()),
         "seen": model.seen,
         "masks": [before, getattr(sampler, "seen", None) or looked.seen, masks()],
+        "faults": looked.faults,
         "devices": [str(device) for device in trainer.strategy._parallel_devices],  # type: ignore[attr-defined]
     }
     Path(f"{name}-{trainer.local_rank}.json").write_text(json.dumps(found))

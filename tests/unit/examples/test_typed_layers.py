@@ -61,10 +61,11 @@ def test_hgt_equals_pygs_of_the_same_weights() -> None:
         BACK: torch.tensor([[2, 1, 1], [0, 0, 1]]),
         follows: torch.tensor([[3, 1, 0], [0, 0, 3]]),
     }
+    counts = {"user": 4, "item": 3}
     blocks = {
-        kind: Block(torch.bincount(dst + 1, minlength=count + 1).cumsum(0).int(), src.int(), count, 4)
+        kind: Block(torch.bincount(dst + 1, minlength=count + 1).cumsum(0).int(), src.int(), count, counts[kind[0]])
         for kind, (src, dst) in pairs.items()
-        for count in [4 if kind[2] == "user" else 3]
+        for count in [counts[kind[2]]]
     }
     x = {"user": torch.randn(4, 6), "item": torch.randn(3, 6)}
     ours, theirs = HGTConv(types, 6, heads=2), PyGs(6, 6, (list(types.node_types), list(types.edge_types)), heads=2)

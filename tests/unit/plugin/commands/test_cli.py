@@ -14,10 +14,13 @@ from pathlib import Path
 import pytest
 
 from lightning_gnnload import __version__
-from lightning_gnnload.plugin.commands import cli
+from lightning_gnnload.host.malloc import glibc_release
+from lightning_gnnload.plugin.commands import cli, fit
 from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from tests.faulted import PAGES, faults_of_a_step
+from tests.forked import in_child
 
 COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "doctor")
 
@@ -126,3 +129,11 @@ def test_spawned_ranks_get_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"data": "Debian", "sampler": {"class_path": "NeighborSampler", "init_args": {"fanouts": [2]}}}
     made = GraphCLI(pl.LightningModule, GraphDataModule, run=False, args={"data": data, "trainer": {"logger": False}})
     assert pickle.loads(pickle.dumps(made.parser)).error.args[0].prog == made.parser.prog  # noqa: S301
+
+
+@pytest.mark.skipif(glibc_release() is None, reason="malloc is not glibc's here")
+def test_fit_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    monkeypatch.setattr(fit, "GraphCLI", lambda *_, **__: os.write(1, str(faults_of_a_step()).encode()))
+    status, printed = in_child(lambda: fit.main([]))
+    assert (status, int(printed) < 0.01 * PAGES) == (0, True)

@@ -5,6 +5,8 @@ import math
 import os
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_gnnload.plugin.job import RoleDecision, RolePlan, StageTimes
+from lightning_gnnload.plugin.strategy import resources
 from lightning_gnnload.plugin.strategy.resources import (
     PipelineStage,
     allocate,
     default_queue_memory_bytes,
+    default_torch_threads,
     divide_cores,
     kept_to,
     share_cores,
@@ -165,6 +169,23 @@ def test_threads_are_those_that_the_slowest_stage_needs() -> None:
         2, 1, making_core_ms=1.0, making_wait_ms=11.0, draws_on_device=True, sampler_threads=2, train_work_ms=2.0
     )
     assert divide_cores(range(8), plan, drawing, pinned=True).sampler_threads == 2
+
+
+def test_trainers_that_were_not_measured_have_as_many_threads_as_under_ddp(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(resources, "_GIVEN_THREADS", None)
+
+    def threads(num_devices: int, num_samplers: int, device: str = "cpu") -> int | None:
+        ranks = RolePlan(num_devices, num_samplers)
+        job: Any = SimpleNamespace(roles=ranks, device=torch.device(device))
+        return divide_cores(range(8), ranks, None, pinned=False, torch_threads=default_torch_threads(job)).torch_threads
+
+    # Lightning counts the samplers' ranks, too, and would give 4, 2, 2 and 1.
+    assert [threads(2, 1), threads(4, 1), threads(4, 2), threads(9, 1)] == [8, 2, 4, 1]
+    # Another device computes, or there is no rank that only samples.
+    assert (threads(2, 1, "cuda"), threads(1, 1)) == (None, None)
+    monkeypatch.setattr(resources, "_GIVEN_THREADS", 3)
+    assert threads(2, 1) is None, "what the user has set stands"
 
 
 def masks() -> dict[int, set[int]]:

@@ -1,0 +1,115 @@
+"""aggregate beside embedding_bag and dense arithmetic, with its gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from lightning_gnnload import Block, aggregate
+from lightning_gnnload.errors import AggregationError
+
+NUM_DST, NUM_SRC, WIDTH = 20, 50, 9
+
+
+@pytest.fixture
+def block() -> Block:
+    random = torch.Generator().manual_seed(0)
+    degrees = torch.randint(0, 5, (NUM_DST,), generator=random)
+    degrees[3] = 0
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)]).int()
+    # Without repetition: which of two equal edges is the largest, no dense arithmetic tells.
+    rows = [torch.randperm(NUM_SRC, generator=random)[:degree] for degree in degrees.tolist()]
+    return Block(indptr, torch.cat(rows).int(), NUM_DST, NUM_SRC)
+
+
+def rows(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(NUM_SRC, WIDTH, generator=torch.Generator().manual_seed(1)).to(dtype).requires_grad_()
+
+
+def edges(block: Block, weights: torch.Tensor | None = None) -> torch.Tensor:
+    """``[num_dst, num_src]``."""
+    dense = torch.zeros(NUM_DST, NUM_SRC, dtype=torch.float64)
+    return dense.index_put(
+        (block.edge_dst(), block.indices.long()), torch.ones(1).double() if weights is None else weights
+    )
+
+
+def test_each_way_is_what_dense_arithmetic_says(block: Block) -> None:
+    x, weights = rows(), torch.rand(block.num_edges, dtype=torch.float64) + 0.1
+    count = edges(block).sum(1, keepdim=True).clamp(min=1)
+    largest = torch.where(edges(block)[:, :, None] > 0, x[None], -torch.inf).amax(1)
+    dense: list[tuple[Any, torch.Tensor]] = [
+        (aggregate(block, x, "sum"), edges(block) @ x),
+        (aggregate(block, x), edges(block) @ x / count),
+        (aggregate(block, x, "max"), torch.where(largest == -torch.inf, 0, largest)),
+        (aggregate(block, x, "sum", weights), edges(block, weights) @ x),
+        (
+            aggregate(block, x, "mean", weights),
+            edges(block, weights) @ x / edges(block, weights).sum(1, keepdim=True).clamp(min=1e-9),
+        ),
+    ]
+    for number, (ours, wanted) in enumerate(dense):
+        torch.testing.assert_close(ours, wanted, msg=lambda text, number=number: f"way {number}: {text}")
+        assert not ours[3].any()
+        gradients = [torch.autograd.grad(result.sin().sum(), x, retain_graph=True)[0] for result in (ours, wanted)]
+        torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_maximum_is_embedding_bags(dtype: torch.dtype, block: Block) -> None:
+    x = rows(dtype)
+    ours = aggregate(block, x, "max")
+    theirs = functional.embedding_bag(block.indices, x, block.indptr, mode="max", include_last_offset=True)
+    assert ours.dtype == dtype
+    assert torch.equal(ours, theirs)
+    factors = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2)).to(dtype)
+    of_ours, of_theirs = (torch.autograd.grad(result, x, factors)[0] for result in (ours, theirs))
+    # Theirs adds in bfloat16, ours in float32.
+    torch.testing.assert_close(of_ours, of_theirs, rtol=2e-2 if dtype == torch.bfloat16 else 1e-6, atol=1e-2)
+
+
+def test_gradients_and_derivatives_of_the_maximum(block: Block) -> None:
+    assert torch.autograd.gradcheck(lambda x: aggregate(block, x, "max"), rows(), raise_exception=True)
+
+
+def test_it_trains_under_autocast_and_with_rows_that_are_a_view(block: Block) -> None:
+    x = torch.randn(WIDTH, NUM_SRC, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = aggregate(block, torch.nn.Linear(WIDTH, 4)(x.t()), "max").float().sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert x.grad is not None
+    assert torch.equal(aggregate(block, x.t(), "max"), aggregate(block, x.t().contiguous(), "max"))
+    further = torch.cat([x.t(), x.t()])
+    assert torch.equal(aggregate(block, further, "max"), aggregate(block, x.t(), "max"))
+
+
+def test_compiled_models_are_one_graph(block: Block) -> None:
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return aggregate(block, x.relu(), "max").sin()
+
+    x = rows(torch.float32)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(x), layer(x))
+
+
+def test_other_floats_are_torchs(block: Block) -> None:
+    x = rows(torch.float16)
+    assert torch.equal(aggregate(block, x, "sum"), aggregate(block, x.float(), "sum").half())
+
+
+@pytest.mark.parametrize(
+    ("x", "how", "weights", "message"),
+    [
+        (torch.zeros(NUM_SRC), "mean", None, r"x has shape \[50\]"),
+        (torch.zeros(NUM_SRC - 1, 2), "max", None, r"x has shape \[49, 2\], but Block.* needs"),
+        (torch.zeros(NUM_SRC, 2), "median", None, "how='median' is not known; give one of 'mean', 'sum', 'max'"),
+        (torch.zeros(NUM_SRC, 2), "max", torch.zeros(1), "how='max' takes no weights"),
+        (torch.zeros(NUM_SRC, 2), "sum", torch.zeros(3), r"weights have shape \[3\], but one for each edge"),
+    ],
+)
+def test_what_does_not_fit_is_told(x: Any, how: Any, weights: Any, message: str, block: Block) -> None:
+    with pytest.raises(AggregationError, match=message):
+        aggregate(block, x, how, weights)
