@@ -189,6 +189,10 @@ class InferenceError(GnnLoadError, RuntimeError):
     """A model cannot be run layer by layer over all nodes, or would give other results than on its own mini-batches."""
 
 
+class DropoutError(GnnLoadError, ValueError):
+    """A dropout layer gets a probability, a tensor or a step that it cannot take, or cannot tell which mask it drew."""
+
+
 class FeatureFileError(GnnLoadError, OSError):
     """A file of feature rows is missing, of another size, cut off while in use, or there is no room for it."""
 

@@ -64,37 +64,46 @@ LG_TARGET_AVX2 inline void store8(BFloat16* to, __m256 values) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_packus_epi32(low, high));
 }
 
+// A lane's own bit of eight.
+LG_TARGET_AVX2 inline __m256i spread_bits(uint32_t eight) {
+  const __m256i own = _mm256_set_epi32(128, 64, 32, 16, 8, 4, 2, 1);
+  return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32(int(eight)), own), own);
+}
+
 template <DropBy by, class T>
-LG_TARGET_AVX2 void drop_avx2(const T* in, T* out, const T* output, int64_t begin, int64_t end,
+LG_TARGET_AVX2 void drop_avx2(const T* in, T* out, uint32_t* bits, int64_t begin, int64_t end,
                               const DropLaw& law) {
   const __m256 scale = _mm256_set1_ps(float(law.scale)), zero = _mm256_setzero_ps();
   const __m256i threshold = _mm256_set1_epi16(short(law.threshold));
   for (int64_t chunk = begin; chunk < end; ++chunk) {
-    for (int half = 0; half < 2; ++half) {
-      __m256i halves[kBlockWords];
-      if (by != DropBy::kOutput) draw_avx2(law.key, chunk, half, halves);
-      for (int k = 0; k < kBlockWords; ++k) {
-        __m256i kept = _mm256_setzero_si256();
-        if (by != DropBy::kOutput) {
-          kept = _mm256_cmpeq_epi16(_mm256_max_epu16(halves[k], threshold), halves[k]);
+    __m256i halves[2][kBlockWords];
+    if (by != DropBy::kBits) {
+      draw_avx2(law.key, chunk, 0, halves[0]);
+      draw_avx2(law.key, chunk, 1, halves[1]);
+    }
+    for (int k = 0; k < kBlockWords; ++k) {
+      const int64_t word = chunk * kBlockWords + k;
+      uint32_t kept = 0;
+      for (int part = 0; part < 4; ++part) {
+        const int64_t at = 32 * word + 8 * part;
+        const __m256 values = load8(in + at);
+        __m256i keep;
+        if (by == DropBy::kBits) {
+          keep = spread_bits(bits[word] >> 8 * part);
+        } else {
+          const __m256i drawn = halves[part / 2][k];
+          const __m256i all = _mm256_cmpeq_epi16(_mm256_max_epu16(drawn, threshold), drawn);
+          keep = _mm256_cvtepi16_epi32(part % 2 ? _mm256_extracti128_si256(all, 1)
+                                                : _mm256_castsi256_si128(all));
         }
-        for (int part = 0; part < 2; ++part) {
-          const int64_t at = chunk * kDropoutChunk + 32 * k + 16 * half + 8 * part;
-          const __m256 values = load8(in + at);
-          __m256 keep;
-          if (by == DropBy::kOutput) {
-            keep = _mm256_cmp_ps(load8(output + at), zero, _CMP_NLE_UQ);
-          } else {
-            const __m128i eight =
-                part ? _mm256_extracti128_si256(kept, 1) : _mm256_castsi256_si128(kept);
-            keep = _mm256_castsi256_ps(_mm256_cvtepi16_epi32(eight));
-          }
-          if (by == DropBy::kKeyAndRelu) {
-            keep = _mm256_and_ps(keep, _mm256_cmp_ps(values, zero, _CMP_NLE_UQ));
-          }
-          store8(out + at, _mm256_and_ps(keep, _mm256_mul_ps(values, scale)));
+        __m256 mask = _mm256_castsi256_ps(keep);
+        if (by == DropBy::kKeyAndRelu) {
+          mask = _mm256_and_ps(mask, _mm256_cmp_ps(values, zero, _CMP_NLE_UQ));
         }
+        kept |= uint32_t(_mm256_movemask_ps(mask)) << 8 * part;
+        store8(out + at, _mm256_and_ps(mask, _mm256_mul_ps(values, scale)));
       }
+      if (by != DropBy::kBits && bits) bits[word] = kept;
     }
   }
 }

@@ -78,32 +78,27 @@ LG_TARGET_AVX512 inline void store16(Float16* to, __m512 values) {
 }
 
 template <DropBy by, class T>
-LG_TARGET_AVX512 void drop_avx512(const T* in, T* out, const T* output, int64_t begin, int64_t end,
+LG_TARGET_AVX512 void drop_avx512(const T* in, T* out, uint32_t* bits, int64_t begin, int64_t end,
                                   const DropLaw& law) {
   const __m512 scale = _mm512_set1_ps(float(law.scale)), zero = _mm512_setzero_ps();
   const __m512i threshold = _mm512_set1_epi16(short(law.threshold));
   for (int64_t chunk = begin; chunk < end; ++chunk) {
     __m512i halves[kBlockWords];
-    if (by != DropBy::kOutput) draw_avx512(law.key, chunk, halves);
+    if (by != DropBy::kBits) draw_avx512(law.key, chunk, halves);
 #pragma GCC unroll 4
     for (int k = 0; k < kBlockWords; ++k) {
-      const int64_t at = chunk * kDropoutChunk + 32 * k;
-      const __m512 low = load16(in + at), high = load16(in + at + 16);
-      __mmask16 keep_low, keep_high;
-      if (by == DropBy::kOutput) {
-        keep_low = _mm512_cmp_ps_mask(load16(output + at), zero, _CMP_NLE_UQ);
-        keep_high = _mm512_cmp_ps_mask(load16(output + at + 16), zero, _CMP_NLE_UQ);
-      } else {
-        const __mmask32 keep = _mm512_cmpge_epu16_mask(halves[k], threshold);
-        keep_low = __mmask16(keep);
-        keep_high = __mmask16(keep >> 16);
-        if (by == DropBy::kKeyAndRelu) {
-          keep_low = _mm512_mask_cmp_ps_mask(keep_low, low, zero, _CMP_NLE_UQ);
-          keep_high = _mm512_mask_cmp_ps_mask(keep_high, high, zero, _CMP_NLE_UQ);
-        }
+      const int64_t word = chunk * kBlockWords + k;
+      const __m512 low = load16(in + 32 * word), high = load16(in + 32 * word + 16);
+      const uint32_t keep =
+          by == DropBy::kBits ? bits[word] : _mm512_cmpge_epu16_mask(halves[k], threshold);
+      __mmask16 keep_low = __mmask16(keep), keep_high = __mmask16(keep >> 16);
+      if (by == DropBy::kKeyAndRelu) {
+        keep_low = _mm512_mask_cmp_ps_mask(keep_low, low, zero, _CMP_NLE_UQ);
+        keep_high = _mm512_mask_cmp_ps_mask(keep_high, high, zero, _CMP_NLE_UQ);
       }
-      store16(out + at, _mm512_maskz_mul_ps(keep_low, low, scale));
-      store16(out + at + 16, _mm512_maskz_mul_ps(keep_high, high, scale));
+      if (by != DropBy::kBits && bits) bits[word] = uint32_t(keep_high) << 16 | keep_low;
+      store16(out + 32 * word, _mm512_maskz_mul_ps(keep_low, low, scale));
+      store16(out + 32 * word + 16, _mm512_maskz_mul_ps(keep_high, high, scale));
     }
   }
 }

@@ -4,6 +4,7 @@
 //   in   threshold  of 65536 elements, so many are dropped; scale is 65536 / (65536 - threshold)
 //   in   in[count]  floats of `format`, aligned to their size
 //   out  out[count] likewise; in place where it is `in`
+//   out  bits       what was kept, and passed the relu: bit i % 32 of word i / 32, in whole chunks
 //
 // An element is kept where 16 random bits reach the threshold: one Philox block decides 8 elements.
 // Its counter is where they stand, so threads, devices and instruction sets make no difference. What
@@ -54,11 +55,11 @@ struct DropoutRequest {
   int num_threads;     // at most so many, the calling one included
 };
 
-void dropout(const DropoutRequest& request, DropoutKey key, bool relu);
+// `bits` may be null.
+void dropout(const DropoutRequest& request, DropoutKey key, bool relu, uint32_t* bits);
 
-// The gradient of relu and dropout together, by what they gave: out[i] = in[i] * scale where
-// output[i] is positive or NaN, else 0.
-void dropout_by_output(const DropoutRequest& request, const void* output);
+// The same with what was kept before, such as for gradients: out[i] = in[i] * scale where bit i is 1.
+void dropout_by_bits(const DropoutRequest& request, const uint32_t* bits);
 
 #endif
 

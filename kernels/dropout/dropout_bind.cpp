@@ -26,20 +26,20 @@ LG_BIND(m) {
   m.def(
       "dropout",
       [](uintptr_t in, uintptr_t out, int64_t count, int format, uint32_t threshold,
-         int num_threads, uint64_t low, uint64_t high, bool relu) {
-        dropout(request(in, out, count, format, threshold, num_threads), {low, high}, relu);
+         int num_threads, uint64_t low, uint64_t high, bool relu, uintptr_t bits) {
+        dropout(request(in, out, count, format, threshold, num_threads), {low, high}, relu,
+                reinterpret_cast<uint32_t*>(bits));
       },
       "input"_a, "out"_a, "count"_a, "format"_a, "threshold"_a, "num_threads"_a, "low"_a, "high"_a,
-      "relu"_a, NoGil());
+      "relu"_a, "bits"_a, NoGil());
   m.def(
-      "dropout_by_output",
+      "dropout_by_bits",
       [](uintptr_t in, uintptr_t out, int64_t count, int format, uint32_t threshold,
-         int num_threads, uintptr_t output) {
-        dropout_by_output(request(in, out, count, format, threshold, num_threads),
-                          reinterpret_cast<const void*>(output));
+         int num_threads, uintptr_t bits) {
+        dropout_by_bits(request(in, out, count, format, threshold, num_threads),
+                        reinterpret_cast<const uint32_t*>(bits));
       },
-      "input"_a, "out"_a, "count"_a, "format"_a, "threshold"_a, "num_threads"_a, "output"_a,
-      NoGil());
+      "input"_a, "out"_a, "count"_a, "format"_a, "threshold"_a, "num_threads"_a, "bits"_a, NoGil());
 }
 
 }  // namespace lg::bind

@@ -1,0 +1,51 @@
+"""Launches dropout on a device; the CPU's masks, in :func:`.ops.dropout.drop`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import DropoutError
+from .device import Device
+
+_THREADS = 256
+_BLOCKS_A_PROCESSOR = 8
+_TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.float16: "Float16",
+    torch.bfloat16: "BFloat16",
+}
+
+
+def drop(
+    device: Device, x: Tensor, out: Tensor, threshold: int, scale: float, key: Any, relu: bool, bits: Tensor | None
+) -> None:
+    """``key`` is a :class:`.DropoutKey`; ``bits`` are uint8, a byte for each Philox block of whole chunks. Raises
+    DropoutError while a CUDA graph is captured, which would replay one mask for ever."""
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise DropoutError(
+            "dropout cannot be captured in a CUDA graph: each replay would drop the same elements. Use "
+            "torch.nn.Dropout there, or leave the layer out of the graph."
+        )
+    _launch(device, "drop_by_key", x, out, threshold=threshold, scale=scale, key=key, relu=int(relu), bits=bits)
+
+
+def drop_by_bits(device: Device, x: Tensor, out: Tensor, scale: float, bits: Tensor) -> None:
+    _launch(device, "drop_by_bits", x, out, scale=scale, bits=bits)
+
+
+def _launch(device: Device, kernel: str, x: Tensor, out: Tensor, **arguments: Any) -> None:
+    num_blocks = -(-x.numel() // 128) * 16
+    if num_blocks:
+        device.launch(
+            "dropout",
+            kernel,
+            (_TYPES[x.dtype],),
+            blocks=min(-(-num_blocks // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR),
+            threads=_THREADS,
+            **{"in": x, "out": out, "count": x.numel(), "num_blocks": num_blocks},
+            **arguments,
+        )
