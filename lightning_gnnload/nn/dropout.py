@@ -1,7 +1,6 @@
 """Dropout: torch's, by draws that cost next to nothing on a CPU, and that a resumed run repeats."""
 
-from __future__ import annotations
-
+# Annotations are evaluated here, as torch.jit.script reads those of methods that it leaves to Python.
 import itertools
 from typing import Any
 from weakref import WeakValueDictionary
@@ -13,7 +12,7 @@ from lightning_gnnload.errors import DropoutError
 from lightning_gnnload.nn.keys import MaskKeys
 from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, threshold_of
 
-_layers: WeakValueDictionary[int, Dropout] = WeakValueDictionary()
+_layers: "WeakValueDictionary[int, Dropout]" = WeakValueDictionary()
 """The layers of this process by number, by which compiled code names them."""
 _numbers = itertools.count()
 
@@ -66,7 +65,7 @@ class Dropout(nn.Module):
         return self._drop(x)
 
     @torch.jit.unused
-    def _drop(self, x: torch.Tensor) -> torch.Tensor:
+    def _drop(self, x: Tensor) -> Tensor:
         if torch.compiler.is_compiling():
             out, _ = torch.ops.lightning_gnnload.dropout(x, self.p, self.relu, self._number)
             return x.copy_(out) if self.inplace else out
@@ -102,9 +101,7 @@ def _all(x: Tensor) -> Tensor:
     return torch.ones((), dtype=torch.bool, device=x.device)
 
 
-def _dropped(
-    x: Tensor, threshold: int, key: DropoutKey, relu: bool, in_place: bool
-) -> tuple[Tensor, Tensor | None]:
+def _dropped(x: Tensor, threshold: int, key: DropoutKey, relu: bool, in_place: bool) -> tuple[Tensor, Tensor | None]:
     """``x`` after relu, if asked for, and dropout; and the bits of what is left, with relu."""
     source = x.contiguous()
     out = source if in_place else torch.empty_like(source)
@@ -210,7 +207,11 @@ _library.impl("dropout", _compiled, "CompositeExplicitAutograd")
 _library.impl("drop_by_bits", _compiled_by_bits, "CompositeExplicitAutograd")
 if hasattr(torch.library, "register_autograd"):
     torch.library.register_fake("lightning_gnnload::dropout", _fake, lib=_library)
-    torch.library.register_fake("lightning_gnnload::drop_by_bits", lambda x, p, bits: _fake(x, p, False, 0)[0], lib=_library)
-    torch.library.register_autograd("lightning_gnnload::dropout", _compiled_backward, setup_context=_setup_context, lib=_library)
+    torch.library.register_fake(
+        "lightning_gnnload::drop_by_bits", lambda x, p, bits: _fake(x, p, False, 0)[0], lib=_library
+    )
+    torch.library.register_autograd(
+        "lightning_gnnload::dropout", _compiled_backward, setup_context=_setup_context, lib=_library
+    )
 else:  # torch before 2.4: compiled code is left for the layer, and entered again
     Dropout._drop = torch.compiler.disable(Dropout._drop)  # type: ignore[method-assign]

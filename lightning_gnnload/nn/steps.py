@@ -47,7 +47,10 @@ def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: in
         rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
     values = {"seed": seed, "epoch": epoch, "step": step, "rank": rank}
     numbers = DropoutStep(
-        **{name: as_integer_within(name, values[name], 0, (1 << bits) - 1, DropoutError) for name, bits in _BITS.items()}
+        **{
+            name: as_integer_within(name, values[name], 0, (1 << bits) - 1, DropoutError)
+            for name, bits in _BITS.items()
+        }
     )
     follow(model, lambda: numbers)
 

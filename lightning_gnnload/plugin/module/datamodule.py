@@ -41,6 +41,7 @@ from lightning_gnnload.plugin.compat import (
     training_progress,
 )
 from lightning_gnnload.plugin.module import error_reporting
+from lightning_gnnload.plugin.module.accelerate import follow_trainer
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
@@ -468,6 +469,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
+            follow_trainer(trainer, self.seed)
         self._log_sanity_issues(phase, loader.source.workload)
         loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
