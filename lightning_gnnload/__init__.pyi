@@ -58,8 +58,8 @@ from .nn.dropout import Dropout as Dropout
 from .nn.steps import set_step as set_step
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
+from .plugin.accelerate import Accelerate as Accelerate
 from .plugin.models.sage import SAGE as SAGE
-from .plugin.module.accelerate import Accelerate as Accelerate
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter
 from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline

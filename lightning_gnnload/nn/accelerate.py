@@ -38,12 +38,12 @@ class AccelerationReport:
         >>> print(accelerate(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(), nn.Dropout1d())))
         1 dropout layer swapped, 1 with the relu before it
           2: Dropout(p=0.5, inplace=False, relu=True)
-        left as they are:
+        unchanged:
           3: Dropout1d drops by another law
     """
 
     swapped: dict[str, Dropout] = field(default_factory=dict)  # what stands there now
-    left: dict[str, str] = field(default_factory=dict)  # why
+    unchanged: dict[str, str] = field(default_factory=dict)  # why
     already: list[str] = field(default_factory=list)  # no longer torch's
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class AccelerationReport:
         if self.already:
             lines[0] += f"; {len(self.already)} swapped before"
         lines += [f"  {name}: {layer}" for name, layer in self.swapped.items()]
-        lines += ["left as they are:"] * bool(self.left) + [f"  {name}: {why}" for name, why in self.left.items()]
+        lines += ["unchanged:"] * bool(self.unchanged) + [f"  {name}: {why}" for name, why in self.unchanged.items()]
         return "\n".join(lines)
 
 
@@ -82,14 +82,14 @@ def accelerate(model: nn.Module) -> AccelerationReport:
     report = AccelerationReport()
     replaced: dict[nn.Module, Dropout] = {}  # a module that stands in several places is one module afterwards, too
     for prefix, parent in list(model.named_modules()):
-        report.left |= {f"{prefix}.{name}()".strip("."): _CALLS for name in _methods_that_call(parent)}
+        report.unchanged |= {f"{prefix}.{name}()".strip("."): _CALLS for name in _methods_that_call(parent)}
         children = list(parent._modules.items())
         for index, (name, child) in enumerate(children):
             path = f"{prefix}.{name}".strip(".")
             if isinstance(child, Dropout):
                 report.already.append(path)
             elif isinstance(child, _TORCHS) and (reason := _reason_to_leave(parent, child)) is not None:
-                report.left[path] = reason
+                report.unchanged[path] = reason
             elif isinstance(child, nn.Dropout):
                 relu = _relu_before(parent, children, index)
                 if relu is not None:
@@ -99,7 +99,9 @@ def accelerate(model: nn.Module) -> AccelerationReport:
                     layer = replaced.setdefault(child, Dropout(child.p, child.inplace))
                 parent._modules[name] = report.swapped[path] = layer.train(child.training)
     if isinstance(model, _TORCHS):
-        report.left["the model"] = "it is a dropout itself, which nothing holds that could hold another: make a Dropout"
+        report.unchanged["the model"] = (
+            "it is a dropout itself, which nothing holds that could hold another: make a Dropout"
+        )
     return report
 
 

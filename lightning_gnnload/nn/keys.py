@@ -23,9 +23,9 @@ class DropoutStep(NamedTuple):
 class MaskKeys:
     """The keys of one layer's masks, call by call.
 
-    Without a step, a call's key is drawn from torch's generator, so that masks follow ``torch.manual_seed`` as those of
+    Without a step, a call's key is tag from torch's generator, so that masks follow ``torch.manual_seed`` as those of
     torch's dropout do. With one, it is the step's, and the number of the call in it. Activation checkpoints call the
-    layer once more during the backward pass, after they have put torch's generator back: the number that is drawn from
+    layer once more during the backward pass, after they have put torch's generator back: the number that is tag from
     it there says which call is repeated.
     """
 
@@ -42,27 +42,27 @@ class MaskKeys:
 
     def next(self) -> DropoutKey:
         """Returns the key of the call that begins. Raises DropoutError: it repeats one that is not known."""
-        drawn = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
+        tag = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
         if self._read is None:
-            return DropoutKey.of(drawn, 0, 0, 0, 0, 0)
+            return DropoutKey.of(tag, 0, 0, 0, 0, 0)
         if _in_backward():
-            return self._repeated(drawn)
+            return self._repeated(tag)
         step = self._read()
         if self._begins or step != self._step:
             self._begins, self._step, self._keys_by_draw = False, step, {}
         # Where the generator was seeded anew within a step, a mask repeats, as torch's own would.
-        if drawn not in self._keys_by_draw:
-            self._keys_by_draw[drawn] = DropoutKey.of(*step, self._layer, len(self._keys_by_draw))
-        return self._keys_by_draw[drawn]
+        if tag not in self._keys_by_draw:
+            self._keys_by_draw[tag] = DropoutKey.of(*step, self._layer, len(self._keys_by_draw))
+        return self._keys_by_draw[tag]
 
-    def _repeated(self, drawn: int) -> DropoutKey:
-        if drawn not in self._keys_by_draw:
+    def _repeated(self, tag: int) -> DropoutKey:
+        if tag not in self._keys_by_draw:
             raise DropoutError(
                 "Dropout is called in a backward pass, and the state of torch's generator is that of none of its calls "
                 "in the step, so the mask to draw again is not known. Use torch.utils.checkpoint with "
                 "preserve_rng_state=True, and call backward() before the next step's forward pass."
             )
-        return self._keys_by_draw[drawn]
+        return self._keys_by_draw[tag]
 
 
 def _in_backward() -> bool:

@@ -20,8 +20,8 @@ def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: in
 
     Their masks are then a pure function of ``(seed, epoch, step, rank)``, of the layer's number in
     ``model.modules()``, of the number of its call in the step, and of an element's place in the tensor. So a run that
-    is resumed at any step draws the masks that it would have drawn. Under a Trainer with a :class:`.GraphDataModule`, or
-    with :class:`.Accelerate`, there is nothing to call.
+    is resumed at any step draws the masks that it would have drawn. Under a Trainer with a :class:`.GraphDataModule`,
+    or with :class:`.Accelerate`, there is nothing to call.
 
     Args:
         model: its layers, by their order, get the numbers 0, 1, 2 and so on.

@@ -97,8 +97,8 @@ def drop_by_bits(x: Tensor, out: Tensor, threshold: int, bits: Tensor) -> None:
     elif (device := _device(x.device)) is not None:
         on_device.drop_by_bits(device, x, out, scale_of(threshold), bits)
     else:
-        kept = bits[:, None] & _places(bits) != 0
-        _select(x, out, threshold, kept.flatten()[: x.numel()].view_as(x))
+        keep = bits[:, None] & _places(bits) != 0
+        _select(x, out, threshold, keep.flatten()[: x.numel()].view_as(x))
 
 
 def keep_mask(count: int, threshold: int, key: DropoutKey, device: torch.device) -> Tensor:
@@ -132,7 +132,7 @@ def _select(x: Tensor, out: Tensor, threshold: int, keep: Tensor) -> None:
     out.copy_(torch.where(keep, x * scale_of(threshold), 0))
 
 
-def _request(x: Tensor, out: Tensor, threshold: int) -> tuple[int, ...]:
+def _request(x: Tensor, out: Tensor, threshold: int) -> tuple[int, int, int, int, int, int]:
     return x.data_ptr(), out.data_ptr(), x.numel(), _FORMATS[x.dtype], threshold, torch.get_num_threads()
 
 

@@ -39,13 +39,8 @@ def drop_by_bits(device: Device, x: Tensor, out: Tensor, scale: float, bits: Ten
 
 def _launch(device: Device, kernel: str, x: Tensor, out: Tensor, **arguments: Any) -> None:
     num_blocks = -(-x.numel() // 128) * 16
-    if num_blocks:
-        device.launch(
-            "dropout",
-            kernel,
-            (_TYPES[x.dtype],),
-            blocks=min(-(-num_blocks // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR),
-            threads=_THREADS,
-            **{"in": x, "out": out, "count": x.numel(), "num_blocks": num_blocks},
-            **arguments,
-        )
+    if not num_blocks:
+        return
+    arguments |= {"in": x, "out": out, "count": x.numel(), "num_blocks": num_blocks}
+    blocks = min(-(-num_blocks // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR)
+    device.launch("dropout", kernel, (_TYPES[x.dtype],), blocks=blocks, threads=_THREADS, **arguments)

@@ -13,12 +13,12 @@ from typing import Any, Literal, NoReturn
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
+from lightning_gnnload.plugin.accelerate import Accelerate
 from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
 from lightning_gnnload.plugin.module import error_reporting
-from lightning_gnnload.plugin.module.accelerate import Accelerate
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
 from lightning_gnnload.storage.output import check_output
 
@@ -44,8 +44,8 @@ class GraphCLI(lightning_cli.LightningCLI):
             "--accelerate",
             type=bool | Literal["bf16"],
             default=False,
-            help="Swap the model's dropout for one that takes little time on CPUs; bf16: and compute in bfloat16, where "
-            "the processor has instructions for it.",
+            help="Swap the model's dropout for one that takes little time on CPUs; bf16: and compute in bfloat16, "
+            "where the processor has instructions for it.",
         )
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
         parser.add_argument(

@@ -29,10 +29,10 @@ from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, Trainer
 from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.accelerate import Accelerate
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, ParameterExchange, state_of
 from lightning_gnnload.plugin.gradients.cost_model import Timings
-from lightning_gnnload.plugin.module.accelerate import Accelerate
 
 
 class ModelReplica:

@@ -32,6 +32,7 @@ from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
+from lightning_gnnload.plugin.accelerate import follow_trainer
 from lightning_gnnload.plugin.compat import (
     OneLightningMixin,
     SubprocessScriptLauncher,
@@ -41,7 +42,6 @@ from lightning_gnnload.plugin.compat import (
     training_progress,
 )
 from lightning_gnnload.plugin.module import error_reporting
-from lightning_gnnload.plugin.module.accelerate import follow_trainer
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers

@@ -7,7 +7,6 @@ from weakref import ref
 
 import torch
 
-from lightning_gnnload.errors import DropoutError
 from lightning_gnnload.nn.accelerate import AccelerationReport, accelerate
 from lightning_gnnload.nn.keys import DropoutStep
 from lightning_gnnload.nn.steps import follow
@@ -19,10 +18,10 @@ _BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")  # of x86-64, and of Arm
 def follow_trainer(trainer: pl.Trainer, seed: int) -> None:
     """Has the dropout layers of the Trainer's model draw by its epoch, batch and rank. A batch is a step, also where
     gradients of several are accumulated."""
-    known, rank = ref(trainer), trainer.global_rank  # no circle that keeps the Trainer: modules live on
+    trainer_ref, rank = ref(trainer), trainer.global_rank  # no circle that keeps the Trainer: modules live on
 
     def read() -> DropoutStep:
-        trainer = known()
+        trainer = trainer_ref()
         assert trainer is not None, "its own loop calls the model"
         return DropoutStep(seed, *training_progress(trainer), rank)
 
@@ -86,6 +85,6 @@ def reason_against_bf16(device: str, cpu_info: str = "/proc/cpuinfo") -> str | N
     if not set(flags).isdisjoint(_BF16_FLAGS):
         return None
     return (
-        f"this processor ({fields.get('model name', 'unknown').strip()}) has none of {', '.join(_BF16_FLAGS)}, by which "
-        "bfloat16 is faster. Give Trainer(precision='bf16-mixed') to use it all the same."
+        f"this processor ({fields.get('model name', 'unknown').strip()}) has none of {', '.join(_BF16_FLAGS)}, by "
+        "which bfloat16 is faster. Give Trainer(precision='bf16-mixed') to use it all the same."
     )
