@@ -61,9 +61,9 @@ __global__ void drop_by_bits(const T* in, T* out, int64_t count, int64_t num_blo
 
 LG_INSTANTIATE(drop_by_key<float>)
 LG_INSTANTIATE(drop_by_key<double>)
-LG_INSTANTIATE(drop_by_key<Float16>)
-LG_INSTANTIATE(drop_by_key<BFloat16>)
+LG_INSTANTIATE(drop_by_key<lg::Float16>)
+LG_INSTANTIATE(drop_by_key<lg::BFloat16>)
 LG_INSTANTIATE(drop_by_bits<float>)
 LG_INSTANTIATE(drop_by_bits<double>)
-LG_INSTANTIATE(drop_by_bits<Float16>)
-LG_INSTANTIATE(drop_by_bits<BFloat16>)
+LG_INSTANTIATE(drop_by_bits<lg::Float16>)
+LG_INSTANTIATE(drop_by_bits<lg::BFloat16>)

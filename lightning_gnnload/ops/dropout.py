@@ -7,7 +7,7 @@ do not run on. Bits that are passed around say which elements were kept: what th
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,11 +75,12 @@ def drop(
         [[2.0, 2.0, 0.0, 0.0], [2.0, 0.0, 2.0, 0.0]]
     """
     _check(x, out)
-    if x.device.type == "cpu":
+    device = _runs_on(x.device)
+    if device == "cpu":
         bits = x.new_empty(num_bit_bytes(x), dtype=torch.uint8) if with_bits else None
         kernels.dropout(*_request(x, out, threshold), *key, relu, 0 if bits is None else bits.data_ptr())
         return bits
-    if (device := _device(x.device)) is not None:
+    if device is not None:
         bits = device.empty(num_bit_bytes(x), torch.uint8) if with_bits else None
         on_device.drop(device, x, out, threshold, scale_of(threshold), key, relu, bits)
         return bits
@@ -92,9 +93,10 @@ def drop(
 def drop_by_bits(x: Tensor, out: Tensor, threshold: int, bits: Tensor) -> None:
     """Writes ``x * scale`` to ``out`` where the bits of a :func:`drop` of the same shape say so, else 0."""
     _check(x, out)
-    if x.device.type == "cpu":
+    device = _runs_on(x.device)
+    if device == "cpu":
         kernels.dropout_by_bits(*_request(x, out, threshold), bits.data_ptr())
-    elif (device := _device(x.device)) is not None:
+    elif device is not None:
         on_device.drop_by_bits(device, x, out, scale_of(threshold), bits)
     else:
         keep = bits[:, None] & _places(bits) != 0
@@ -147,8 +149,10 @@ def _check(x: Tensor, out: Tensor) -> None:
         raise DropoutError(f"drop() takes contiguous tensors of one shape and dtype, not {x.shape} and {out.shape}.")
 
 
-def _device(device: torch.device) -> Device | None:
-    """The device that kernels are launched on; None where there is none, or CuPy is not installed."""
+def _runs_on(device: torch.device) -> Device | Literal["cpu"] | None:
+    """Where kernels run for tensors of a device; None where there are none for it, or CuPy is not installed."""
+    if device.type == "cpu":
+        return "cpu"
     return _opened(device.index) if device.type == "cuda" else None
 
 

@@ -15,8 +15,8 @@ _BLOCKS_A_PROCESSOR = 8
 _TYPES = {
     torch.float32: "float",
     torch.float64: "double",
-    torch.float16: "Float16",
-    torch.bfloat16: "BFloat16",
+    torch.float16: "lg::Float16",
+    torch.bfloat16: "lg::BFloat16",
 }
 
 
