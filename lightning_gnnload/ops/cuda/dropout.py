@@ -30,17 +30,49 @@ def drop(
             "dropout cannot be captured in a CUDA graph: each replay would drop the same elements. Use "
             "torch.nn.Dropout there, or leave the layer out of the graph."
         )
-    _launch(device, "drop_by_key", x, out, threshold=threshold, scale=scale, key=key, relu=int(relu), bits=bits)
+    if not x.numel():
+        return
+    device.launch(
+        "dropout",
+        "drop_by_key",
+        (_TYPES[x.dtype],),
+        blocks=_num_launched(device, x),
+        threads=_THREADS,
+        input=x,
+        out=out,
+        count=x.numel(),
+        num_blocks=_num_blocks(x),
+        key=key,
+        threshold=threshold,
+        scale=scale,
+        relu=int(relu),
+        bits=bits,
+    )
 
 
 def drop_by_bits(device: Device, x: Tensor, out: Tensor, scale: float, bits: Tensor) -> None:
-    _launch(device, "drop_by_bits", x, out, scale=scale, bits=bits)
-
-
-def _launch(device: Device, kernel: str, x: Tensor, out: Tensor, **arguments: Any) -> None:
-    num_blocks = -(-x.numel() // 128) * 16
-    if not num_blocks:
+    """Passes what the bits of a :func:`drop` say, times the scale."""
+    if not x.numel():
         return
-    arguments |= {"in": x, "out": out, "count": x.numel(), "num_blocks": num_blocks}
-    blocks = min(-(-num_blocks // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR)
-    device.launch("dropout", kernel, (_TYPES[x.dtype],), blocks=blocks, threads=_THREADS, **arguments)
+    device.launch(
+        "dropout",
+        "drop_by_bits",
+        (_TYPES[x.dtype],),
+        blocks=_num_launched(device, x),
+        threads=_THREADS,
+        input=x,
+        out=out,
+        count=x.numel(),
+        num_blocks=_num_blocks(x),
+        scale=scale,
+        bits=bits,
+    )
+
+
+def _num_blocks(x: Tensor) -> int:
+    """The number of Philox blocks, in whole chunks."""
+    return -(-x.numel() // 128) * 16
+
+
+def _num_launched(device: Device, x: Tensor) -> int:
+    return min(-(-_num_blocks(x) // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR)
