@@ -51,7 +51,7 @@ class AccelerationReport:
         if num_fused := sum(layer.relu for layer in self.swapped.values()):
             lines[0] += f", {num_fused} with the relu before it"
         if self.already:
-            lines[0] += f"; {len(self.already)} swapped before"
+            lines[0] += f"; {len(self.already)} fast already"
         lines += [f"  {name}: {layer}" for name, layer in self.swapped.items()]
         lines += ["unchanged:"] * bool(self.unchanged) + [f"  {name}: {why}" for name, why in self.unchanged.items()]
         return "\n".join(lines)
@@ -99,9 +99,7 @@ def accelerate(model: nn.Module) -> AccelerationReport:
                     layer = replaced.setdefault(child, Dropout(child.p, child.inplace))
                 parent._modules[name] = report.swapped[path] = layer.train(child.training)
     if isinstance(model, _TORCHS):
-        report.unchanged["the model"] = (
-            "it is a dropout itself, which nothing holds that could hold another: make a Dropout"
-        )
+        report.unchanged["the model"] = "it is a dropout itself: make a lightning_gnnload.Dropout in its place"
     return report
 
 
@@ -136,10 +134,10 @@ def _relu_before(parent: nn.Module, children: list[tuple[str, nn.Module | None]]
 
 def _methods_that_call(module: nn.Module) -> Iterator[str]:
     """Names the methods of a module's class, and of classes that it derives from, which call torch's function."""
-    if type(module).__module__.startswith("torch.nn.") or getattr(module, "dropout", None) == 0:
+    if getattr(module, "dropout", None) == 0:
         return
-    for cls in type(module).__mro__[: type(module).__mro__.index(nn.Module)]:
-        for name, method in vars(cls).items():
+    for cls in type(module).__mro__:
+        for name, method in vars(cls).items() if not cls.__module__.startswith("torch.nn.") else ():
             if inspect.isfunction(method) and _calls_function(method.__code__):
                 yield name
 

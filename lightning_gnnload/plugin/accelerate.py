@@ -59,6 +59,7 @@ class Accelerate(pl.Callback):
             pl.utilities.rank_zero.rank_zero_warn(f"Accelerate(bf16=True) stays with float32: {reason}")
             return
         strategy.precision_plugin = pl.plugins.MixedPrecision("bf16-mixed", device)
+        pl.utilities.rank_zero.rank_zero_info("Accelerate: computes in bfloat16, as Trainer(precision='bf16-mixed')")
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.report = accelerate(pl_module)
