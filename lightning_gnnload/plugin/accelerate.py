@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from weakref import ref
 
 import torch
 
@@ -18,14 +17,14 @@ _BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")  # of x86-64, and of Arm
 def follow_trainer(trainer: pl.Trainer, seed: int) -> None:
     """Has the dropout layers of the Trainer's model draw by its epoch, batch and rank. A batch is a step, also where
     gradients of several are accumulated."""
-    trainer_ref, rank = ref(trainer), trainer.global_rank  # no circle that keeps the Trainer: modules live on
+    rank = trainer.global_rank
+    follow(trainer.lightning_module, lambda: DropoutStep(seed, *training_progress(trainer), rank))
 
-    def read() -> DropoutStep:
-        trainer = trainer_ref()
-        assert trainer is not None, "its own loop calls the model"
-        return DropoutStep(seed, *training_progress(trainer), rank)
 
-    follow(trainer.lightning_module, read)
+def forget_trainer(trainer: pl.Trainer) -> None:
+    """Has them draw from torch's generator again."""
+    if trainer.lightning_module is not None:
+        follow(trainer.lightning_module, None)
 
 
 class Accelerate(pl.Callback):
@@ -67,7 +66,7 @@ class Accelerate(pl.Callback):
         follow_trainer(trainer, getattr(trainer.datamodule, "seed", self.seed))  # type: ignore[attr-defined]
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        follow(pl_module, None)
+        forget_trainer(trainer)
 
 
 def reason_against_bf16(device: str, cpu_info: str = "/proc/cpuinfo") -> str | None:

@@ -32,7 +32,7 @@ from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.accelerate import follow_trainer
+from lightning_gnnload.plugin.accelerate import follow_trainer, forget_trainer
 from lightning_gnnload.plugin.compat import (
     OneLightningMixin,
     SubprocessScriptLauncher,
@@ -282,6 +282,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._sampling.close()
         self.caching.close()
         self.module_partition.disconnect()
+        if self.trainer is not None:
+            forget_trainer(self.trainer)
         # Last: damage must leave nothing open.
         try:
             self._folder_checks.raise_damage()

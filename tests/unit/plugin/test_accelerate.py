@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from lightning_gnnload import Accelerate, Dropout, GraphDataModule, NeighborSampler
-from lightning_gnnload.plugin.accelerate import reason_against_bf16
+from lightning_gnnload.plugin.accelerate import follow_trainer, reason_against_bf16
 from tests.unit.toy import toy_data
 
 
@@ -99,6 +99,36 @@ def test_masks_follow_the_seed_of_the_data() -> None:
     fit(first, module(), max_epochs=1)
     fit(other, module(seed=1), max_epochs=1)
     assert not torch.equal(first.outputs[0, 0][0], other.outputs[0, 0][0])
+    follows_generator(first)
+
+
+def follows_generator(model: Model) -> None:
+    """As a fit that is over tells no step any more."""
+    model.train()
+    x = torch.ones(20, 5)
+    torch.manual_seed(1)
+    once = model(x)
+    torch.manual_seed(1)
+    assert torch.equal(model(x), once)
+
+
+def test_ranks_have_masks_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows are others, so equal masks would be correlated noise in a gradient's mean."""
+    masks = []
+    for rank in (0, 1):
+        model = new_model(Dropout())
+        with monkeypatch.context() as patched:
+            patched.setattr(Trainer, "global_rank", rank)
+            follow_trainer(trainer_of(model), seed=0)
+        masks.append(model.dropout(torch.ones(256)))
+    assert not torch.equal(*masks)
+
+
+def trainer_of(model: LightningModule) -> Trainer:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    trainer.strategy._lightning_module = model
+    model.trainer = trainer
+    return trainer
 
 
 class Seen(Callback):
@@ -118,11 +148,7 @@ def test_the_callback_swaps_and_tells_the_step_with_any_loader(capsys: pytest.Ca
         runs.append([mask for calls in model.outputs.values() for mask in calls])
     assert all(map(torch.equal, runs[0], runs[1]))
     assert not torch.equal(runs[0][0], runs[2][0])
-    model.train()  # a fit that is over tells no step
-    torch.manual_seed(1)
-    once = model(rows[0][0])
-    torch.manual_seed(1)
-    assert torch.equal(model(rows[0][0]), once)
+    follows_generator(model)
 
 
 def test_models_that_are_built_late_are_swapped() -> None:
