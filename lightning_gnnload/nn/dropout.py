@@ -123,7 +123,9 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _Dropout.apply(grad, *ctx.law, False), None, None, None
+        if torch.is_grad_enabled():  # for gradients of gradients alone, as recording takes longer than a small layer
+            return _Dropout.apply(grad, *ctx.law, False), None, None, None
+        return _dropped(grad, *ctx.law, False, False)[0], None, None, None
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -140,7 +142,8 @@ class _ReluDropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _ByBits.apply(grad, ctx.threshold, *ctx.saved_tensors), None, None, None
+        by_bits = _ByBits.apply if torch.is_grad_enabled() else _passed
+        return by_bits(grad, ctx.threshold, *ctx.saved_tensors), None, None, None
 
 
 class _ByBits(torch.autograd.Function):
