@@ -123,9 +123,10 @@ class _Dropout(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        threshold, key = ctx.law
         if torch.is_grad_enabled():  # for gradients of gradients alone, as recording takes longer than a small layer
-            return _Dropout.apply(grad, *ctx.law, False), None, None, None
-        return _dropped(grad, *ctx.law, False, False)[0], None, None, None
+            return _Dropout.apply(grad, threshold, key, False), None, None, None
+        return _dropped(grad, threshold, key, relu=False, in_place=False)[0], None, None, None
 
 
 class _ReluDropout(torch.autograd.Function):

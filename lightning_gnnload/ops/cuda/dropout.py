@@ -30,49 +30,29 @@ def drop(
             "dropout cannot be captured in a CUDA graph: each replay would drop the same elements. Use "
             "torch.nn.Dropout there, or leave the layer out of the graph."
         )
-    if not x.numel():
-        return
-    device.launch(
-        "dropout",
-        "drop_by_key",
-        (_TYPES[x.dtype],),
-        blocks=_num_launched(device, x),
-        threads=_THREADS,
-        input=x,
-        out=out,
-        count=x.numel(),
-        num_blocks=_num_blocks(x),
-        key=key,
-        threshold=threshold,
-        scale=scale,
-        relu=int(relu),
-        bits=bits,
-    )
+    if x.numel():
+        device.launch(
+            "dropout",
+            "drop_by_key",
+            (_TYPES[x.dtype],),
+            key=key,
+            threshold=threshold,
+            scale=scale,
+            relu=int(relu),
+            bits=bits,
+            **_elements(device, x, out),
+        )
 
 
 def drop_by_bits(device: Device, x: Tensor, out: Tensor, scale: float, bits: Tensor) -> None:
     """Passes what the bits of a :func:`drop` say, times the scale."""
-    if not x.numel():
-        return
-    device.launch(
-        "dropout",
-        "drop_by_bits",
-        (_TYPES[x.dtype],),
-        blocks=_num_launched(device, x),
-        threads=_THREADS,
-        input=x,
-        out=out,
-        count=x.numel(),
-        num_blocks=_num_blocks(x),
-        scale=scale,
-        bits=bits,
-    )
+    if x.numel():
+        types = (_TYPES[x.dtype],)
+        device.launch("dropout", "drop_by_bits", types, scale=scale, bits=bits, **_elements(device, x, out))
 
 
-def _num_blocks(x: Tensor) -> int:
-    """The number of Philox blocks, in whole chunks."""
-    return -(-x.numel() // 128) * 16
-
-
-def _num_launched(device: Device, x: Tensor) -> int:
-    return min(-(-_num_blocks(x) // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR)
+def _elements(device: Device, x: Tensor, out: Tensor) -> dict[str, Any]:
+    num_blocks = -(-x.numel() // 128) * 16  # of Philox, in whole chunks
+    launched = min(-(-num_blocks // _THREADS), device.num_processors * _BLOCKS_A_PROCESSOR)
+    shape = {"blocks": launched, "threads": _THREADS}
+    return {**shape, "input": x, "out": out, "count": x.numel(), "num_blocks": num_blocks}
