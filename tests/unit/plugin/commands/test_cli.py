@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lightning_gnnload import __version__
+from lightning_gnnload.plugin.accelerate import Accelerate
 from lightning_gnnload.plugin.commands import cli
 from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
@@ -126,3 +127,12 @@ def test_spawned_ranks_get_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     data = {"data": "Debian", "sampler": {"class_path": "NeighborSampler", "init_args": {"fanouts": [2]}}}
     made = GraphCLI(pl.LightningModule, GraphDataModule, run=False, args={"data": data, "trainer": {"logger": False}})
     assert pickle.loads(pickle.dumps(made.parser)).error.args[0].prog == made.parser.prog  # noqa: S301
+
+
+@pytest.mark.parametrize(("value", "bf16"), [(False, []), (True, [False]), ("bf16", [True])])
+def test_accelerate_adds_its_callback(monkeypatch: pytest.MonkeyPatch, value: object, bf16: list[bool]) -> None:
+    monkeypatch.setattr(sys, "argv", ["gnnload"])
+    data = {"data": "Debian", "sampler": {"class_path": "NeighborSampler", "init_args": {"fanouts": [2]}}}
+    config = {"data": data, "trainer": {"logger": False}, "accelerate": value}
+    made = GraphCLI(pl.LightningModule, GraphDataModule, run=False, args=config)
+    assert [callback.bf16 for callback in made.trainer.callbacks if isinstance(callback, Accelerate)] == bf16
