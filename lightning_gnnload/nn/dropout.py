@@ -81,7 +81,7 @@ class Dropout(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy follows no Trainer, and counts for itself.
-        return {name: value for name, value in super().__getstate__().items() if name not in ("keys", "_number")}
+        return {name: value for name, value in vars(self).items() if name not in ("keys", "_number")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -181,6 +181,11 @@ _library.define("drop_by_bits(Tensor x, float p, Tensor bits) -> Tensor")
 
 def _compiled(x: Tensor, p: float, relu: bool, layer: int) -> tuple[Tensor, Tensor]:
     source = x.contiguous()
+    if layer not in _layers:
+        raise DropoutError(
+            "compiled code calls a dropout layer of another process, or one that is gone. Compile the model where it "
+            "trains; to export it, put it in evaluation first."
+        )
     out, threshold, key = torch.empty_like(source), threshold_of(p), _layers[layer].keys.next()
     if p == 1:
         return out.zero_(), x.new_zeros(num_bit_bytes(x), dtype=torch.uint8)

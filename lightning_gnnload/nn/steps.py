@@ -44,7 +44,8 @@ def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: in
         (True, False)
     """
     if rank is None:
-        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        is_one_of_many = torch.distributed.is_available() and torch.distributed.is_initialized()
+        rank = torch.distributed.get_rank() if is_one_of_many else 0
     values = {"seed": seed, "epoch": epoch, "step": step, "rank": rank}
     numbers = DropoutStep(
         **{

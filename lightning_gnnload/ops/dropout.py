@@ -66,7 +66,8 @@ def drop(
     Both are contiguous, of one shape, device and floating dtype, and may be the same. Elements count in the order of
     rows, so the first rows' mask does not depend on how many more there are. What is dropped is 0, even a NaN.
 
-    Returns the bits for :func:`drop_by_bits` with ``with_bits``. Raises DropoutError for a dtype that is not taken.
+    Returns the bits for :func:`drop_by_bits` with ``with_bits``. Raises DropoutError for tensors that are not taken,
+    a threshold of LEVELS, or while a CUDA graph is captured, which would replay one mask.
 
     Example:
         >>> x, out = torch.ones(2, 4), torch.empty(2, 4)
@@ -74,7 +75,12 @@ def drop(
         >>> out.tolist()
         [[2.0, 2.0, 0.0, 0.0], [2.0, 0.0, 2.0, 0.0]]
     """
-    _check(x, out)
+    _check(x, out, threshold)
+    if x.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise DropoutError(
+            "dropout cannot be captured in a CUDA graph: each replay would drop the same elements. Use "
+            "torch.nn.Dropout there, or leave the layer out of the graph."
+        )
     device = _runs_on(x.device)
     if device == "cpu":
         bits = x.new_empty(num_bit_bytes(x), dtype=torch.uint8) if with_bits else None
@@ -92,7 +98,11 @@ def drop(
 
 def drop_by_bits(x: Tensor, out: Tensor, threshold: int, bits: Tensor) -> None:
     """Writes ``x * scale`` to ``out`` where the bits of a :func:`drop` of the same shape say so, else 0."""
-    _check(x, out)
+    _check(x, out, threshold)
+    if (len(bits), bits.dtype, bits.device) != (num_bit_bytes(x), torch.uint8, x.device) or not bits.is_contiguous():
+        raise DropoutError(
+            f"{len(bits)} bits of {bits.dtype} are of another tensor than {list(x.shape)} on {x.device}."
+        )
     device = _runs_on(x.device)
     if device == "cpu":
         kernels.dropout_by_bits(*_request(x, out, threshold), bits.data_ptr())
@@ -138,15 +148,23 @@ def _request(x: Tensor, out: Tensor, threshold: int) -> tuple[int, int, int, int
     return x.data_ptr(), out.data_ptr(), x.numel(), _FORMATS[x.dtype], threshold, torch.get_num_threads()
 
 
-def _check(x: Tensor, out: Tensor) -> None:
+def _check(x: Tensor, out: Tensor, threshold: int) -> None:
     if x.dtype not in _FORMATS or x.layout is not torch.strided:
         raise DropoutError(
             f"dropout got {x.dtype} of layout {x.layout}, but takes {', '.join(map(str, _FORMATS))}, and no sparse or "
             "nested tensors. Convert it, or use torch.nn.Dropout there."
         )
-    # Kernels get addresses: whoever calls has to keep to this.
-    if not (x.is_contiguous() and out.is_contiguous()) or x.shape != out.shape or x.dtype != out.dtype:
-        raise DropoutError(f"drop() takes contiguous tensors of one shape and dtype, not {x.shape} and {out.shape}.")
+    # Kernels get addresses.
+    if (x.shape, x.dtype, x.device) != (out.shape, out.dtype, out.device):
+        raise DropoutError(
+            f"dropout writes to {list(out.shape)} of {out.dtype}, but gets {list(x.shape)} of {x.dtype}."
+        )
+    if not (x.is_contiguous() and out.is_contiguous()):
+        raise DropoutError("dropout gets a tensor that is not contiguous: call x.contiguous() before.")
+    if not 0 <= threshold < LEVELS:
+        raise DropoutError(
+            f"dropout gets threshold {threshold}, but it lies in [0, {LEVELS}): where p is 1, write zeros."
+        )
 
 
 def _runs_on(device: torch.device) -> Device | Literal["cpu"] | None:

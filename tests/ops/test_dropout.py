@@ -194,14 +194,24 @@ def test_numbers_of_all_sizes_give_other_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "message"),
+    ("x", "threshold", "message"),
     [
-        (torch.ones(3, dtype=torch.int64), "torch.int64"),
-        (torch.ones(3).to_sparse(), "sparse"),
-        (torch.ones(3, 4).t(), "contiguous"),
-        (torch.ones(3), "one shape"),
+        (torch.ones(4, 3, dtype=torch.int64), 1, "torch.int64"),
+        (torch.ones(4, 3).to_sparse(), 1, "sparse"),
+        (torch.ones(3, 4).t(), 1, "contiguous"),
+        (torch.ones(3), 1, r"\[4, 3\] of torch.float32, but gets \[3\]"),
+        (torch.ones(4, 3).double(), 1, "torch.float64"),
+        (torch.ones(4, 3), 65536, "threshold 65536"),
+        (torch.ones(4, 3), -1, "threshold -1"),
     ],
 )
-def test_what_the_kernels_do_not_take(x: torch.Tensor, message: str) -> None:
+def test_what_the_kernels_do_not_take(x: torch.Tensor, threshold: int, message: str) -> None:
     with pytest.raises(DropoutError, match=message):
-        drop(x, torch.empty(4, 3), 1, DropoutKey(0, 0))
+        drop(x, torch.empty(4, 3), threshold, DropoutKey(0, 0))
+
+
+@pytest.mark.parametrize("bits", [torch.zeros(31, dtype=torch.uint8), torch.zeros(32, dtype=torch.int8)])
+def test_bits_of_other_tensors_are_not_read(bits: torch.Tensor) -> None:
+    x = torch.ones(129)
+    with pytest.raises(DropoutError, match="of another tensor"):
+        drop_by_bits(x, x, 1, bits)

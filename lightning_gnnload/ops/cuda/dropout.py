@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...errors import DropoutError
 from .device import Device
 
 _THREADS = 256
@@ -23,13 +22,7 @@ _TYPES = {
 def drop(
     device: Device, x: Tensor, out: Tensor, threshold: int, scale: float, key: Any, relu: bool, bits: Tensor | None
 ) -> None:
-    """``key`` is a :class:`.DropoutKey`; ``bits`` are uint8, a byte for each Philox block of whole chunks. Raises
-    DropoutError while a CUDA graph is captured, which would replay one mask for ever."""
-    if x.is_cuda and torch.cuda.is_current_stream_capturing():
-        raise DropoutError(
-            "dropout cannot be captured in a CUDA graph: each replay would drop the same elements. Use "
-            "torch.nn.Dropout there, or leave the layer out of the graph."
-        )
+    """``key`` is a :class:`.DropoutKey`; ``bits`` are uint8, a byte for each Philox block of whole chunks."""
     if x.numel():
         device.launch(
             "dropout",

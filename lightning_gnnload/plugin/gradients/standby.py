@@ -54,8 +54,10 @@ class ModelReplica:
         # Hooks that ask the Trainer for its stage find the one that trainers are in.
         trainer.training = True
         compat.build_model(trainer)
-        if any(isinstance(callback, Accelerate) for callback in trainer.callbacks):  # type: ignore[attr-defined]
-            accelerate(self.module)
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, Accelerate):
+                callback.setup(trainer, self.module, "fit")
+                accelerate(self.module)
         strategy.precision_plugin.convert_module(self.module)
         self.module.to(strategy.root_device)
         self.module.train()

@@ -188,6 +188,11 @@ def test_compiled_models_draw_the_same_masks() -> None:
     torch._dynamo.reset()
 
 
+def test_compiled_code_of_a_layer_that_is_gone_is_refused() -> None:
+    with pytest.raises(DropoutError, match="another process"):
+        torch.ops.lightning_gnnload.dropout(torch.ones(3), 0.5, False, 1 << 40)
+
+
 def test_copies_count_for_themselves() -> None:
     model = nn.Sequential(nn.Linear(2, 2), Dropout(0.25, relu=True))
     set_step(model, 3, 4)
