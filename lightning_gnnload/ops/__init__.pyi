@@ -35,11 +35,6 @@ from .dispatch import gather_rows as gather_rows
 from .dispatch import instruction_sets as instruction_sets
 from .dispatch import random_keys as random_keys
 from .dispatch import use_instruction_set as use_instruction_set
-from .dropout import DropoutKey as DropoutKey
-from .dropout import drop as drop
-from .dropout import drop_by_bits as drop_by_bits
-from .dropout import keep_mask as keep_mask
-from .dropout import threshold_of as threshold_of
 from .dynamic_cache import EVICTIONS as EVICTIONS
 from .dynamic_cache import SLOT_BYTES as SLOT_BYTES
 from .dynamic_cache import EvictingSlots as EvictingSlots

@@ -5,21 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lightning_gnnload import ops
 from lightning_gnnload.ops.cuda import dropout as on_device
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.dropout import num_bit_bytes, scale_of
+from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, scale_of, threshold_of
 from tests.ops.test_dropout import DTYPES, PLACE, bits_of, numbers
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("relu", [False, True])
 def test_equal_to_the_cpu(device: Device, dtype: torch.dtype, relu: bool) -> None:
-    key, threshold = ops.DropoutKey.of(**PLACE), ops.threshold_of(0.3)
+    key, threshold = DropoutKey.of(**PLACE), threshold_of(0.3)
     for count in (0, 1, 127, 5000):  # the last one, in more than one block
         x, grad = numbers(count, dtype), numbers(count, dtype).flip(0)
         wanted, wanted_grad = torch.empty_like(x), torch.empty_like(x)
-        ops.drop_by_bits(grad, wanted_grad, threshold, ops.drop(x, wanted, threshold, key, relu, with_bits=True))
+        drop_by_bits(grad, wanted_grad, threshold, drop(x, wanted, threshold, key, relu, with_bits=True))
 
         on, out = x.to(device.torch_device), device.empty(count, dtype)
         bits = device.empty(num_bit_bytes(x), torch.uint8)

@@ -11,8 +11,16 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import DropoutError
-from lightning_gnnload.ops import DropoutKey, drop, drop_by_bits, instruction_sets, keep_mask, threshold_of
-from lightning_gnnload.ops.dropout import num_bit_bytes, scale_of
+from lightning_gnnload.ops import instruction_sets
+from lightning_gnnload.ops.dropout import (
+    DropoutKey,
+    drop,
+    drop_by_bits,
+    keep_mask,
+    num_bit_bytes,
+    scale_of,
+    threshold_of,
+)
 from tests import oracle
 
 from .graphs import instruction_set

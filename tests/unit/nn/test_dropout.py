@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lightning_gnnload import Dropout, set_step
 from lightning_gnnload.errors import DropoutError
-from lightning_gnnload.ops import DropoutKey, keep_mask, threshold_of
+from lightning_gnnload.ops.dropout import DropoutKey, keep_mask, threshold_of
 
 Forward = Callable[[Tensor], Tensor]
 
