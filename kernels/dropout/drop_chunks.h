@@ -1,8 +1,6 @@
 // drop_chunks.h: what decides about an element, and dropping element by element.
 #pragma once
 
-#include <type_traits>
-
 #include "dropout/dropout.h"
 #include "dropout/floats.h"
 
@@ -28,16 +26,24 @@ void drop_part(const T* in, T* out, uint32_t* bits, int64_t chunk, int count, co
       halves[32 * k + 2 * block + 1] = uint16_t(words[k] >> 16);
     }
   }
-  uint32_t kept[kBlockWords] = {};
-  for (int i = 0; i < count; ++i) {
-    const auto value = widen(in[i]);
-    using Number = std::remove_const_t<decltype(value)>;
-    bool keep = by == DropBy::kBits ? bits[i / 32] >> (i % 32) & 1 : halves[i] >= law.threshold;
-    if (by == DropBy::kKeyAndRelu) keep = keep && !(value <= 0);
-    kept[i / 32] |= uint32_t(keep) << (i % 32);
-    narrow(keep ? value * Number(law.scale) : Number(0), out + i);
+  using Number = decltype(widen(in[0]));
+  const Number scale = Number(law.scale);
+  uint8_t keep[kDropoutChunk] = {};
+  // Loops without branches, which become vectors where there are any.
+  if (by == DropBy::kBits) {
+    for (int i = 0; i < kDropoutChunk; ++i) keep[i] = bits[i / 32] >> (i % 32) & 1;
+  } else {
+    for (int i = 0; i < count; ++i) {
+      const bool passes = by == DropBy::kKey || !(widen(in[i]) <= 0);
+      keep[i] = uint8_t((halves[i] >= law.threshold) & passes);
+    }
   }
-  if (by != DropBy::kBits && bits) std::memcpy(bits, kept, sizeof kept);
+  for (int i = 0; i < count; ++i) narrow(keep[i] ? widen(in[i]) * scale : Number(0), out + i);
+  if (by == DropBy::kBits || !bits) return;
+  for (int word = 0; word < kBlockWords; ++word) {
+    bits[word] = 0;
+    for (int bit = 0; bit < 32; ++bit) bits[word] |= uint32_t(keep[32 * word + bit]) << bit;
+  }
 }
 
 }  // namespace lg

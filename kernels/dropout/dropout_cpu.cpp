@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "dropout/drop_avx2.h"

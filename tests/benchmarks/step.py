@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from examples.models.classifiers import GraphSAGE
-from lightning_gnnload import Dropout, GraphDataModule, NeighborSampler, accelerate
+from lightning_gnnload import Dropout, GraphDataModule, NeighborSampler, accelerate, ops
 from tests.benchmarks import machine
 from tests.benchmarks.graphs import GRAPHS
 
@@ -103,6 +103,33 @@ def table(graph: str, turns: int, num_threads: int) -> str:
     return "\n".join(lines)
 
 
+def alone(rows: int = 5144, width: int = 256, turns: int = 30) -> str:
+    """Relu and dropout by themselves, forward and both passes, on one thread: of the size that Debian's step has."""
+    torch.set_num_threads(1)
+    contenders = {name: make() for name, make in DROPOUTS.items() if name != "no dropout at all"}
+    lines = ["| relu and dropout of 5,144 x 256, one thread, ms | float32 | both passes | bfloat16 | both passes |"]
+    lines.append("| --- | ---: | ---: | ---: | ---: |")
+    torchs, ours, *_ = contenders
+    available = ops.instruction_sets()[::-1]
+    for name, instruction_set in [(torchs, available[0])] + [(ours, each) for each in available]:
+        ops.use_instruction_set(instruction_set)
+        cells = []
+        for dtype in (torch.float32, torch.bfloat16):
+            x, grad = torch.randn(rows, width).to(dtype).requires_grad_(), torch.randn(rows, width).to(dtype)
+            forward, both = [], []
+            for _ in range(turns):
+                began = time.thread_time()
+                out = contenders[name](x)
+                forward.append(time.thread_time() - began)
+                out.backward(grad)
+                both.append(time.thread_time() - began)
+            cells += [f"{statistics.median(times) * 1e3:.2f}" for times in (forward, both)]
+        by = f", {instruction_set}" if name == ours else ""
+        lines.append(f"| {name}{by} | {' | '.join(cells)} |")
+    ops.use_instruction_set(available[0])
+    return "\n".join(lines)
+
+
 def accuracy(dropout: Callable[[], nn.Module], seed: int, epochs: int) -> float:
     """Of the test nodes, after some epochs on Debian."""
     data = GRAPHS["debian"].load()
@@ -139,6 +166,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
     neighbours = machine.Neighbours()
+    print(alone(), end="\n\n", flush=True)
     for graph, num_threads in itertools.product(args.graph, args.threads):
         print(table(graph, args.turns, num_threads), end="\n\n", flush=True)
     if args.seeds:
