@@ -73,7 +73,7 @@ def drop(
         >>> x, out = torch.ones(2, 4), torch.empty(2, 4)
         >>> drop(x, out, threshold_of(0.5), DropoutKey.of(seed=0, epoch=0, step=0, rank=0, layer=0, call=0))
         >>> out.tolist()
-        [[2.0, 2.0, 0.0, 0.0], [2.0, 0.0, 2.0, 0.0]]
+        [[2.0, 2.0, 2.0, 0.0], [0.0, 2.0, 0.0, 0.0]]
     """
     _check(x, out, threshold)
     if x.is_cuda and torch.cuda.is_current_stream_capturing():
