@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from pathlib import Path
 
 import torch
@@ -67,6 +68,11 @@ class Accelerate(pl.Callback):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         forget_trainer(trainer)
+
+
+def copied_from(trainer: pl.Trainer) -> list[Accelerate]:
+    """Copies of a Trainer's callbacks of this class, for what trains its model elsewhere, where no callbacks run."""
+    return [copy(callback) for callback in trainer.callbacks if isinstance(callback, Accelerate)]  # type: ignore[attr-defined]
 
 
 def reason_against_bf16(device: str, cpu_info: str = "/proc/cpuinfo") -> str | None:

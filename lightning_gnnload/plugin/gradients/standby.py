@@ -29,7 +29,7 @@ from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, Trainer
 from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.plugin import compat
-from lightning_gnnload.plugin.accelerate import Accelerate
+from lightning_gnnload.plugin.accelerate import copied_from
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, ParameterExchange, state_of
 from lightning_gnnload.plugin.gradients.cost_model import Timings
@@ -54,10 +54,9 @@ class ModelReplica:
         # Hooks that ask the Trainer for its stage find the one that trainers are in.
         trainer.training = True
         compat.build_model(trainer)
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, Accelerate):
-                callback.setup(trainer, self.module, "fit")
-                accelerate(self.module)
+        for callback in copied_from(trainer):
+            callback.setup(trainer, self.module, "fit")
+            accelerate(self.module)
         strategy.precision_plugin.convert_module(self.module)
         self.module.to(strategy.root_device)
         self.module.train()
