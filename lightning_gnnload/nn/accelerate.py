@@ -12,6 +12,7 @@ from types import CodeType
 import torch
 from torch import nn
 
+from lightning_gnnload.errors import DropoutError
 from lightning_gnnload.nn.dropout import Dropout
 
 _HOOKS = (
@@ -74,11 +75,16 @@ def accelerate(model: nn.Module) -> AccelerationReport:
     Returns:
         What was swapped, and what was left.
 
+    Raises:
+        DropoutError: it is no module.
+
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.3))
         >>> accelerate(model).swapped, model[1]
         ({'2': Dropout(p=0.3, inplace=False, relu=True)}, Identity())
     """
+    if not isinstance(model, nn.Module):
+        raise DropoutError(f"accelerate() takes a torch.nn.Module, whose dropout it swaps, not {model!r:.100}.")
     report = AccelerationReport()
     replaced: dict[nn.Module, Dropout] = {}  # a module that stands in several places is one module afterwards, too
     for prefix, parent in list(model.named_modules()):

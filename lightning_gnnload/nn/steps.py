@@ -13,6 +13,7 @@ from lightning_gnnload.nn.keys import DropoutStep
 from lightning_gnnload.ops.checks import as_integer_within
 
 _BITS = {"seed": 64, "epoch": 32, "step": 32, "rank": 16}
+_MAX_LAYERS = 1 << 16
 
 
 def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: int | None = None) -> None:
@@ -32,7 +33,7 @@ def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: in
             0 without it.
 
     Raises:
-        DropoutError: a number is negative or too large.
+        DropoutError: a number is negative or too large, or all of the model's dropout is torch's.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 4), Dropout(0.5))
@@ -53,12 +54,21 @@ def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: in
             for name, bits in _BITS.items()
         }
     )
-    follow(model, lambda: numbers)
+    num_layers = follow(model, lambda: numbers)
+    if not num_layers and any(isinstance(module, nn.Dropout) and module.p for module in model.modules()):
+        raise DropoutError(
+            "set_step: the model has torch's dropout alone, which follows no step. Call accelerate(model) once before."
+        )
 
 
-def follow(model: nn.Module, read: Callable[[], DropoutStep] | None) -> None:
-    """Numbers a model's dropout layers, and has them ask ``read`` for the step at each call; None: no longer."""
-    for layer, dropout in enumerate(module for module in model.modules() if isinstance(module, Dropout)):
-        if layer >= 1 << 16:
-            raise DropoutError(f"the model has more than {1 << 16} dropout layers, but their numbers have 16 bits.")
+def follow(model: nn.Module, read: Callable[[], DropoutStep] | None) -> int:
+    """Numbers a model's dropout layers, and has them ask ``read`` for the step at each call; None: no longer. Returns
+    their number."""
+    if not isinstance(model, nn.Module):
+        raise DropoutError(f"a torch.nn.Module is needed, whose dropout layers follow the step, not {model!r:.100}.")
+    layers = [module for module in model.modules() if isinstance(module, Dropout)]
+    if len(layers) > _MAX_LAYERS:
+        raise DropoutError(f"the model has {len(layers)} dropout layers, but at most {_MAX_LAYERS} have masks.")
+    for layer, dropout in enumerate(layers):
         dropout.keys.follow(read, layer)
+    return len(layers)

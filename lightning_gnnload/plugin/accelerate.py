@@ -7,9 +7,11 @@ from pathlib import Path
 
 import torch
 
+from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.nn.accelerate import AccelerationReport, accelerate
 from lightning_gnnload.nn.keys import DropoutStep
 from lightning_gnnload.nn.steps import follow
+from lightning_gnnload.ops.checks import as_integer_within
 from lightning_gnnload.plugin.compat import pl, training_progress
 
 _BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")  # of x86-64, and of Arm
@@ -40,13 +42,19 @@ class Accelerate(pl.Callback):
             GPU, has instructions for it. Elsewhere it would be slower: then precision stays, and a warning says so.
         seed: of dropout's masks, where the data are no :class:`.GraphDataModule`, whose ``seed`` counts else.
 
+    Raises:
+        LoaderConfigError: ``bf16`` is no flag, or ``seed`` has more than 64 bits.
+
     Example:
         >>> import pytorch_lightning as pl
         >>> trainer = pl.Trainer(callbacks=[Accelerate()], logger=False, accelerator="cpu")
     """
 
     def __init__(self, bf16: bool = False, seed: int = 0) -> None:
-        self.bf16, self.seed = bf16, seed
+        if not isinstance(bf16, bool):
+            raise LoaderConfigError(f"Accelerate: bf16 is {bf16!r}, but must be True or False.")
+        self.bf16 = bf16
+        self.seed = as_integer_within("Accelerate: seed", seed, 0, (1 << 64) - 1, LoaderConfigError)
         self.report: AccelerationReport | None = None
         """What the last fit has swapped."""
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_gnnload import Dropout, accelerate, set_step
+from lightning_gnnload.errors import DropoutError
 from tests.runif import RunIf
 
 
@@ -147,6 +148,8 @@ def test_what_is_left_and_why() -> None:
         "  function.forward(): calls torch.nn.functional.dropout; call a lightning_gnnload.Dropout there",
     ]
     assert list(accelerate(nn.Dropout()).unchanged) == ["the model"]
+    with pytest.raises(DropoutError, match=r"takes a torch\.nn\.Module"):
+        accelerate("SAGE")  # type: ignore[arg-type]
 
 
 def test_parts_of_torchscript_are_left() -> None:

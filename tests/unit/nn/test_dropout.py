@@ -235,6 +235,14 @@ def test_steps_that_are_none(wrong: dict[str, object], message: str) -> None:
         set_step(Dropout(), **{"epoch": 0, "step": 0} | wrong)  # type: ignore[arg-type]
 
 
+def test_a_model_whose_dropout_is_torchs_is_told_no_step() -> None:
+    with pytest.raises(DropoutError, match=r"Call accelerate\(model\) once"):
+        set_step(nn.Sequential(nn.Dropout()), 0, 0)
+    set_step(nn.Sequential(nn.Linear(1, 1), nn.Dropout(0)), 0, 0)  # nothing is dropped there
+    with pytest.raises(DropoutError, match="a torch.nn.Module is needed"):
+        set_step([Dropout()], 0, 0)  # type: ignore[arg-type]
+
+
 def test_integers_are_refused() -> None:
     with pytest.raises(DropoutError, match=r"torch.int64"):
         Dropout()(torch.ones(3, dtype=torch.int64))

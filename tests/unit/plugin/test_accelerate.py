@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader
 
 from lightning_gnnload import Accelerate, Dropout, GraphDataModule, NeighborSampler
+from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.plugin.accelerate import follow_trainer, reason_against_bf16
 from tests.unit.toy import toy_data
 
@@ -192,3 +193,9 @@ def test_processors_without_bfloat16_are_named(tmp_path: Path, monkeypatch: pyte
 def test_a_precision_that_was_chosen_stays() -> None:
     trainer = fit(new_model(nn.Dropout()), module(), Accelerate(bf16=True), max_epochs=1, precision="64-true")
     assert trainer.precision == "64-true"
+
+
+@pytest.mark.parametrize(("wrong", "message"), [({"bf16": "yes"}, "bf16 is 'yes'"), ({"seed": -1}, "seed is -1")])
+def test_settings_that_are_none(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(LoaderConfigError, match=message):
+        Accelerate(**wrong)
