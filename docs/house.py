@@ -48,8 +48,9 @@ WINGS = [
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),
     Room("module", "GraphDataModule: data, caches, parts, devices", 2, 2, 3),
     Room("models", "a first model", 2, 5, 1),
-    Room("job", "the settings that all ranks share", 3, 0, 3),
-    Room("handover", "what ranks are handed: a secret, a store", 3, 3, 3),
+    Room("job", "the settings that all ranks share", 3, 0, 2),
+    Room("handover", "what ranks are handed: a secret, a store", 3, 2, 2),
+    Room("accelerate", "faster steps on CPUs", 3, 4, 2),
     Room("compat", "every private name of Lightning, once", 4, 0, 6),
 ]
 LAYERS = [
@@ -59,7 +60,8 @@ LAYERS = [
     Room("cache", "feature rows kept near", 2, 1, 1),
     Room("partition", "who owns which node", 2, 2, 1),
     Room("conform", "tests for any sampler", 2, 3, 1),
-    Room("inference", "all nodes, layer by layer", 2, 4, 2),
+    Room("inference", "all nodes, layer by layer", 2, 4, 1),
+    Room("nn", "dropout in little time", 2, 5, 1),
     Room("sample", "sampling algorithms, on CPUs and GPUs", 3, 0, 2),
     Room("adapters", "mini-batches as DGL or PyG wants them", 3, 2, 2),
     Room("ingest", "tables into graph folders", 3, 4, 2),

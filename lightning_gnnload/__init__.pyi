@@ -53,9 +53,13 @@ from .inference.links import score_links as score_links
 from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
+from .nn.accelerate import accelerate as accelerate
 from .nn.aggregate import aggregate as aggregate
+from .nn.dropout import Dropout as Dropout
+from .nn.steps import set_step as set_step
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
+from .plugin.accelerate import Accelerate as Accelerate
 from .plugin.models.sage import SAGE as SAGE
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter

@@ -193,6 +193,10 @@ class AggregationError(GnnLoadError, ValueError):
     """Rows, weights or an operation do not fit the block whose neighbours are to be aggregated."""
 
 
+class DropoutError(GnnLoadError, ValueError):
+    """A dropout layer gets a probability, a tensor or a step that it cannot take, or cannot tell which mask it drew."""
+
+
 class FeatureFileError(GnnLoadError, OSError):
     """A file of feature rows is missing, of another size, cut off while in use, or there is no room for it."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_gnnload import MiniBatch
+from lightning_gnnload import Dropout, MiniBatch
 
 from .layers import GATConv, GCNConv, PinSAGEConv, SAGEConv
 from .learner import Learner, needed
@@ -39,7 +39,7 @@ class NodeClassifier(Learner):
         self.save_hyperparameters()
         widths = [in_features] + [hidden] * (num_layers - 1) + [num_classes]
         self.convs = nn.ModuleList(self.conv(*pair) for pair in pairwise(widths))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
 
     def conv(self, in_features: int, out_features: int) -> nn.Module:
         """Makes a layer."""
@@ -51,7 +51,7 @@ class NodeClassifier(Learner):
         first, *others = zip(self.convs, batch.blocks, strict=True)
         x = first[0](first[1], needed(batch.x, "x", "features"))
         for conv, block in others:
-            x = conv(block, self.dropout(x.relu()))
+            x = conv(block, self.dropout(x))
         return x
 
     def predict_step(self, batch: MiniBatch, batch_idx: int) -> Tensor:

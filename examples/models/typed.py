@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_gnnload import Block
+from lightning_gnnload import Block, Dropout
 
 from .layers import mean_of_neighbors
 from .learner import Learner
@@ -92,7 +92,7 @@ class TypedClassifier(Learner):
         super().__init__(MulticlassAccuracy(num_classes, average="micro"), "accuracy", lr)
         self.save_hyperparameters()
         self.node_type = node_type
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
         self.convs = nn.ModuleList()
 
     def configure_model(self) -> None:
@@ -111,7 +111,7 @@ class TypedClassifier(Learner):
         batch.expect_layers(len(self.convs))
         x = self.encoder(batch.nodes, batch.x)
         for conv, blocks, num_dst in zip(self.convs, batch.blocks, batch.num_dst, strict=True):
-            x = conv(blocks, num_dst, {name: self.dropout(rows.relu()) for name, rows in x.items()})
+            x = conv(blocks, num_dst, {name: self.dropout(rows) for name, rows in x.items()})
         return x[self.node_type]
 
     def labels(self, batch: TypedMiniBatch) -> Tensor:

@@ -6,6 +6,7 @@ import numpy as np
 
 _LOW = np.uint64(0xFFFFFFFF)
 _SHIFT = np.uint64(32)
+ROUNDS, MULTIPLIERS, WEYL = 10, (0xD2511F53, 0xCD9E8D57), (0x9E3779B9, 0xBB67AE85)
 
 
 def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
@@ -21,17 +22,17 @@ def philox(counter: np.ndarray, key: np.ndarray) -> np.ndarray:
     # 64-bit lanes hold the products of 32-bit words.
     c0, c1, c2, c3 = np.moveaxis(np.asarray(counter, np.uint64), -1, 0)
     k0, k1 = np.moveaxis(np.asarray(key, np.uint64), -1, 0)
-    for _ in range(10):
-        product0 = np.uint64(0xD2511F53) * c0
-        product1 = np.uint64(0xCD9E8D57) * c2
+    for _ in range(ROUNDS):
+        product0 = np.uint64(MULTIPLIERS[0]) * c0
+        product1 = np.uint64(MULTIPLIERS[1]) * c2
         c0, c1, c2, c3 = (
             (product1 >> _SHIFT) ^ c1 ^ k0,
             product1 & _LOW,
             (product0 >> _SHIFT) ^ c3 ^ k1,
             product0 & _LOW,
         )
-        k0 = (k0 + np.uint64(0x9E3779B9)) & _LOW
-        k1 = (k1 + np.uint64(0xBB67AE85)) & _LOW
+        k0 = (k0 + np.uint64(WEYL[0])) & _LOW
+        k1 = (k1 + np.uint64(WEYL[1])) & _LOW
     return np.stack(np.broadcast_arrays(c0, c1, c2, c3), axis=-1).astype(np.uint32)
 
 

@@ -8,6 +8,7 @@ from .apart import draw_layer, rank_visits, step_walks
 from .blocks import deal_nodes, grow_blocks, join_blocks, link_blocks
 from .dealing import deal_seeds, settle_nodes, vote_nodes
 from .draws import NodeDraws
+from .dropout import dropout_mask, dropped
 from .eviction import CACHE_MODELS, CacheModel
 from .files import planned_reads, read_rows
 from .hgt import budgets_of, exponential, sample_hgt
@@ -46,6 +47,8 @@ __all__ = [
     "dequantized",
     "draw_layer",
     "draw_negatives",
+    "dropout_mask",
+    "dropped",
     "expand_hops",
     "exponential",
     "gather_rows",

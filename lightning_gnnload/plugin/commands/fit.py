@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.host import malloc
+from lightning_gnnload.plugin.accelerate import Accelerate
 from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
 from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
@@ -40,6 +41,13 @@ class GraphCLI(lightning_cli.LightningCLI):
 
     def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
         allow_missing(parser)
+        parser.add_argument(
+            "--accelerate",
+            type=bool | Literal["bf16"],
+            default=False,
+            help="Swap the model's dropout for one that takes little time on CPUs; bf16: and compute in bfloat16, "
+            "where the processor has instructions for it.",
+        )
         parser.add_argument("--test_after_fit", type=bool, default=False, help="After fit, test the best checkpoint.")
         parser.add_argument(
             "--out",
@@ -87,11 +95,14 @@ class GraphCLI(lightning_cli.LightningCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         try:
-            return super().instantiate_trainer(**kwargs)
+            trainer = super().instantiate_trainer(**kwargs)
         except (*_REFUSALS, pl.utilities.exceptions.MisconfigurationException) as error:
             if known_cause(error) is not None:
                 raise
             raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None
+        if choice := self._get(self.config, "accelerate"):
+            trainer.callbacks.append(Accelerate(bf16=choice == "bf16"))  # type: ignore[attr-defined]
+        return trainer
 
     def before_fit(self) -> None:
         if self.config["fit"]["ckpt_path"] is not None:

@@ -65,7 +65,17 @@ _WORDS = {
 _GENERAL = ("collections.abc", "typing")
 _PARTS = {"data": lightning_gnnload.GraphDataModule, "trainer": pl.Trainer}
 """What the settings of a part of a configuration are arguments of."""
-_TOPS = ("seed_everything", "trainer", "model", "data", "optimizer", "lr_scheduler", "ckpt_path", "test_after_fit")
+_TOPS = (
+    "seed_everything",
+    "trainer",
+    "model",
+    "data",
+    "optimizer",
+    "lr_scheduler",
+    "ckpt_path",
+    "test_after_fit",
+    "accelerate",
+)
 
 _Around = tuple[tuple[str, str], ...]
 """The keys and classes that something lies within, from the outermost on, each with its category."""

@@ -21,12 +21,15 @@ from torchmetrics import Metric
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SwitchingError
+from lightning_gnnload.nn.accelerate import accelerate
+from lightning_gnnload.nn.steps import set_step
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.queue.wire import Message
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.plugin import compat
+from lightning_gnnload.plugin.accelerate import copied_from
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.gradients.contributors import MAX_OUT, NUM_COPIES, ParameterExchange, state_of
 from lightning_gnnload.plugin.gradients.cost_model import Timings
@@ -37,7 +40,8 @@ class ModelReplica:
 
     The hooks that build a model (``setup``, ``configure_model``) have run; the callbacks' have not. ``self.trainer``
     has the epoch, and the global step of the parameters; ``self.log`` does nothing; there is no process group. Dropout
-    draws from the mini-batch's own seed, so that a gradient does not depend on when it is computed.
+    draws from the mini-batch's own seed, so that a gradient does not depend on when it is computed; our own draws what
+    the trainer would have drawn.
     """
 
     def __init__(self, trainer: pl.Trainer, datamodule: Any) -> None:
@@ -50,6 +54,9 @@ class ModelReplica:
         # Hooks that ask the Trainer for its stage find the one that trainers are in.
         trainer.training = True
         compat.build_model(trainer)
+        for callback in copied_from(trainer):
+            callback.setup(trainer, self.module, "fit")
+            accelerate(self.module)
         strategy.precision_plugin.convert_module(self.module)
         self.module.to(strategy.root_device)
         self.module.train()
@@ -244,6 +251,7 @@ class Standby:
         # Trainer 0 must know the version before the gradient comes, to decide whether to wait for it.
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
+        set_step(self._replica.module, stream.spec.epoch, step, seed=loader.source.workload.seed, rank=rank)
         gradients = self._replica.train(batch, step, global_step=version.global_step, seed=seed)
         with self._news:
             # There is one: ``_next_task`` has waited for it, and no other thread takes any.

@@ -17,6 +17,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GraphDataError
 from lightning_gnnload.nn.aggregate import aggregate
+from lightning_gnnload.nn.dropout import Dropout
 from lightning_gnnload.plugin.compat import pl
 
 CODES = "codes"
@@ -78,7 +79,7 @@ class _Layers(nn.Module):
         )
         self.row = nn.ParameterDict({key: nn.Parameter(0.1 * torch.randn(width)) for key in names.values()})
         self.convs = nn.ModuleList(_Conv(names, sizes.edge_types, width) for _ in range(sizes.num_layers))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout, relu=True)
         self.head = nn.Linear(width, sizes.num_outputs)
 
     def forward(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
@@ -92,7 +93,7 @@ class _Layers(nn.Module):
             rows = self._encode(batch.nodes, batch.x, batch.tables)
             hops, num_seeds = list(zip(batch.blocks, batch.num_dst, strict=True)), batch.num_seeds
         for (blocks, num_dst), conv in zip(hops, self.convs, strict=True):
-            rows = {name: self.dropout(row.relu()) for name, row in conv(blocks, num_dst, rows).items()}
+            rows = {name: self.dropout(row) for name, row in conv(blocks, num_dst, rows).items()}
         predicted = self.head(torch.cat([rows[name][:count] for name, count in num_seeds.items() if count]))
         if self.training:
             # DDP waits for a gradient of every weight, also of a type that no edge of this mini-batch has.
@@ -111,7 +112,7 @@ class _Layers(nn.Module):
                 codes = tables[name][CODES].long()
                 for code, embed in zip(codes.unbind(dim=1), self.embed[key], strict=True):
                     row = row + embed(torch.where(code < embed.num_embeddings, code, 0))
-            rows[name] = self.dropout(row.relu())
+            rows[name] = self.dropout(row)
         return rows
 
 

@@ -32,6 +32,7 @@ from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
+from lightning_gnnload.plugin.accelerate import follow_trainer, forget_trainer
 from lightning_gnnload.plugin.compat import (
     OneLightningMixin,
     SubprocessScriptLauncher,
@@ -281,6 +282,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._sampling.close()
         self.caching.close()
         self.module_partition.disconnect()
+        if self.trainer is not None:
+            forget_trainer(self.trainer)
         # Last: damage must leave nothing open.
         try:
             self._folder_checks.raise_damage()
@@ -468,6 +471,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
+            follow_trainer(trainer, self.seed)
         self._log_sanity_issues(phase, loader.source.workload)
         loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.table import Table
+from torch import nn
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate, rows_read
 from lightning_gnnload.data.features import Reads
@@ -30,13 +31,16 @@ class PipelineSettings:
     queue_depth: int = 0
     staleness: int = 0
     alternates: bool = False  # sampling and training take turns, on a lone device
+    torch_dropouts: int = 0  # layers of torch's dropout that a CPU trains
 
     @classmethod
     def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
         """The settings of a Trainer that reads ``loader``; ``makers`` are rank and name of threads that have made
         mini-batches."""
+        dropouts = _num_torch_dropouts(trainer)
         if isinstance(loader, SampledLoader):
-            return cls(threads=loader.num_threads, alternates=isinstance(loader, AlternatingLoader))
+            alternates = isinstance(loader, AlternatingLoader)
+            return cls(threads=loader.num_threads, alternates=alternates, torch_dropouts=dropouts)
         # A FactoredStrategy, asked by name: it imports much that a callback does without.
         strategy: object = trainer.strategy
         roles = getattr(strategy, "roles", None)
@@ -48,6 +52,7 @@ class PipelineSettings:
             trainers=getattr(roles, "num_trainers", 1),
             queue_depth=getattr(strategy, "queue_depth", 0),
             staleness=getattr(strategy, "staleness", 0),
+            torch_dropouts=dropouts,
         )
 
     @property
@@ -72,6 +77,12 @@ class PipelineSettings:
         if self.samplers:
             return f"FactoredStrategy(staleness=...), now {self.staleness}"
         return "FactoredStrategy(staleness=...), which plain DDP has not"
+
+
+def _num_torch_dropouts(trainer: pl.Trainer) -> int:
+    if trainer.lightning_module is None or trainer.strategy.root_device.type != "cpu":
+        return 0
+    return sum(type(module) is nn.Dropout and module.p > 0 for module in trainer.lightning_module.modules())
 
 
 LITTLE = 0.05
@@ -147,6 +158,11 @@ def _bottleneck(report: TimeReport) -> str:
         # With one fewer, the others would still be busy for less than ``_BUSY`` of the time.
         if settings.samplers > 1 and report.busy_share < (settings.samplers - 1) / settings.samplers * _BUSY:
             text += f" The samplers were busy for {busy} of it: fewer of them would do."
+        if settings.torch_dropouts:
+            text += (
+                f" Torch's dropout, {settings.torch_dropouts} here, takes a third of many a step on a CPU: "
+                f"Trainer(callbacks=[Accelerate()]), or gnnload fit --accelerate true, swaps it for a faster one."
+            )
         return text
     if settings.alternates:
         return (

@@ -13,6 +13,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ import torch
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, RoleConfigError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.accelerate import copied_from
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
 from lightning_gnnload.plugin.job import StageTimes
 from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, ReadyBatches, RehearsalSetting
@@ -52,6 +54,8 @@ def measure(
     loader feeds it.
     """
     model, datamodule, loaders = _copies(trainer, arguments)
+    if accelerates := copied_from(trainer):  # steps are as fast as theirs will be
+        setting = replace(setting, facts=setting.facts | {"accelerate": [callback.bf16 for callback in accelerates]})
     probe = _Probe(setting, is_known, datamodule if datamodule is not None else loaders)
     options: dict[str, Any] = {name: getattr(trainer, name) for name in _KEPT_OPTIONS} | _BENCH_OPTIONS
     cuda = setting.device.type == "cuda"
@@ -66,6 +70,7 @@ def measure(
                 plugins=[environments.LightningEnvironment(), copy.deepcopy(trainer.precision_plugin)],
                 # Without one, self.logger is None, and a model that writes to it fails.
                 logger=DummyLogger() if trainer.loggers else False,
+                callbacks=[*accelerates],
                 **options,
             )
             bench.fit(model, train_dataloaders=loaders, datamodule=datamodule)

@@ -15,6 +15,7 @@ import pytest
 
 from lightning_gnnload import __version__
 from lightning_gnnload.host.malloc import glibc_release
+from lightning_gnnload.plugin.accelerate import Accelerate
 from lightning_gnnload.plugin.commands import cli, fit
 from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
@@ -137,3 +138,12 @@ def test_fit_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "GraphCLI", lambda *_, **__: os.write(1, str(faults_of_a_step()).encode()))
     status, printed = in_child(lambda: fit.main([]))
     assert (status, int(printed) < 0.01 * PAGES) == (0, True)
+
+
+@pytest.mark.parametrize(("value", "bf16"), [(False, []), (True, [False]), ("bf16", [True])])
+def test_accelerate_adds_its_callback(monkeypatch: pytest.MonkeyPatch, value: object, bf16: list[bool]) -> None:
+    monkeypatch.setattr(sys, "argv", ["gnnload"])
+    data = {"data": "Debian", "sampler": {"class_path": "NeighborSampler", "init_args": {"fanouts": [2]}}}
+    config = {"data": data, "trainer": {"logger": False}, "accelerate": value}
+    made = GraphCLI(pl.LightningModule, GraphDataModule, run=False, args=config)
+    assert [callback.bf16 for callback in made.trainer.callbacks if isinstance(callback, Accelerate)] == bf16

@@ -10,7 +10,7 @@ from pytorch_lightning import LightningModule, Trainer
 from torch import Tensor, nn
 from torchmetrics import SumMetric
 
-from lightning_gnnload import FactoredStrategy
+from lightning_gnnload import Accelerate, Dropout, FactoredStrategy
 from lightning_gnnload.errors import SwitchingError
 from lightning_gnnload.plugin.gradients.standby import ModelReplica, seed_of
 
@@ -90,6 +90,11 @@ def test_dropout_depends_on_the_mini_batch_and_on_nothing_else() -> None:
     other = studied.train(BATCH, 0, global_step=0, seed=seed_of(5, 1, 9))
     assert torch.equal(first["layers.0.weight"], again["layers.0.weight"])
     assert not torch.equal(first["layers.0.weight"], other["layers.0.weight"])
+
+
+def test_the_callback_that_swaps_dropout_does_so_on_samplers() -> None:
+    studied = replica(Model(dropout=0.5), callbacks=[Accelerate()])
+    assert isinstance(studied.module.layers[1], Dropout)
 
 
 def test_seeds_differ_by_run_epoch_and_slice() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from lightning_gnnload import Dropout, set_step
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
@@ -32,14 +33,17 @@ class Pupil:
 
     def __init__(self, seconds: float = 0.0) -> None:
         self.module: Any = nn.Linear(1, 2)
+        self.module.dropout = Dropout()
         self.seconds = seconds
         self.trained: list[Any] = []
+        self.masks: list[torch.Tensor] = []
         self.dismissed = threading.Event()
 
     def train(self, batch: Any, step: int, *, global_step: int, seed: int) -> dict[str, torch.Tensor | None]:
         if step == 2:
             raise ValueError("nobody can train step 2")
         time.sleep(self.seconds)
+        self.masks.append(self.module.dropout(torch.ones(256)))
         self.trained.append((content(batch), step, global_step, seed))
         return {"weight": self.module.weight.detach() + batch.num_seeds, "bias": None}
 
@@ -151,6 +155,10 @@ def test_it_trains_the_mini_batch_that_it_is_asked_for_with_the_newest_parameter
     wanted.set_epoch(4)
     batches = [content(batch) for batch in wanted]
     assert [trained[:3] for trained in running.pupil.trained] == [(batches[12], 12, 30), (batches[9], 9, 30)]
+    trainers = Dropout()
+    for step, mask in zip((12, 9), running.pupil.masks, strict=True):
+        set_step(trainers, epoch=4, step=step, seed=3, rank=0)  # as in the trainer whose mini-batch it is
+        assert torch.equal(trainers(torch.ones(256)), mask)
 
 
 def test_it_asks_for_as_much_as_it_gets_through_and_waits_for_memory(play: Callable[..., Play]) -> None:

@@ -7,7 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pytorch_lightning import LightningModule, Trainer
+from torch import nn
 
+from lightning_gnnload import Dropout
 from lightning_gnnload.data.features import Reads, TierReads
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import LoaderStats
@@ -57,6 +60,7 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
     [
         (100, 100, 0, 20, PipelineSettings(threads=2), "The trainer is the bottleneck: it waited for 2%"),
         (100, 100, 0, 20, FACTORED, "busy for 10% of it: fewer"),
+        (100, 100, 0, 20, PipelineSettings(torch_dropouts=2), r"dropout, 2 here, takes.*callbacks=\[Accelerate\(\)\]"),
         (1500, 200, 0, 20, FACTORED, "faster loading would gain no more.$"),
         (
             1700,
@@ -149,9 +153,17 @@ def test_threads_that_have_made_mini_batches_count() -> None:
         sampler_threads: int | None = None
         queue_depth, staleness = 4, 0
 
-    trainer = type("Trainer", (), {"strategy": Strategy()})()
+    trainer = type("Trainer", (), {"strategy": Strategy(), "lightning_module": None})()
     makers = {(1, "a"), (1, "b"), (1, "c"), (2, "a")}
     assert PipelineSettings.of(trainer, EpochLoader(None, 1, 0), makers).threads == 3
     Strategy.sampler_threads = 4
     settings = PipelineSettings.of(trainer, EpochLoader(None, 1, 0), makers)
     assert (settings.samplers, settings.threads, settings.trainers, settings.workers) == (2, 4, 1, 8)
+
+
+@pytest.mark.parametrize(("layers", "count"), [([nn.Dropout(), nn.Dropout(), nn.Dropout(0)], 2), ([Dropout()], 0)])
+def test_torchs_dropout_is_counted_in_the_model(layers: list[nn.Module], count: int) -> None:
+    trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    trainer.strategy._lightning_module = model = LightningModule()
+    model.layers = nn.Sequential(*layers)
+    assert PipelineSettings.of(trainer, EpochLoader(None, 1, 0)).torch_dropouts == count

@@ -9,7 +9,7 @@ import time
 import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch.utils.data import DataLoader
 
-from lightning_gnnload import GraphDataModule, NeighborSampler, Synthetic
+from lightning_gnnload import Accelerate, Dropout, GraphDataModule, NeighborSampler, Synthetic
 from lightning_gnnload.errors import LoaderConfigError, RoleConfigError, SeedError
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.job import RoleDecision, StageTimes
@@ -231,6 +231,25 @@ def test_a_data_set_is_not_loaded_into_the_users_data_module(tmp_path: Path) -> 
     data = GraphDataModule(dataset, NeighborSampler([3, 2]), batch_size=16)
     measured(Model(), data)
     assert data._data is None
+
+
+def test_what_makes_steps_faster_is_measured_with_them() -> None:
+    class Dropping(Model):
+        dropouts: ClassVar[list[torch.nn.Module]] = []
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.dropout = torch.nn.Dropout()
+
+        def on_train_start(self) -> None:
+            self.dropouts.append(self.dropout)
+
+    facts = []
+    for callbacks in ([], [Accelerate()]):
+        arguments = {"model": Dropping(), "datamodule": data_module()}
+        facts.append(measure(trainer(callbacks=callbacks), arguments, SETTING, lambda facts: False)[0])
+    assert [type(dropout) for dropout in Dropping.dropouts] == [torch.nn.Dropout, Dropout]
+    assert facts[1] == facts[0] | {"accelerate": [False]}  # a file of times of the one is not for the other
 
 
 def test_what_is_known_is_not_measured() -> None:
