@@ -49,6 +49,7 @@ from .datasets import RelBench as RelBench
 from .datasets import Synthetic as Synthetic
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
+from .inference.preaggregate import preaggregate as preaggregate
 from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.data.aggregates import Aggregate
 from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
 from lightning_gnnload.data.by_type import (
     check_labels,
@@ -76,6 +77,7 @@ class GraphData:
 
     Attributes:
         user_ids: :class:`.UserIds` by node type; those of a graph without types under ``""``.
+        aggregates: what those tables are that :func:`.preaggregate` made, by name.
         task: the name of the task whose splits these are; None where they were given by themselves.
         folder: where :func:`.load_graph_data` found it; None of data that were made in memory.
         folder_fingerprint: of that folder: hexadecimal digits that are alike in two processes exactly where both
@@ -143,6 +145,7 @@ class GraphData:
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
         self._check_split_labels()
         self._num_classes, self.class_names = _classes(num_classes, class_names)
+        self.aggregates: dict[str, Aggregate] = {}
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
 
@@ -209,6 +212,30 @@ class GraphData:
             setattr(data, split, _split(split, task.splits.get(split), self.graph))
         data._num_classes, data.class_names = task.num_classes, task.class_names
         return data
+
+    def with_tables(self, tables: Mapping[str, Any], aggregates: Mapping[str, Aggregate]) -> GraphData:
+        """Returns these data with further tables of nodes, or others of the same names, that are aggregates."""
+        data = copy(self)
+        data.tables = {**self.tables, **named_tables(tables, self.graph)}
+        data.aggregates = {**self.aggregates, **aggregates}
+        return data
+
+    def aggregates_of(self, name: str, aggr: str | None = None, edge_type: str | None = None) -> dict[int, str]:
+        """Returns the names of the tables that are aggregates of one of :attr:`stores`, by hop.
+
+        Raises:
+            GraphDataError: there are several of a hop, and ``aggr`` does not tell them apart.
+        """
+        by_hop: dict[int, str] = {}
+        for table, aggregate in self.aggregates.items():
+            if (aggregate.of, aggregate.edge_type) != (name, edge_type) or aggr not in (None, aggregate.aggr):
+                continue
+            if (other := by_hop.setdefault(aggregate.hop, table)) != table:
+                raise GraphDataError(
+                    f"tables {other!r} ({self.aggregates[other]}) and {table!r} ({aggregate}) are both aggregates of "
+                    f"{name!r}. Say which by aggr=, or load one of them: GraphFolder(folder, tables=[...])."
+                )
+        return by_hop
 
     def put(self, name: str, store: FeatureStore) -> None:
         """Replaces the store of that name in :attr:`stores` by one with the same rows."""
