@@ -56,6 +56,7 @@ from .ingest.edge_list_file import EdgeListFile as EdgeListFile
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.models.sage import SAGE as SAGE
+from .plugin.models.sign import SIGN as SIGN
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter
 from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline

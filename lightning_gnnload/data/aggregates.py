@@ -80,7 +80,7 @@ class Aggregate:
         extras = [f"hop {self.hop}"] * (self.hop > 1) + ["self-loops"] * self.self_loops + ["weighted"] * self.weighted
         extras += [] if self.edge_type is None else [self.edge_type]
         extras += [] if self.as_of is None else [f"as of {self.as_of}"]
-        return f"{self.aggr} of {self.of}" + (f" ({', '.join(extras)})" if extras else "")
+        return ", ".join([f"{self.aggr} of {self.of}", *extras])
 
 
 def _version(store: FeatureStore) -> int:

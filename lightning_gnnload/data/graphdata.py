@@ -220,6 +220,24 @@ class GraphData:
         data.aggregates = {**self.aggregates, **aggregates}
         return data
 
+    def only_tables(self, names: Sequence[str]) -> GraphData:
+        """Returns these data with some of the tables of nodes alone, by their names or those of columns.
+
+        Raises:
+            GraphDataError: there is no such table.
+        """
+        if isinstance(names, str):
+            names = [names]
+        data = copy(self)
+        data.tables = {name: table for name, table in self.tables.items() if {name, name.partition(".")[0]} & {*names}}
+        for name in names:
+            if name not in {part for table in data.tables for part in (table, table.partition(".")[0])}:
+                raise GraphDataError(
+                    f"there is no table {name!r} of the nodes; these are {', '.join(self.tables) or 'none'}."
+                )
+        data.aggregates = {name: each for name, each in self.aggregates.items() if name in data.tables}
+        return data
+
     def aggregates_of(self, name: str, aggr: str | None = None, edge_type: str | None = None) -> dict[int, str]:
         """Returns the names of the tables that are aggregates of one of :attr:`stores`, by hop.
 

@@ -16,7 +16,7 @@ from lightning_gnnload.data.aggregates import Aggregate
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.errors import StaleTableError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, StaleTableError, StoreFormatError
 from lightning_gnnload.storage.folders import byte_chunks, new_folder, write_manifest
 from lightning_gnnload.storage.manifest import CHECKSUM, MANIFEST
 from lightning_gnnload.storage.open_folder import OpenFolder
@@ -94,14 +94,22 @@ def check_entries(path: Path, entries: Mapping[str, Any], aggregates: Mapping[st
 
 
 def check_fresh(data: GraphData, name: str) -> None:
-    """Checks that a table is an aggregate of the graph and the rows that are there now.
+    """Checks that a table is an aggregate of the graph and the rows that are there now, and of none of their edges
+    that seeds must not see.
 
     Where these are not the very objects that it was made of, they are read once, to compare checksums.
 
     Raises:
         StaleTableError: they differ.
+        GraphDataError: a seed's time is before that up to which edges were counted.
     """
     aggregate, stores = data.aggregates[name], data.stores
+    for split, table in data.seed_tables.items():
+        if aggregate.as_of is not None and table.time is not None and len(table) and table.time.min() < aggregate.as_of:
+            raise GraphDataError(
+                f"table {name!r} counts edges up to {aggregate.as_of}, but seeds of {split} are of {table.time.min()} "
+                "and later: it tells of what came after them. Make it as of a time before all seeds, as_of=."
+            )
     if aggregate.of in stores and aggregate.is_of(data.graph, stores[aggregate.of]):
         return
     now = checksums(data, aggregate) if aggregate.of in stores else {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -143,6 +143,7 @@ def load_graph_data(
     task: str | None = None,
     verify: bool = False,
     features: Literal["mapped", "disk"] = "mapped",
+    tables: Sequence[str] | None = None,
 ) -> GraphData:
     """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
 
@@ -156,12 +157,15 @@ def load_graph_data(
         features: where x, tables and edge features are gathered from: ``"mapped"``: the system keeps of the files what
             memory has room for; ``"disk"``: a :class:`.DiskFeatureStore` of each, which takes no memory, for tables
             larger than it.
+        tables: the names of the tables of nodes to take, as every one is gathered for each mini-batch; None: all. In a
+            graph with types, names of columns do as well.
 
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
-        GraphDataError: there is no such task.
+        GraphDataError: there is no such task, or no such table.
     """
     data = read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
+    data = data if tables is None else data.only_tables(tables)
     return data if task is None or task == data.task else data.with_task(task)
 
 

@@ -60,7 +60,7 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
         raise StoreFormatError(
             f"{path}: {broken[0]!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
         )
-    if missing := sorted(KEYS - _LATER - manifest.keys()) if CHECKSUM in manifest else []:
+    if missing := sorted(KEYS - LATER - manifest.keys()) if CHECKSUM in manifest else []:
         raise StoreFormatError(
             f"{path}: the keys {', '.join(map(repr, missing))} are missing; the folder is broken. Prepare it again."
         )
@@ -200,6 +200,6 @@ _FORMS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
     "clock": (None, _is_dict_or_none),
     "aggregates": ({}, _is_dict),
 }
-_LATER = {"aggregates"}
+LATER = {"aggregates"}
 """Keys that folders need not have, since releases before them wrote a checksum, too."""
 KEYS = {"format", "version", CHECKSUM, *_FORMS}
