@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import GraphDataError
 from lightning_gnnload.inference.passes import parts
 
 _PIECE = 1024  # edges that are summed one after the other
@@ -178,13 +177,7 @@ def _bags(rows: torch.Tensor, ids: torch.Tensor, ptr: torch.Tensor, weight: torc
 
 
 def inverse_root(degrees: torch.Tensor) -> torch.Tensor:
-    """Returns ``degree ** -0.5``, 0 where there is none. Raises GraphDataError: one is negative."""
-    if bool((degrees < 0).any()):
-        node = int((degrees < 0).nonzero()[0])
-        raise GraphDataError(
-            f"edge weights sum to {degrees[node]:g} at node {node}, but the norm takes the root of that. Give weights "
-            "of 0 or more, or weighted=False."
-        )
+    """Returns ``degree ** -0.5``, 0 where there is none."""
     return torch.where(degrees > 0, degrees.clamp(min=torch.finfo(torch.float64).tiny).rsqrt(), 0.0)
 
 

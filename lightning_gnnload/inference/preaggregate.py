@@ -31,7 +31,7 @@ from lightning_gnnload.storage.graphs import load_graph_data, open_graph, write_
 from lightning_gnnload.storage.open_folder import OpenFolder
 from lightning_gnnload.storage.targets import check_target
 
-_LANE = 16  # columns, so that a vector of them is computed alike whatever else is in memory
+_LANE = 16  # columns: a line of a cache, which fewer do not use whole
 _CHUNK_BYTES = 1 << 24
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -78,7 +78,8 @@ def preaggregate(
         dtype: of the new tables; None: of the table, float32 for whole numbers.
         out: a folder for the data with the new tables; None: the folder that ``data`` is, or memory.
         overwrite: replace the folder ``out``.
-        memory: bytes to take; None: half of what is free. At least 16 columns of all nodes have to fit, three times.
+        memory: bytes to take; None: half of what is free. A column of all nodes has to fit twice, or of several hops four
+            times; 16 of them are worth having.
         progress: show a bar.
 
     Returns:
@@ -240,7 +241,11 @@ def _bound_of_time(data: GraphData, as_of: Any, number: int) -> tuple[int | floa
             "the graph has times: a mini-batch has the edges that were there at its seeds' times, but a sum over all "
             "would tell of those that came later. Give as_of=, a time before all seeds; or sample all hops."
         )
-    times = as_times([np.datetime64(as_of)] if isinstance(as_of, str) else [as_of], name="as_of", error=GraphDataError)
+    try:
+        values = np.array([np.datetime64(as_of) if isinstance(as_of, str) else as_of])
+    except ValueError:
+        raise GraphDataError(f"as_of={as_of!r} is no time. Give a number, or a date: 2024-12-31.") from None
+    times = as_times(values, name="as_of", error=GraphDataError)
     until = int(clock.until(times, "<=")[0]) if clock.timed[number] else None
     return times[0].item(), until
 
@@ -281,18 +286,18 @@ def _is_there(data: GraphData, name: str, aggregate: Aggregate, dtype: torch.dty
 def _columns_at_once(
     store: FeatureStore, edges: InEdges, hops: int, aggregate: Aggregate, memory: int
 ) -> tuple[int, int]:
-    """Returns how many columns to sum at a time, a multiple of 16 or all, and the bytes of reads and blocks."""
+    """Returns how many columns to sum at a time, and the bytes of reads and blocks."""
     num_rows, width = store.shape
     item = 8 if store.dtype is torch.float64 else 4
     a_column = max((num_rows + (hops > 1) * len(edges.nodes)) * item, 1)
     norms = 40 * (num_rows + len(edges.nodes)) if aggregate.aggr in ("gcn", "both") else 0
     # The other half is for what is read and written at a time.
     columns = max(memory // 2 - norms, 0) // a_column
-    if columns < min(width, _LANE):
-        needed = 2 * (norms + min(width, _LANE) * a_column)
+    if columns < min(width, 1):
+        needed = 2 * (norms + a_column)
         raise GraphDataError(
-            f"memory={memory}: {in_units(memory)} cannot hold {min(width, _LANE)} columns of all nodes, which take "
-            f"{in_units(needed)}. Give memory={needed}, --memory {needed}, or more."
+            f"memory={memory}: {in_units(memory)} cannot hold a column of all nodes, which takes {in_units(needed)}. "
+            f"Give memory={16 * needed}, --memory {16 * needed}, for 16 of them, or at least {needed}."
         )
-    columns = width if columns >= width else columns // _LANE * _LANE
+    columns = width if columns >= width else columns // _LANE * _LANE if columns >= _LANE else columns
     return max(columns, 1), min(max(memory // 16, 1 << 16), _CHUNK_BYTES)

@@ -42,7 +42,7 @@ class NodeLearner(pl.LightningModule):
         raise NotImplementedError
 
     def configure_model(self) -> None:
-        """Makes the layers, now that the data are there; where a checkpoint is loaded by itself, they follow from it."""
+        """Makes the layers, now that the data are there; a checkpoint that is loaded by itself makes them later."""
         if not hasattr(self, "layers") and self._trainer is not None:
             module: Any = self.trainer.datamodule  # type: ignore[attr-defined]
             data = module.data
