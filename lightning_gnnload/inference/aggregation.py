@@ -23,7 +23,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.inference.passes import parts
 
 _PIECE = 1024  # edges that are summed one after the other
-_AT_ONCE = 1 << 20  # nodes whose lists are cut into blocks together
+_AT_ONCE = 1 << 16  # nodes whose lists are cut into blocks together
 
 
 @dataclass(frozen=True)

@@ -78,8 +78,8 @@ class HopTables:
                 lists = self.edges.of(begin, end)
                 block = sums(rows, lists)
                 if self.aggregate.aggr == "mean":
-                    total = totals(lists).to(block.dtype)[:, None]
-                    block = torch.where(total == 0, 0, block / total)
+                    total = totals(lists)
+                    block.div_(total.masked_fill_(total == 0, 1).to(block.dtype)[:, None])
                 if into_sums is not None:
                     block.mul_(into_sums[begin:end, None])
                 if sums_of_all is not None:

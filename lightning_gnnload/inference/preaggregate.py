@@ -78,8 +78,8 @@ def preaggregate(
         dtype: of the new tables; None: of the table, float32 for whole numbers.
         out: a folder for the data with the new tables; None: the folder that ``data`` is, or memory.
         overwrite: replace the folder ``out``.
-        memory: bytes to take; None: half of what is free. A column of all nodes has to fit twice, or of several hops four
-            times; 16 of them are worth having.
+        memory: bytes to take, beside 4 MB where the table is on disk; None: half of what is free. A column of all nodes
+            has to fit twice, of several hops four times; 16 of them are worth having.
         progress: show a bar.
 
     Returns:
@@ -300,4 +300,4 @@ def _columns_at_once(
             f"Give memory={16 * needed}, --memory {16 * needed}, for 16 of them, or at least {needed}."
         )
     columns = width if columns >= width else columns // _LANE * _LANE if columns >= _LANE else columns
-    return max(columns, 1), min(max(memory // 16, 1 << 16), _CHUNK_BYTES)
+    return max(columns, 1), min(max(memory // 32, 1 << 16), _CHUNK_BYTES)
