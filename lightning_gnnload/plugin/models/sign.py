@@ -73,7 +73,7 @@ class SIGN(NodeLearner):
         self,
         hops: int | None = None,
         aggr: Aggr | None = None,
-        hidden: int = 256,
+        hidden: int = 128,
         dropout: float = 0.3,
         lr: float = 0.003,
     ) -> None:
