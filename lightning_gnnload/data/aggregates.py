@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
+from weakref import ref
 
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.errors import StoreFormatError
@@ -38,16 +39,19 @@ class Aggregate:
     edge_type: str | None = None
     sources: Mapping[str, int] = field(default_factory=dict)
     # The very objects, which say at no cost that nothing has changed: graph, store, and how often that was written to.
+    # Weakly, as rows that another copy has replaced are to give their memory back.
     made_from: tuple[Any, ...] = field(default=(), compare=False, repr=False)
 
     def bound(self, graph: Any, store: FeatureStore) -> Aggregate:
         """Returns this of a graph and a table that it is known to be made of: :meth:`is_of` then needs no checksums."""
-        return replace(self, made_from=(graph, store, _version(store)))
+        return replace(self, made_from=(ref(graph), ref(store), _version(store)))
 
     def is_of(self, graph: Any, store: FeatureStore) -> bool:
         """Whether these are the very ones that it was made of; False where only checksums can tell."""
-        made_graph, made_store, version = self.made_from or (None, None, 0)
-        return made_graph is graph and made_store is store and version == _version(store)
+        if not self.made_from:
+            return False
+        made_graph, made_store, version = self.made_from
+        return made_graph() is graph and made_store() is store and version == _version(store)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -75,6 +79,10 @@ class Aggregate:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StoreFormatError(f"{values!r:.200} describes no aggregate of a table: {error}.") from error
         return aggregate
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Another process has other objects.
+        return Aggregate.from_json, (self.to_json(),)
 
     def __str__(self) -> str:
         extras = [f"hop {self.hop}"] * (self.hop > 1) + ["self-loops"] * self.self_loops + ["weighted"] * self.weighted

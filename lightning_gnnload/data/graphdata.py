@@ -257,6 +257,9 @@ class GraphData:
 
     def put(self, name: str, store: FeatureStore) -> None:
         """Replaces the store of that name in :attr:`stores` by one with the same rows."""
+        for key, aggregate in self.aggregates.items():
+            if aggregate.of == name and aggregate.is_of(self.graph, self.stores[name]):
+                self.aggregates[key] = aggregate.bound(self.graph, store)
         table = self.tables.get(name)
         if isinstance(table, NodeTable):
             self.tables[name] = NodeTable(store, table.first)

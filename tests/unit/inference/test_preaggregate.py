@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from lightning_gnnload import (
     Graph,
     GraphData,
     GraphFolder,
+    MemoryFeatureStore,
     NodeTable,
     SeedTable,
     load_graph_data,
@@ -367,7 +370,7 @@ def test_a_folder_that_another_process_replaces_is_not_written_over(
     assert torch.equal(rows_of(load_graph_data(folder).x), features() + 1)
 
 
-def test_stale_tables_are_refused_wherever_they_are_met(tmp_path: Path) -> None:
+def test_stale_tables_are_refused_wherever_they_are_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "graph"
     save_graph_data(flat(), folder)
     data = preaggregate(folder, progress=False)
@@ -394,6 +397,15 @@ def test_stale_tables_are_refused_wherever_they_are_met(tmp_path: Path) -> None:
         check_fresh(remade, "x_mean_1")
         del changed.tables["x_mean_1"]
         save_graph_data(changed, tmp_path / f"without_{change}")
+    # Other processes, and copies that replace the rows, know that they are the same; the former ones are let go.
+    within = preaggregate(flat(), progress=False)
+    check_fresh(pickle.loads(pickle.dumps(within)), "x_mean_1")  # noqa: S301  as Lightning spawns ranks
+    former = weakref.ref(within.x)
+    within.put("x", MemoryFeatureStore(features()))
+    assert former() is None
+    monkeypatch.setattr(stored, "checksums", lambda *_: pytest.fail("they are known without being read"))
+    check_fresh(within, "x_mean_1")
+    monkeypatch.undo()
     # In memory, torch counts what is done to a tensor.
     within = preaggregate(flat(), progress=False)
     check_fresh(within, "x_mean_1")
