@@ -20,7 +20,7 @@ class Aggregate:
     """Says of a table what its rows are: for each node, a sum over its in-neighbours' rows of another table.
 
     Attributes:
-        of: the other table, by its name in :attr:`.GraphData.stores`.
+        table: the other table, by its name in :attr:`.GraphData.stores`.
         aggr: how neighbours are summed: ``"mean"``, ``"sum"``, ``"gcn"`` or ``"both"``.
         hop: how often: 2 sums the sums of the in-neighbours.
         self_loops: each node counts among its own in-neighbours.
@@ -30,7 +30,7 @@ class Aggregate:
         sources: checksums (CRC-32) of the arrays that the rows were made of, by the names that they have in a folder.
     """
 
-    of: str
+    table: str
     aggr: Aggr
     hop: int = 1
     self_loops: bool = False
@@ -70,7 +70,7 @@ class Aggregate:
             if values.keys() != {entry.name for entry in fields(cls)} - {"made_from"}:
                 raise KeyError(f"its keys are {', '.join(map(repr, values))}")
             aggregate, sources = cls(**values), values["sources"]
-            sound = type(aggregate.of) is str and aggregate.aggr in AGGRS and type(aggregate.hop) is int
+            sound = type(aggregate.table) is str and aggregate.aggr in AGGRS and type(aggregate.hop) is int
             sound = sound and aggregate.hop > 0 and type(aggregate.self_loops) is type(aggregate.weighted) is bool
             sound = sound and isinstance(aggregate.as_of, int | float | None)
             sound = sound and isinstance(aggregate.edge_type, str | None) and isinstance(sources, dict)
@@ -88,7 +88,7 @@ class Aggregate:
         extras = [f"hop {self.hop}"] * (self.hop > 1) + ["self-loops"] * self.self_loops + ["weighted"] * self.weighted
         extras += [] if self.edge_type is None else [self.edge_type]
         extras += [] if self.as_of is None else [f"as of {self.as_of}"]
-        return ", ".join([f"{self.aggr} of {self.of}", *extras])
+        return ", ".join([f"{self.aggr} of {self.table}", *extras])
 
 
 def _version(store: FeatureStore) -> int:

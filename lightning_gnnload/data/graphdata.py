@@ -235,7 +235,7 @@ class GraphData:
                 raise GraphDataError(
                     f"there is no table {name!r} of the nodes; these are {', '.join(self.tables) or 'none'}."
                 )
-        data.aggregates = {name: each for name, each in self.aggregates.items() if name in data.tables}
+        data.aggregates = {name: aggregate for name, aggregate in self.aggregates.items() if name in data.tables}
         return data
 
     def aggregates_of(self, name: str, aggr: str | None = None, edge_type: str | None = None) -> dict[int, str]:
@@ -246,11 +246,11 @@ class GraphData:
         """
         by_hop: dict[int, str] = {}
         for table, aggregate in self.aggregates.items():
-            if (aggregate.of, aggregate.edge_type) != (name, edge_type) or aggr not in (None, aggregate.aggr):
+            if (aggregate.table, aggregate.edge_type) != (name, edge_type) or aggr not in (None, aggregate.aggr):
                 continue
-            if (other := by_hop.setdefault(aggregate.hop, table)) != table:
+            if (rival := by_hop.setdefault(aggregate.hop, table)) != table:
                 raise GraphDataError(
-                    f"tables {other!r} ({self.aggregates[other]}) and {table!r} ({aggregate}) are both aggregates of "
+                    f"tables {rival!r} ({self.aggregates[rival]}) and {table!r} ({aggregate}) are both aggregates of "
                     f"{name!r}. Say which by aggr=, or load one of them: GraphFolder(folder, tables=[...])."
                 )
         return by_hop
@@ -258,7 +258,7 @@ class GraphData:
     def put(self, name: str, store: FeatureStore) -> None:
         """Replaces the store of that name in :attr:`stores` by one with the same rows."""
         for key, aggregate in self.aggregates.items():
-            if aggregate.of == name and aggregate.is_of(self.graph, self.stores[name]):
+            if aggregate.table == name and aggregate.is_of(self.graph, self.stores[name]):
                 self.aggregates[key] = aggregate.bound(self.graph, store)
         table = self.tables.get(name)
         if isinstance(table, NodeTable):

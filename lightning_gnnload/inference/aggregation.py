@@ -131,12 +131,12 @@ def _with_loops(
     count = len(ptr) - 1
     nodes = np.repeat(np.arange(begin, begin + count), np.diff(ptr))
     is_loop = sources == nodes
-    own = np.ones(count)
+    loop_weight = np.ones(count)
     if weight is not None:
-        own[nodes[is_loop] - begin] = weight[is_loop]  # the last of equal places stays
+        loop_weight[nodes[is_loop] - begin] = weight[is_loop]  # the last of equal places stays
     ptr, sources, weight = _kept(ptr, sources, weight, ~is_loop)
     sources = np.insert(sources, ptr[1:], np.arange(begin, begin + count))
-    weight = None if weight is None else np.insert(weight, ptr[1:], own)
+    weight = None if weight is None else np.insert(weight, ptr[1:], loop_weight)
     return ptr + np.arange(count + 1), sources, weight
 
 
@@ -164,8 +164,8 @@ def sums(rows: torch.Tensor, lists: Lists) -> torch.Tensor:
     total = int(pieces.sum())
     within = torch.arange(total) - first.repeat_interleave(pieces)
     starts = lists.ptr[:-1].repeat_interleave(pieces) + _PIECE * within
-    of_pieces = _bags(rows, lists.sources, torch.cat([starts, lists.ptr[-1:]]), weight)
-    return _bags(of_pieces, torch.arange(total), torch.cat([first, torch.tensor([total])]), None)
+    piece_sums = _bags(rows, lists.sources, torch.cat([starts, lists.ptr[-1:]]), weight)
+    return _bags(piece_sums, torch.arange(total), torch.cat([first, torch.tensor([total])]), None)
 
 
 def _bags(rows: torch.Tensor, ids: torch.Tensor, ptr: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:

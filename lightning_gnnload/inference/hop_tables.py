@@ -49,8 +49,9 @@ class HopTables:
 
     @property
     def slices(self) -> list[slice]:
-        """The columns that are summed at a time."""
-        return [slice(begin, min(begin + self.width, self.shape[1])) for begin in range(0, self.shape[1], self.width)]
+        """The columns that are summed at a time; of a table without any, once none."""
+        width = self.shape[1]
+        return [slice(begin, min(begin + self.width, width)) for begin in range(0, max(width, 1), self.width)]
 
     @property
     def work(self) -> int:
@@ -94,10 +95,10 @@ class HopTables:
         """The factors of sources and of nodes that a norm has."""
         if self.aggregate.aggr not in ("gcn", "both"):
             return None, None
-        of_nodes = inverse_root(self.edges.in_degrees()).to(self.sum_dtype)
+        node_factors = inverse_root(self.edges.in_degrees()).to(self.sum_dtype)
         if self.aggregate.aggr == "gcn":
-            return of_nodes, of_nodes
-        return inverse_root(self.edges.out_degrees()).to(self.sum_dtype), of_nodes
+            return node_factors, node_factors
+        return inverse_root(self.edges.out_degrees()).to(self.sum_dtype), node_factors
 
     def rounded(self, rows: torch.Tensor) -> torch.Tensor:
         """Returns rows in the tables' dtype. Raises GraphDataError: it does not hold them."""
@@ -118,10 +119,10 @@ def in_memory(data: GraphData, tables: list[HopTables], advance: Advance) -> Gra
         for columns in table.slices:
             for hop, begin, block in table.sum_blocks(columns, advance):
                 rows[hop][begin : begin + len(block), columns] = table.rounded(block)
-        for name, of_hop in zip(table.names, rows, strict=True):
-            store = MemoryFeatureStore(of_hop)
+        for name, hop_rows in zip(table.names, rows, strict=True):
+            store = MemoryFeatureStore(hop_rows.view(-1, *table.store.row_shape))
             added[name] = store if table.first is None else NodeTable(store, table.first)
-        source = data.stores[table.aggregate.of]
+        source = data.stores[table.aggregate.table]
         for name, aggregate in table.aggregates(checksums(data, table.aggregate)).items():
             aggregates[name] = aggregate.bound(data.graph, source)
     return data.with_tables(added, aggregates)
@@ -162,9 +163,9 @@ def _write(table: HopTables, folder: Path, advance: Advance) -> dict[str, dict[s
                 for number, columns in enumerate(slices):
                     for hop, _, block in table.sum_blocks(columns, advance):
                         files[hop][number].write(byte_rows(table.rounded(block)).data)
-                for writer, of_hop in zip(writers, files, strict=True):
-                    _join(table, of_hop, writer)
-        shape = [*table.shape]
+                for writer, parts in zip(writers, files, strict=True):
+                    _join(table, parts, writer)
+        shape = [table.shape[0], *table.store.row_shape]
         dtype = str(table.dtype).removeprefix("torch.")
         # Written as bytes, as NumPy has no bfloat16.
         entries = [writer.entry() | {"dtype": dtype, "shape": shape} for writer in writers]

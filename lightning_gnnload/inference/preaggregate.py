@@ -105,20 +105,20 @@ def preaggregate(
         raise LoaderConfigError(f"hops={hops!r}: a whole number of at least 1 is needed.")
     if dtype is not None and dtype not in _DTYPES:
         raise LoaderConfigError(f"dtype={dtype!r}: give one of {', '.join(map(str, _DTYPES))}.")
-    asked: dict[str, Any] = {"aggr": aggr, "hops": hops, "table": table, "name": name, "self_loops": self_loops}
-    asked |= {"weighted": weighted, "as_of": as_of, "dtype": dtype}
-    asked["memory"] = free_bytes() // 2 if memory is None else memory
+    settings: dict[str, Any] = {"aggr": aggr, "hops": hops, "table": table, "name": name, "self_loops": self_loops}
+    settings |= {"weighted": weighted, "as_of": as_of, "dtype": dtype}
+    settings["memory"] = free_bytes() // 2 if memory is None else memory
     if isinstance(data, str | os.PathLike):
         data = GraphFolder(data)
     if out is not None:
         check_target(Path(out), "graph", overwrite=overwrite)  # before hours of work
     if isinstance(data, GraphFolder) and out is None:
-        return _in_folder(data, asked, progress)
+        return _in_folder(data, settings, progress)
     if isinstance(data, Dataset):
         data.prepare()
         data = data.load()
     graph_data = data if isinstance(data, GraphData) else data.known_data()
-    tables = _tables(graph_data, **asked)
+    tables = _tables(graph_data, **settings)
     with shown("Aggregating", sum(table.work for table in tables), show=progress) as advance:
         if out is None:
             return in_memory(graph_data, tables, advance)
@@ -130,13 +130,13 @@ def preaggregate(
     return load_graph_data(out)
 
 
-def _in_folder(folder: GraphFolder, asked: dict[str, Any], progress: bool) -> GraphData:
+def _in_folder(folder: GraphFolder, settings: dict[str, Any], progress: bool) -> GraphData:
     """Adds the tables to a graph's folder, and loads it."""
     folder.prepare()
     with OpenFolder(folder.folder) as opened:
         # By direct reads: pages of a table that is read in turn would drive others out of memory.
         data = open_graph(opened, features="disk", check_aggregates=False)
-        tables = _tables(data, **asked)
+        tables = _tables(data, **settings)
 
         def known(aggregate: Aggregate) -> dict[str, int]:
             return {name: opened.manifest["arrays"][name]["crc32"] for name in source_arrays(data, aggregate)}
@@ -148,23 +148,25 @@ def _in_folder(folder: GraphFolder, asked: dict[str, Any], progress: bool) -> Gr
 
 
 def _tables(
-    data: GraphData, *, hops: int, memory: int, table: str, dtype: torch.dtype | None, **asked: Any
+    data: GraphData, *, hops: int, memory: int, table: str, dtype: torch.dtype | None, **settings: Any
 ) -> list[HopTables]:
-    """Checks what was asked for, and returns the tables that are not there yet."""
+    """Checks what is to be made, and returns the tables that are not there yet."""
     if data.graph.origin is not None:
         raise GraphDataError("this graph is a part of another, and lacks some in-neighbours. Give the whole graph.")
-    made = []
-    for of, store, number in _sources(data, table, hops, asked["aggr"]):
-        edges, aggregate = _edges(data, of, number, **asked)
-        names = _names(data, aggregate, hops, asked["name"] or f"{table}_{asked['aggr']}")
-        kept = dtype or (store.dtype if store.dtype.is_floating_point else torch.float32)
-        if all(_is_there(data, name, replace(aggregate, hop=hop), kept) for hop, name in enumerate(names, start=1)):
+    tables = []
+    for source, store, number in _sources(data, table, hops, settings["aggr"]):
+        edges, aggregate = _edges(data, source, number, **settings)
+        names = _names(data, aggregate, hops, settings["name"] or f"{table}_{settings['aggr']}")
+        table_dtype = dtype or (store.dtype if store.dtype.is_floating_point else torch.float32)
+        if all(
+            _is_there(data, name, replace(aggregate, hop=hop), table_dtype) for hop, name in enumerate(names, start=1)
+        ):
             continue
         first = None if number is None else edges.nodes.start
         width, chunk_bytes = _columns_at_once(store, edges, hops, aggregate, memory)
         edges = replace(edges, max_nodes=max(chunk_bytes // (4 * width), 1), max_edges=max(chunk_bytes // 16, 1))
-        made.append(HopTables(store, edges, aggregate, names, first, kept, width, chunk_bytes))
-    return made
+        tables.append(HopTables(store, edges, aggregate, names, first, table_dtype, width, chunk_bytes))
+    return tables
 
 
 def _sources(data: GraphData, table: str, hops: int, aggr: Aggr) -> Iterator[tuple[str, FeatureStore, int | None]]:
@@ -189,18 +191,18 @@ def _sources(data: GraphData, table: str, hops: int, aggr: Aggr) -> Iterator[tup
             f"would lead along paths of several types, and {aggr!r} would count degrees of several. Give hops=1 and "
             'aggr="mean".'
         )
-    of_type = {name: data.tables_of(name) for name in types.node_types}
-    if not any(table in columns for columns in of_type.values()):
-        there = sorted({column for columns in of_type.values() for column in columns})
+    columns = {name: data.tables_of(name) for name in types.node_types}
+    there = sorted({column for tables in columns.values() for column in tables})
+    if table not in there:
         raise GraphDataError(f"no node type has a table {table!r}; there are {', '.join(there) or 'none at all'}.")
     for number, (source, _, _) in enumerate(types.edge_types):
-        if table in of_type[source]:
-            yield f"{table}.{source}", of_type[source][table].store, number
+        if table in columns[source]:
+            yield f"{table}.{source}", columns[source][table].store, number
 
 
 def _edges(
     data: GraphData,
-    of: str,
+    source: str,
     number: int | None,
     *,
     aggr: Aggr,
@@ -226,7 +228,7 @@ def _edges(
         raise GraphDataError("weighted=True, but the graph has no edge weights. Give it some, or leave that out.")
     time, until = _bound_of_time(data, as_of, number or 0)
     edges = InEdges(graph, nodes, sources, number, loops, by_weight, until)
-    return edges, Aggregate(of, aggr, 1, loops, by_weight, time, edge_type)
+    return edges, Aggregate(source, aggr, 1, loops, by_weight, time, edge_type)
 
 
 def _bound_of_time(data: GraphData, as_of: Any, number: int) -> tuple[int | float | None, int | None]:

@@ -110,10 +110,10 @@ def check_fresh(data: GraphData, name: str) -> None:
                 f"table {name!r} counts edges up to {aggregate.as_of}, but seeds of {split} are of {table.time.min()} "
                 "and later: it tells of what came after them. Make it as of a time before all seeds, as_of=."
             )
-    if aggregate.of in stores and aggregate.is_of(data.graph, stores[aggregate.of]):
+    # Where data were loaded without the other table, the folder has been checked.
+    if aggregate.table not in stores or aggregate.is_of(data.graph, stores[aggregate.table]):
         return
-    now = checksums(data, aggregate) if aggregate.of in stores else {}
-    _check_sources(f"table {name!r}", aggregate, now)
+    _check_sources(f"table {name!r}", aggregate, checksums(data, aggregate))
 
 
 def _check_sources(table: str, aggregate: Aggregate, now: Mapping[str, int]) -> None:
@@ -128,11 +128,11 @@ def _check_sources(table: str, aggregate: Aggregate, now: Mapping[str, int]) -> 
 
 def source_arrays(data: GraphData, aggregate: Aggregate) -> dict[str, torch.Tensor | FeatureStore]:
     """Returns the arrays that an aggregate is made of, by the names that they have in a folder."""
-    graph, is_x = data.graph, aggregate.of == "x"
+    graph, is_x = data.graph, aggregate.table == "x"
     names = ["indptr", "indices", *["run_ptr"] * (graph.types is not None)]
     names += ["edge_weight"] * aggregate.weighted + ["edge_time"] * (aggregate.as_of is not None)
     arrays: dict[str, torch.Tensor | FeatureStore] = {name: tensor_view(getattr(graph, name)) for name in names}
-    return arrays | raw_stores({"x" if is_x else table_name(aggregate.of): data.stores[aggregate.of]})
+    return arrays | raw_stores({"x" if is_x else table_name(aggregate.table): data.stores[aggregate.table]})
 
 
 def checksums(data: GraphData, aggregate: Aggregate) -> dict[str, int]:

@@ -209,8 +209,8 @@ def open_graph(
             data = data.with_task(chosen)
         for name, aggregate in open_aggregates(path, manifest, check=check_aggregates).items():
             if name in tables:
-                is_sure = check_aggregates and aggregate.of in data.stores
-                data.aggregates[name] = aggregate.bound(graph, data.stores[aggregate.of]) if is_sure else aggregate
+                is_sure = check_aggregates and aggregate.table in data.stores
+                data.aggregates[name] = aggregate.bound(graph, data.stores[aggregate.table]) if is_sure else aggregate
     except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
     data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint

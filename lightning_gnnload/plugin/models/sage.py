@@ -51,7 +51,7 @@ class _Conv(nn.Module):
 
     def of_means(self, x: Rows, means: Sequence[Tensor]) -> Rows:
         """Does what :meth:`forward` does with means that are there already, one for each edge type."""
-        rows = self._own_rows({name: len(of_type) for name, of_type in x.items()}, x)
+        rows = self._own_rows({name: len(type_rows) for name, type_rows in x.items()}, x)
         for (_, _, dst), linear, mean in zip(self.edge_types, self.neighbors, means, strict=True):
             rows[dst] = rows[dst] + linear(mean)
         return rows
@@ -60,7 +60,7 @@ class _Conv(nn.Module):
         return {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
 
 
-class _Layers(nn.Module):
+class _SageLayers(nn.Module):
     """The layers for data of these sizes: a mini-batch's seeds to their predictions. ``means`` are the tables that the
     first layer takes instead of blocks, one for each edge type; None where it takes blocks."""
 
@@ -192,7 +192,7 @@ class SAGE(NodeLearner):
         >>> # trainer.fit(model, GraphDataModule.from_ogb("ogbn-arxiv", sampler=NeighborSampler([10, 5])))
     """
 
-    layers: _Layers
+    layers: _SageLayers
 
     def __init__(
         self,
@@ -225,9 +225,9 @@ class SAGE(NodeLearner):
         features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
         encodes, is_dense = self.first_layer == "encoded", self.first_layer == "preaggregated"
         if not encodes and (lacking := [name for name, size in features.items() if not size]):
-            whose = f"nodes of type {lacking[0]!r} have none" if lacking[0] else "there are none"
+            where = f"nodes of type {lacking[0]!r} have none" if lacking[0] else "there are none"
             raise GraphDataError(
-                f"SAGE(first_layer={self.first_layer!r}) takes features x as they are, but {whose}. Give them some, or "
+                f"SAGE(first_layer={self.first_layer!r}) takes features x as they are, but {where}. Give them some, or "
                 "take first_layer='encoded'."
             )
         codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if encodes and CODES in columns}
@@ -240,8 +240,8 @@ class SAGE(NodeLearner):
             "means": _means_in(data) if is_dense else None,
         }
 
-    def layers_of(self, sizes: dict[str, Any]) -> _Layers:
-        return _Layers(sizes, self.hparams["hidden"], self.hparams["dropout"])
+    def layers_of(self, sizes: dict[str, Any]) -> _SageLayers:
+        return _SageLayers(sizes, self.hparams["hidden"], self.hparams["dropout"])
 
 
 def _means_in(data: GraphData) -> list[str]:
@@ -252,11 +252,11 @@ def _means_in(data: GraphData) -> list[str]:
     if types is not None:
         sources = [(f"x.{edge_type[0]}", "__".join(edge_type)) for edge_type in types.edge_types]
     means = []
-    for of, edge_type in sources:
-        name = data.aggregates_of(of, "mean", edge_type).get(1)
+    for table, edge_type in sources:
+        name = data.aggregates_of(table, "mean", edge_type).get(1)
         if name is None:
             raise GraphDataError(
-                f"SAGE(first_layer='preaggregated') needs the mean of {of!r} over in-neighbours"
+                f"SAGE(first_layer='preaggregated') needs the mean of {table!r} over in-neighbours"
                 f"{'' if edge_type is None else f' by {edge_type}'}, which these data do not have. Make it: "
                 "preaggregate(data), or gnnload preaggregate FOLDER."
             )

@@ -16,7 +16,7 @@ from lightning_gnnload.plugin.models.learner import NodeLearner
 from lightning_gnnload.storage.aggregates import check_fresh
 
 
-class _Layers(nn.Module):
+class _HopLayers(nn.Module):
     """A linear layer for each table, over the rows of seeds, and two for all of them together."""
 
     def __init__(self, sizes: dict[str, Any], hidden: int, dropout: float) -> None:
@@ -67,7 +67,7 @@ class SIGN(NodeLearner):
         >>> # trainer.fit(model, GraphDataModule(preaggregate(data, hops=2), NeighborSampler([])))
     """
 
-    layers: _Layers
+    layers: _HopLayers
 
     def __init__(
         self,
@@ -91,8 +91,8 @@ class SIGN(NodeLearner):
         assert data.x is not None, "tables were made of it"
         return {"num_features": data.x.shape[1], "tables": tables}
 
-    def layers_of(self, sizes: dict[str, Any]) -> _Layers:
-        return _Layers(sizes, self.hparams["hidden"], self.hparams["dropout"])
+    def layers_of(self, sizes: dict[str, Any]) -> _HopLayers:
+        return _HopLayers(sizes, self.hparams["hidden"], self.hparams["dropout"])
 
     def _tables(self, data: GraphData) -> list[str]:
         """The names of the tables of hop 1 to K."""

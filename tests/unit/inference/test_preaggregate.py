@@ -104,7 +104,7 @@ def test_hops_are_dense_products(aggr: Any, loops: bool, weighted: bool) -> None
         rows = data.tables[f"x_{aggr}_{hop}"].rows.double().numpy()
         assert np.abs(rows - expected).max() <= 1e-5 * np.abs(expected).max()
         aggregate = data.aggregates[f"x_{aggr}_{hop}"]
-        assert (aggregate.of, aggregate.aggr, aggregate.hop) == ("x", aggr, hop)
+        assert (aggregate.table, aggregate.aggr, aggregate.hop) == ("x", aggr, hop)
         assert (aggregate.self_loops, aggregate.weighted) == (loops, weighted)
 
 
@@ -287,6 +287,17 @@ def test_what_cannot_be_made_is_refused(settings: Any, error: type[GnnLoadError]
         preaggregate(data, progress=False, **settings)
 
 
+@pytest.mark.parametrize("shape", [(), (4, 3), (0,)])
+def test_rows_of_any_shape_keep_it(shape: tuple[int, ...], tmp_path: Path) -> None:
+    x = torch.randn(NUM_NODES, *shape)
+    save_graph_data(flat(tables={"more": x}), tmp_path / "graph")
+    for data in (preaggregate(tmp_path / "graph", table="more", progress=False), flat(tables={"more": x})):
+        store = preaggregate(data, table="more", progress=False).tables["more_mean_1"]
+        assert store.row_shape == shape
+        expected = normed("mean", dense(False)) @ x.reshape(NUM_NODES, -1).double().numpy()
+        np.testing.assert_allclose(rows_of(store), expected, atol=1e-6)
+
+
 # Folders.
 
 
@@ -426,7 +437,7 @@ def test_a_folder_with_a_stale_table_is_refused_and_can_be_mended(tmp_path: Path
         load_graph_data(folder)
     preaggregate(folder, progress=False)
     assert listing(folder) == expected
-    for broken in ({"of": 3}, {"aggr": "median"}, {"hop": 0}, {"sources": {"x": "1"}}, {"more": 1}):
+    for broken in ({"table": 3}, {"aggr": "median"}, {"hop": 0}, {"sources": {"x": "1"}}, {"more": 1}):
         manifest["aggregates"]["x_mean_1"] |= broken
         (folder / "manifest.json").write_text(json.dumps(with_checksum(manifest)))
         with pytest.raises(StoreFormatError, match="describes no aggregate"):
