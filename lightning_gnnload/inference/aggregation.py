@@ -169,6 +169,8 @@ def sums(rows: torch.Tensor, lists: Lists) -> torch.Tensor:
 
 
 def _bags(rows: torch.Tensor, ids: torch.Tensor, ptr: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+    if not rows.shape[1]:  # which torch refuses
+        return rows.new_empty((len(ptr) - 1, 0))
     # Both need one dtype: that of the graph's ids, unless a single node has more edges than it can count.
     ids = ids.long() if int(ptr[-1]) > torch.iinfo(ids.dtype).max else ids
     return F.embedding_bag(
