@@ -120,7 +120,7 @@ def in_memory(data: GraphData, tables: list[HopTables], advance: Advance) -> Gra
             for hop, begin, block in table.sum_blocks(columns, advance):
                 rows[hop][begin : begin + len(block), columns] = table.rounded(block)
         for name, hop_rows in zip(table.names, rows, strict=True):
-            store = MemoryFeatureStore(hop_rows.view(-1, *table.store.row_shape))
+            store = MemoryFeatureStore(hop_rows.view(len(hop_rows), *table.store.row_shape))
             added[name] = store if table.first is None else NodeTable(store, table.first)
         source = data.stores[table.aggregate.table]
         for name, aggregate in table.aggregates(checksums(data, table.aggregate)).items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import re
@@ -294,7 +295,7 @@ def test_rows_of_any_shape_keep_it(shape: tuple[int, ...], tmp_path: Path) -> No
     for data in (preaggregate(tmp_path / "graph", table="more", progress=False), flat(tables={"more": x})):
         store = preaggregate(data, table="more", progress=False).tables["more_mean_1"]
         assert store.row_shape == shape
-        expected = normed("mean", dense(False)) @ x.reshape(NUM_NODES, -1).double().numpy()
+        expected = normed("mean", dense(False)) @ x.reshape(NUM_NODES, math.prod(shape)).double().numpy()
         np.testing.assert_allclose(rows_of(store), expected, atol=1e-6)
 
 
