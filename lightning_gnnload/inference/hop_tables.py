@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from lightning_gnnload.data.aggregates import Aggregate
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import NodeTable
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import FeatureFileError, GraphDataError
 from lightning_gnnload.inference.aggregation import InEdges, inverse_root, read_columns, sums, totals
 from lightning_gnnload.storage.aggregates import AddedTable, checksums
 from lightning_gnnload.storage.folders import ArrayWriter
@@ -152,19 +153,12 @@ def _write(table: HopTables, folder: Path, advance: Advance) -> dict[str, dict[s
                 writers[hop].append(byte_rows(table.rounded(block)))
         else:
             # Columns lie apart until all are there: a row of all of them can only be written at once.
-            with TemporaryDirectory(dir=folder.parent) as scratch:
-                files = [
-                    [
-                        stack.enter_context(open(Path(scratch) / f"{hop}.{number}", "x+b"))
-                        for number in range(len(slices))
-                    ]
-                    for hop in range(len(table.names))
-                ]
-                for number, columns in enumerate(slices):
-                    for hop, _, block in table.sum_blocks(columns, advance):
-                        files[hop][number].write(byte_rows(table.rounded(block)).data)
-                for writer, parts in zip(writers, files, strict=True):
-                    _join(table, parts, writer)
+            files = [stack.enter_context(TemporaryFile(dir=folder.parent)) for _ in table.names]
+            for columns in slices:
+                for hop, _, block in table.sum_blocks(columns, advance):
+                    files[hop].write(byte_rows(table.rounded(block)).data)
+            for writer, file in zip(writers, files, strict=True):
+                _join(table, file, writer)
         shape = [table.shape[0], *table.store.row_shape]
         dtype = str(table.dtype).removeprefix("torch.")
         # Written as bytes, as NumPy has no bfloat16.
@@ -172,17 +166,18 @@ def _write(table: HopTables, folder: Path, advance: Advance) -> dict[str, dict[s
     return dict(zip(table.names, entries, strict=True))
 
 
-def _join(table: HopTables, files: list[Any], writer: ArrayWriter) -> None:
-    """Writes rows of all columns, which lie in a file for each of the slices."""
-    for file in files:
-        file.seek(0)
+def _join(table: HopTables, file: IO[bytes], writer: ArrayWriter) -> None:
+    """Writes rows of all columns; the file has all rows of some columns, then those of the next ones."""
+    file.flush()
     num_rows, item = table.shape[0], table.dtype.itemsize
-    widths = [(columns.stop - columns.start) * item for columns in table.slices]
-    chunk_rows = max(table.chunk_bytes // max(sum(widths), 1), 1)
+    chunk_rows = max(table.chunk_bytes // max(table.shape[1] * item, 1), 1)
     for begin in range(0, num_rows, chunk_rows):
-        count = min(chunk_rows, num_rows - begin)
-        pieces = [
-            np.frombuffer(file.read(count * width), np.uint8).reshape(count, width)
-            for file, width in zip(files, widths, strict=True)
-        ]
-        writer.append(np.concatenate(pieces, axis=1))
+        rows = np.empty((min(chunk_rows, num_rows - begin), table.shape[1] * item), np.uint8)
+        for columns in table.slices:
+            first, stop = columns.start * item, columns.stop * item
+            piece = np.empty((len(rows), stop - first), np.uint8)
+            num_bytes = os.preadv(file.fileno(), [piece.data], num_rows * first + begin * (stop - first))
+            if num_bytes != piece.nbytes:
+                raise FeatureFileError(f"columns that were written beside {writer.path} cannot be read again.")
+            rows[:, first:stop] = piece
+        writer.append(rows)

@@ -45,6 +45,7 @@ def add_tables(folder: OpenFolder, add: AddTables) -> None:
 
     Raises:
         StoreFormatError: another process writes the folder, or has replaced it.
+        StaleTableError: another table is an aggregate of one that would be replaced.
         FeatureFileError: no room, or the disk fails; the folder then stays as it was.
     """
     with new_folder(folder.path, "graph", overwrite=True, alone=True) as new:
@@ -52,11 +53,16 @@ def add_tables(folder: OpenFolder, add: AddTables) -> None:
         manifest = {name: value for name, value in folder.manifest.items() if name not in _NOT_SETTINGS}
         arrays = folder.manifest["arrays"] | {table_name(name): table.entry for name, table in more.items()}
         tables = folder.manifest.get("tables", {}) | {name: table.first for name, table in more.items()}
-        aggregates = folder.manifest.get("aggregates", {})
-        aggregates |= {name: table.aggregate.to_json() for name, table in more.items()}
+        before = open_aggregates(folder.path, folder.manifest, check=False)
+        aggregates = before | {name: table.aggregate for name, table in more.items()}
+        # What is made anew may be what another table is made of. One that was stale before can only be mended itself.
+        stale = {name for name, aggregate in before.items() if changed_sources(aggregate, folder.manifest["arrays"])}
+        checked = {name: aggregate for name, aggregate in aggregates.items() if name in more or name not in stale}
+        check_entries(folder.path, arrays, checked)
         for name in folder.names().keys() - {MANIFEST} - {table.entry["file"] for table in more.values()}:
             _share(folder, name, new)
-        write_manifest(new, arrays, tables=tables, aggregates=aggregates, **manifest)
+        described = {name: aggregate.to_json() for name, aggregate in aggregates.items()}
+        write_manifest(new, arrays, tables=tables, aggregates=described, **manifest)
         if folder.is_replaced:
             raise StoreFormatError(
                 f"{folder.path} was replaced by another process while tables of it were aggregated. Do it again."
@@ -90,7 +96,13 @@ def open_aggregates(path: Path, manifest: Mapping[str, Any], *, check: bool) -> 
 def check_entries(path: Path, entries: Mapping[str, Any], aggregates: Mapping[str, Aggregate]) -> None:
     """Raises StaleTableError: the entries of a folder's arrays have other checksums than aggregates were made of."""
     for name, aggregate in aggregates.items():
-        _check_sources(f"{path}: table {name!r}", aggregate, {key: entry["crc32"] for key, entry in entries.items()})
+        if changed := changed_sources(aggregate, entries):
+            raise _stale(f"{path}: table {name!r}", aggregate, changed[0], is_there=changed[0] in entries)
+
+
+def changed_sources(aggregate: Aggregate, entries: Mapping[str, Any]) -> list[str]:
+    """Returns which of the arrays that an aggregate was made of are not there, or have other checksums."""
+    return [name for name, crc in aggregate.sources.items() if entries.get(name, {}).get("crc32") != crc]
 
 
 def check_fresh(data: GraphData, name: str) -> None:
@@ -113,17 +125,18 @@ def check_fresh(data: GraphData, name: str) -> None:
     # Where data were loaded without the other table, the folder has been checked.
     if aggregate.table not in stores or aggregate.is_of(data.graph, stores[aggregate.table]):
         return
-    _check_sources(f"table {name!r}", aggregate, checksums(data, aggregate))
-
-
-def _check_sources(table: str, aggregate: Aggregate, now: Mapping[str, int]) -> None:
+    now = checksums(data, aggregate)
     for source, checksum in aggregate.sources.items():
         if now.get(source) != checksum:
-            problem = "has changed since" if source in now else "is not there"
-            raise StaleTableError(
-                f"{table} is the {aggregate}, but {source!r}, which it was made of, {problem}. Make it again: "
-                "preaggregate(...), gnnload preaggregate; or leave it out: del data.tables[name]."
-            )
+            raise _stale(f"table {name!r}", aggregate, source, is_there=source in now)
+
+
+def _stale(table: str, aggregate: Aggregate, source: str, *, is_there: bool) -> StaleTableError:
+    problem = "has changed since" if is_there else "is not there"
+    return StaleTableError(
+        f"{table} is the {aggregate}, but {source!r}, which it was made of, {problem}. Make it again: "
+        "preaggregate(...), gnnload preaggregate; or leave it out: del data.tables[name]."
+    )
 
 
 def source_arrays(data: GraphData, aggregate: Aggregate) -> dict[str, torch.Tensor | FeatureStore]:

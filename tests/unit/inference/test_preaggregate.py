@@ -335,6 +335,19 @@ def test_tables_are_added_to_a_folder_and_not_made_twice(tmp_path: Path) -> None
         load_graph_data(folder, tables=["y_sum_1"])
 
 
+def test_a_table_that_another_is_made_of_is_not_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "graph"
+    save_graph_data(flat(), folder)
+    preaggregate(folder, progress=False)
+    preaggregate(folder, table="x_mean_1", name="twice", progress=False)
+    before = listing(folder)
+    with pytest.raises(StaleTableError, match=r"'twice_1' is the mean of x_mean_1, but 'table\.x_mean_1'"):
+        preaggregate(folder, dtype=torch.float16, progress=False)
+    assert listing(tmp_path) == before
+    alone = load_graph_data(folder, tables=["twice_1"])
+    check_fresh(alone, "twice_1")
+
+
 def test_a_copy_of_data_gets_the_tables(tmp_path: Path) -> None:
     data = preaggregate(flat(), out=tmp_path / "graph", progress=False)
     assert torch.equal(rows_of(data.tables["x_mean_1"]), preaggregate(flat(), progress=False).tables["x_mean_1"].rows)
