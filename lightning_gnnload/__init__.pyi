@@ -50,6 +50,7 @@ from .datasets import RelBench as RelBench
 from .datasets import Synthetic as Synthetic
 from .inference.infer import infer as infer
 from .inference.links import score_links as score_links
+from .inference.preaggregate import preaggregate as preaggregate
 from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
@@ -61,6 +62,7 @@ from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.accelerate import Accelerate as Accelerate
 from .plugin.models.sage import SAGE as SAGE
+from .plugin.models.sign import SIGN as SIGN
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter
 from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline

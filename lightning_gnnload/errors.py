@@ -108,6 +108,10 @@ class GraphDataError(GnnLoadError, ValueError):
     """Features, labels or node ids do not fit their graph."""
 
 
+class StaleTableError(GnnLoadError, ValueError):
+    """A table was aggregated over a graph, or of rows, that have changed since."""
+
+
 class StoreFormatError(GnnLoadError, ValueError):
     """A folder is not a graph store, or is a broken one."""
 

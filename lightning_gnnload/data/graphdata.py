@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_gnnload.data.aggregates import Aggregate
 from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
 from lightning_gnnload.data.by_type import (
     check_labels,
@@ -76,6 +77,7 @@ class GraphData:
 
     Attributes:
         user_ids: :class:`.UserIds` by node type; those of a graph without types under ``""``.
+        aggregates: what those tables are that :func:`.preaggregate` made, by name.
         task: the name of the task whose splits these are; None where they were given by themselves.
         folder: where :func:`.load_graph_data` found it; None of data that were made in memory.
         folder_fingerprint: of that folder: hexadecimal digits that are alike in two processes exactly where both
@@ -143,6 +145,7 @@ class GraphData:
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
         self._check_split_labels()
         self._num_classes, self.class_names = _classes(num_classes, class_names)
+        self.aggregates: dict[str, Aggregate] = {}
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
 
@@ -210,8 +213,53 @@ class GraphData:
         data._num_classes, data.class_names = task.num_classes, task.class_names
         return data
 
+    def with_tables(self, tables: Mapping[str, Any], aggregates: Mapping[str, Aggregate]) -> GraphData:
+        """Returns these data with further tables of nodes, or others of the same names, that are aggregates."""
+        data = copy(self)
+        data.tables = {**self.tables, **named_tables(tables, self.graph)}
+        data.aggregates = {**self.aggregates, **aggregates}
+        return data
+
+    def only_tables(self, names: Sequence[str]) -> GraphData:
+        """Returns these data with some of the tables of nodes alone, by their names or those of columns.
+
+        Raises:
+            GraphDataError: there is no such table.
+        """
+        if isinstance(names, str):
+            names = [names]
+        data = copy(self)
+        data.tables = {name: table for name, table in self.tables.items() if {name, name.partition(".")[0]} & {*names}}
+        for name in names:
+            if name not in {part for table in data.tables for part in (table, table.partition(".")[0])}:
+                raise GraphDataError(
+                    f"there is no table {name!r} of the nodes; these are {', '.join(self.tables) or 'none'}."
+                )
+        data.aggregates = {name: aggregate for name, aggregate in self.aggregates.items() if name in data.tables}
+        return data
+
+    def aggregates_of(self, name: str, aggr: str | None = None, edge_type: str | None = None) -> dict[int, str]:
+        """Returns the names of the tables that are aggregates of one of :attr:`stores`, by hop.
+
+        Raises:
+            GraphDataError: there are several of a hop, and ``aggr`` does not tell them apart.
+        """
+        by_hop: dict[int, str] = {}
+        for table, aggregate in self.aggregates.items():
+            if (aggregate.table, aggregate.edge_type) != (name, edge_type) or aggr not in (None, aggregate.aggr):
+                continue
+            if (rival := by_hop.setdefault(aggregate.hop, table)) != table:
+                raise GraphDataError(
+                    f"tables {rival!r} ({self.aggregates[rival]}) and {table!r} ({aggregate}) are both aggregates of "
+                    f"{name!r}. Say which by aggr=, or load one of them: GraphFolder(folder, tables=[...])."
+                )
+        return by_hop
+
     def put(self, name: str, store: FeatureStore) -> None:
         """Replaces the store of that name in :attr:`stores` by one with the same rows."""
+        for key, aggregate in self.aggregates.items():
+            if aggregate.table == name and aggregate.is_of(self.graph, self.stores[name]):
+                self.aggregates[key] = aggregate.bound(self.graph, store)
         table = self.tables.get(name)
         if isinstance(table, NodeTable):
             self.tables[name] = NodeTable(store, table.first)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,16 +34,18 @@ class GraphFolder(Dataset):
         folder: of the graph.
         task: whose splits to take, of a folder with several tasks.
         features: where features are gathered from, as :func:`.load_graph_data` has it.
+        tables: the tables of nodes to take, likewise; None: all.
 
     Raises:
         DatasetError: when it is prepared or loaded: there is no such folder, or it holds no graph.
         StoreFormatError: when it is loaded: it is broken, or of a newer version.
-        GraphDataError: when it is loaded: there is no such task.
+        GraphDataError: when it is loaded: there is no such task, or no such table.
     """
 
     folder: str | os.PathLike[str]
     task: str | None = None
     features: Literal["mapped", "disk"] = "mapped"
+    tables: Sequence[str] | None = None
 
     def prepare(self) -> None:
         """Makes nothing: it looks whether the folder is there, and one of a graph."""
@@ -73,7 +76,7 @@ class GraphFolder(Dataset):
 
     def load(self) -> GraphData:
         self.prepare()
-        return load_graph_data(self.folder, task=self.task, features=self.features)
+        return load_graph_data(self.folder, task=self.task, features=self.features, tables=self.tables)
 
 
 def subclass_names(cls: type) -> set[str]:

@@ -119,7 +119,7 @@ def infer(
     with ExitStack() as stack:
         stack.enter_context(_evaluation(model))
         batches, run, traced = _batches_of(model, data, graph_data, batch_format, method, memory)
-        hops = num_layers or getattr(sampler, "num_layers", None)
+        hops = getattr(sampler, "num_layers", None) if num_layers is None else num_layers
         stages = trace(traced, run, batches, few, layers=layers, num_layers=hops)
         requested = requested_nodes(nodes, graph_data, stages, few)
         files = check_files(out, requested)

@@ -169,7 +169,7 @@ def reach_of(stages: Stages, plan: Plan) -> int:
         read = {number for (key, _), reads in plan.items() if key.call == call.number for number in reads.stored}
         depth[call.number] = 1 + max((depth[number] for number in read), default=0)
     beyond = 1 if stages.degrees_of else 0  # sources at the end of the last hop count their own edges
-    return max(depth.values()) + beyond
+    return max(depth.values(), default=0) + beyond
 
 
 def widest(stages: Stages, plan: Plan) -> int:

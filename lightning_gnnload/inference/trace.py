@@ -43,13 +43,16 @@ def trace(
     # until they bring no further call.
     best: Stages | None = None
     failure: Exception | None = None
-    for count in range(1, _MOST_LAYERS + 1):
+    # A model without a graph fails on all, and is tried last: others would run on no edges, but as another model.
+    for count in (*range(1, _MOST_LAYERS + 1), 0):
+        if count == 0 and best is not None:
+            break
         try:
             stages = _traced(model, run, replace(batches, num_layers=count), lists, seeds, layers)
         except InferenceError:
             raise
         except Exception as error:  # whatever a model raises where it wants another number of blocks
-            failure = failure if best is not None else error
+            failure = error if best is None and count else failure
             continue
         if best is not None and len(stages.calls) <= len(best.calls):
             return best
@@ -77,7 +80,7 @@ def _traced(
     with torch.no_grad():
         names = _named(model, layers) if layers else find_convolutions(model, lambda: run(batch))
     modules = {name: module for name, module in model.named_modules() if name in names}
-    if not modules:
+    if not modules and batches.num_layers:
         raise InferenceError(
             f"{type(model).__name__} has no module that is given edges (edge_index, a block or a graph), where a layer "
             "could begin. Give its convolutions' names: layers=[...]; or write a method layer(i, block, h) and "

@@ -40,8 +40,9 @@ from lightning_gnnload.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.storage.graphs import ids_name, table_name
+from lightning_gnnload.storage.graphs import ids_name
 from lightning_gnnload.storage.seeds import described_tasks, task_arrays
+from lightning_gnnload.storage.tables import table_name
 from lightning_gnnload.storage.targets import BUILD_REPORT
 
 # The tables of numbers and of categories of a node or edge type.

@@ -32,10 +32,11 @@ from lightning_gnnload.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.storage.graphs import RANKED, quantized_dtypes, raw_stores, table_name
+from lightning_gnnload.storage.graphs import RANKED
 from lightning_gnnload.storage.manifest import part_folder
 from lightning_gnnload.storage.open_folder import OpenFolder
 from lightning_gnnload.storage.parts import manifest_checksum
+from lightning_gnnload.storage.tables import quantized_dtypes, raw_stores, table_name
 
 Column = Callable[[np.ndarray], np.ndarray]
 """Gives what a part keeps of edges, by their place in the whole graph."""

@@ -97,6 +97,7 @@ def write_manifest(
     class_names: Sequence[str] | None = None,
     tasks: dict[str, Any] | None = None,
     task: str | None = None,
+    aggregates: dict[str, Any] | None = None,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
     manifest = {
@@ -117,6 +118,7 @@ def write_manifest(
         "class_names": None if class_names is None else list(class_names),
         "tasks": tasks or {},
         "task": task,
+        **({"aggregates": aggregates} if aggregates else {}),
     }
     with open(folder / MANIFEST, "w") as file:
         json.dump(with_checksum(manifest), file, indent=1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, SamplerConfigError, StoreFormatError, warn
 from lightning_gnnload.host.pages import mapped_bytes
+from lightning_gnnload.storage.aggregates import AddTables, check_entries, open_aggregates
 from lightning_gnnload.storage.damage import damage_error, find_damage
 from lightning_gnnload.storage.disk import DiskFeatureStore
 from lightning_gnnload.storage.folders import (
@@ -49,6 +50,7 @@ from lightning_gnnload.storage.seeds import (
     seed_arrays,
     task_arrays,
 )
+from lightning_gnnload.storage.tables import quantized_dtypes, raw_stores, table_name
 
 ORIGIN = ("edge_starts", "node_ids", "reach")
 """Arrays of a graph that is part of another."""
@@ -75,6 +77,7 @@ def save_graph_data(
     Raises:
         StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it; ``attributes`` are no JSON.
+        StaleTableError: a table is an aggregate of another graph, or of other rows.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
     """
     if not isinstance(data, GraphData):
@@ -91,9 +94,10 @@ def write_graph(
     *,
     overwrite: bool,
     repair: bool = False,
+    add: AddTables | None = None,
 ) -> None:
     """Writes ``data`` as :func:`save_graph_data` does; with ``repair``, also in place of a broken folder that has a
-    name of this package's own."""
+    name of this package's own. ``add`` writes further tables to the new folder."""
     try:
         json.dumps(attributes)
     except (TypeError, ValueError) as error:
@@ -105,6 +109,13 @@ def write_graph(
         entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
         graph = data.graph
         named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
+        tables = {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
+        aggregates = {name: aggregate for name, aggregate in data.aggregates.items() if name in tables}
+        check_entries(Path(folder), entries, aggregates)
+        more = {} if add is None else add(target)
+        entries |= {table_name(name): table.entry for name, table in more.items()}
+        tables |= {name: table.first for name, table in more.items()}
+        aggregates |= {name: table.aggregate for name, table in more.items()}
         write_manifest(
             target,
             entries,
@@ -112,7 +123,7 @@ def write_graph(
             num_classes=data._num_classes,
             attributes=attributes,
             quantized=quantized_dtypes(_stores(data)),
-            tables={name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()},
+            tables=tables,
             edge_tables=named if data.names_edge_tables else None,
             lost_order=graph.lost_order,
             types=None if graph.types is None else graph.types.to_json(),
@@ -122,6 +133,7 @@ def write_graph(
             class_names=data.class_names,
             tasks=described_tasks(data.tasks),
             task=data.task,
+            aggregates={name: aggregate.to_json() for name, aggregate in aggregates.items()},
         )
 
 
@@ -131,6 +143,7 @@ def load_graph_data(
     task: str | None = None,
     verify: bool = False,
     features: Literal["mapped", "disk"] = "mapped",
+    tables: Sequence[str] | None = None,
 ) -> GraphData:
     """Maps a folder written by :func:`save_graph_data`; arrays are read only when they are used.
 
@@ -144,19 +157,27 @@ def load_graph_data(
         features: where x, tables and edge features are gathered from: ``"mapped"``: the system keeps of the files what
             memory has room for; ``"disk"``: a :class:`.DiskFeatureStore` of each, which takes no memory, for tables
             larger than it.
+        tables: the names of the tables of nodes to take, as every one is gathered for each mini-batch; None: all. In a
+            graph with types, names of columns do as well.
 
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
-        GraphDataError: there is no such task.
+        GraphDataError: there is no such task, or no such table.
     """
     data = read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
+    data = data if tables is None else data.only_tables(tables)
     return data if task is None or task == data.task else data.with_task(task)
 
 
 def open_graph(
-    folder: OpenFolder, *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
+    folder: OpenFolder,
+    *,
+    verify: bool = False,
+    features: Literal["mapped", "disk"] = "mapped",
+    check_aggregates: bool = True,
 ) -> GraphData:
-    """Maps a folder that is open, as :func:`load_graph_data` does."""
+    """Maps a folder that is open, as :func:`load_graph_data` does; aggregates may be stale where they are not
+    checked."""
     path, manifest = folder.path, folder.manifest
     if "partition" in manifest["attributes"] and "indptr" not in manifest["arrays"]:
         raise StoreFormatError(
@@ -186,6 +207,10 @@ def open_graph(
         chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
         if chosen is not None:
             data = data.with_task(chosen)
+        for name, aggregate in open_aggregates(path, manifest, check=check_aggregates).items():
+            if name in tables:
+                is_sure = check_aggregates and aggregate.table in data.stores
+                data.aggregates[name] = aggregate.bound(graph, data.stores[aggregate.table]) if is_sure else aggregate
     except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
         raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
     data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
@@ -311,12 +336,6 @@ def require_arrays(path: Path, arrays: Mapping[str, torch.Tensor], names: Iterab
             )
 
 
-def table_name(name: str) -> str:
-    """Returns the name of the array that holds a table. Of other arrays, only tables of edges, scales and offsets have
-    a dot in their names, so that none is taken."""
-    return f"table.{name}"
-
-
 def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
@@ -332,26 +351,6 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
         if ids.offsets is not None:
             arrays[f"{ids_name(name)}.offsets"] = tensor_view(ids.offsets)
     return {**arrays, **raw_stores(_stores(data)), **({} if data.y is None else {"y": data.y})}
-
-
-def raw_stores(stores: Mapping[str, FeatureStore]) -> dict[str, torch.Tensor | FeatureStore]:
-    """Returns the arrays that hold the stores' rows: of a quantised one its bytes, scales and offsets."""
-    arrays: dict[str, torch.Tensor | FeatureStore] = {}
-    for name, store in stores.items():
-        if isinstance(store, QuantizedFeatureStore):
-            arrays |= {name: store.codes, f"{name}.scale": store.scale, f"{name}.offset": store.offset}
-        else:
-            arrays[name] = store
-    return arrays
-
-
-def quantized_dtypes(stores: Mapping[str, FeatureStore]) -> dict[str, str]:
-    """Returns the dtype of the rows that each quantised store gathers."""
-    return {
-        name: str(store.dtype).removeprefix("torch.")
-        for name, store in stores.items()
-        if isinstance(store, QuantizedFeatureStore)
-    }
 
 
 def _stores(data: GraphData) -> dict[str, FeatureStore]:

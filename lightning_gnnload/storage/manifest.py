@@ -60,7 +60,7 @@ def parse_manifest(path: Path, content: bytes) -> dict[str, Any]:
         raise StoreFormatError(
             f"{path}: {broken[0]!r} is missing or of the wrong kind; the folder is broken. Prepare it again."
         )
-    if missing := sorted(KEYS - manifest.keys()) if CHECKSUM in manifest else []:
+    if missing := sorted(KEYS - LATER - manifest.keys()) if CHECKSUM in manifest else []:
         raise StoreFormatError(
             f"{path}: the keys {', '.join(map(repr, missing))} are missing; the folder is broken. Prepare it again."
         )
@@ -195,8 +195,11 @@ _FORMS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
     "class_names": (None, _are_names),
     "tasks": ({}, _are_tasks),
     "task": (None, lambda value: isinstance(value, str | None)),
-    # The content of these two is checked where they are read.
+    # The content of these three is checked where they are read.
     "types": (None, _is_dict_or_none),
     "clock": (None, _is_dict_or_none),
+    "aggregates": ({}, _is_dict),
 }
+LATER = {"aggregates"}
+"""Keys that folders need not have, since releases before them wrote a checksum, too."""
 KEYS = {"format", "version", CHECKSUM, *_FORMS}

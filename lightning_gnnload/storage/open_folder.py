@@ -153,6 +153,10 @@ class OpenFolder:
         # O_NOFOLLOW, as _find has resolved a link; O_NONBLOCK, as opening a pipe that has come since would wait.
         return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, dir_fd=self._fd)
 
+    def link(self, name: str, path: Path) -> None:
+        """Gives a file of this folder a second name. Raises OSError: it is elsewhere, or files have one name."""
+        os.link(name, path, src_dir_fd=self._fd, follow_symlinks=False)
+
     def _find(self, name: str) -> tuple[str, int]:
         """Returns the name of a file, after following a link, and its size."""
         try:

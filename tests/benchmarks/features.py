@@ -13,6 +13,7 @@ PARTS = {
     "reuse": "Rows of the last mini-batch",
     "cache_memory": "Memory of a shared cache",
     "disk": "A table of three times the memory",
+    "preaggregated": "First layers aggregated beforehand",
     "safety": "What leases and checksums cost",
 }
 

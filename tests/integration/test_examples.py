@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from examples.models import TemporalSAGE
-from lightning_gnnload import Debian, GraphDataModule, NeighborSampler, Purchases
+from lightning_gnnload import Debian, GraphDataModule, NeighborSampler, Purchases, preaggregate
 from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from tests.rings import mostly_matrix
@@ -49,8 +49,18 @@ def command_line(names: list[str], settings: list[str], root: Path, monkeypatch:
 
 def test_every_configuration_is_tested() -> None:
     on_top = {"cached", "partitioned"}  # of any; test_example_configs has them
+    on_top |= {"debian_preaggregated", "debian_sign"}  # below, with the folder that they need
     tested = {name for names, _, _ in CONFIGS.values() for name in names}
     assert tested | on_top == {path.stem for path in (ROOT / "examples/configs").glob("*.yaml")}
+
+
+def test_models_train_on_sums_that_were_made_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    preaggregate(Debian(), hops=2, out=tmp_path / "graph", progress=False)
+    for name in ("debian_preaggregated", "debian_sign"):
+        cli = command_line(["debian_sage", name], [f"--data.data={tmp_path / 'graph'}"], tmp_path / name, monkeypatch)
+        cli.trainer.fit(cli.model, datamodule=cli.datamodule)
+        [found] = cli.trainer.test(cli.model, datamodule=cli.datamodule, verbose=False)
+        assert 0 <= found["test_accuracy"] <= 1
 
 
 @pytest.mark.parametrize("name", mostly_matrix(CONFIGS, "RGCN", "TemporalSAGE", "LinkSAGE"))

@@ -1,12 +1,22 @@
-"""SAGE: learns on graphs with and without types, and a checkpoint of it predicts alike, on further data too."""
+"""SAGE and SIGN: learn on graphs with and without types, and a checkpoint predicts alike, on further data too."""
 
 import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from lightning_gnnload import SAGE, Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable, infer
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload import (
+    SAGE,
+    SIGN,
+    Graph,
+    GraphData,
+    GraphDataModule,
+    NeighborSampler,
+    SeedTable,
+    infer,
+    preaggregate,
+)
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError, SamplerConfigError, StaleTableError
 
 N = 400
 
@@ -110,3 +120,98 @@ def test_what_it_cannot_predict_is_refused(tmp_path):
     for data, told in ((GraphData(graph, train=[0]), "there are none"), (GraphData(graph, train=links), "are links")):
         with pytest.raises(GraphDataError, match=told):
             trainer(tmp_path, epochs=1).fit(SAGE(), GraphDataModule(data, NeighborSampler([2]), num_threads=0))
+
+
+def two_types() -> GraphData:
+    """Shops and users with features, and edges both ways."""
+    generator = np.random.default_rng(2)
+    shop_of = generator.integers(0, 60, N)
+    edges = {("shop", "sells_to", "user"): (shop_of, np.arange(N)), ("user", "buys", "shop"): (np.arange(N), shop_of)}
+    graph = Graph.from_hetero({"user": N, "shop": 60}, edges)
+    x = {name: generator.normal(size=(count, 5)).astype(np.float32) for name, count in (("user", N), ("shop", 60))}
+    seeds = {name: {"user": np.arange(k, N, 3)} for k, name in enumerate(("train", "val", "test"))}
+    return GraphData(graph, x=x, y={"user": shop_of % 3}, **seeds)
+
+
+@pytest.mark.parametrize("data", [plain(lambda y: y), two_types()], ids=["plain", "types"])
+def test_a_preaggregated_first_layer_takes_the_weights_of_a_sampled_one_and_predicts_alike(tmp_path, data):
+    pl.seed_everything(0)
+    data = preaggregate(data, progress=False)
+    settings = {"batch_size": 100, "num_threads": 0, "predict": "test"}
+    whole, less = (GraphDataModule(data, NeighborSampler([-1] * hops), **settings) for hops in (2, 1))
+    fit, sampled = trainer(tmp_path, epochs=2), SAGE(hidden=16, first_layer="sampled")
+    fit.fit(sampled, whole)
+    fit.save_checkpoint(tmp_path / "model.ckpt")
+    expected = torch.cat(trainer(tmp_path).predict(sampled, whole))
+    dense = SAGE(hidden=16, first_layer="preaggregated")
+    predicted = torch.cat(trainer(tmp_path).predict(dense, less, ckpt_path=str(tmp_path / "model.ckpt")))
+    torch.testing.assert_close(predicted, expected, rtol=1e-4, atol=1e-6)
+    assert dense.state_dict().keys() == sampled.state_dict().keys()
+    # A checkpoint that is loaded by itself, and back again; and layers of all nodes, one after another.
+    loaded = SAGE.load_from_checkpoint(tmp_path / "model.ckpt", first_layer="preaggregated")
+    assert torch.equal(torch.cat(trainer(tmp_path).predict(loaded, less)), predicted)
+    rows = infer(dense, less, progress=False)
+    rows = rows["user"] if isinstance(rows, dict) else rows
+    torch.testing.assert_close(rows[data.test], predicted)
+    # Training goes on from it, and ends with the weights that the sampled one would have.
+    torch.manual_seed(0)
+    fit = trainer(tmp_path, epochs=3)
+    fit.fit(SAGE(hidden=16, first_layer="preaggregated"), less, ckpt_path=str(tmp_path / "model.ckpt"))
+    again = trainer(tmp_path, epochs=3)
+    torch.manual_seed(0)
+    again.fit(SAGE(hidden=16, first_layer="sampled"), whole, ckpt_path=str(tmp_path / "model.ckpt"))
+    fit.save_checkpoint(tmp_path / "dense.ckpt")
+    back = SAGE.load_from_checkpoint(tmp_path / "dense.ckpt", first_layer="sampled")
+    torch.testing.assert_close(
+        torch.cat(trainer(tmp_path).predict(back, whole)), torch.cat(again.predict(again.model, whole))
+    )
+
+
+def test_a_model_without_a_graph_learns_from_sums_of_hops(tmp_path):
+    pl.seed_everything(0)
+    data = preaggregate(plain(lambda y: y), hops=2, progress=False)
+    settings = {"batch_size": 100, "num_threads": 0, "predict": "test"}
+    module = GraphDataModule(data, NeighborSampler([]), **settings)
+    fit, model = trainer(tmp_path, epochs=20), SIGN(hidden=32, lr=0.01)
+    fit.fit(model, module)
+    [found] = fit.test(model, module, verbose=False)
+    assert found["test_accuracy"] > 0.9
+    fit.save_checkpoint(tmp_path / "model.ckpt")
+    expected = torch.cat(fit.predict(model, module))
+    loaded = SIGN.load_from_checkpoint(tmp_path / "model.ckpt")
+    assert torch.equal(torch.cat(trainer(tmp_path).predict(loaded, module)), expected)
+    for of in (module, data):  # of data alone, the number of hops is found by trying
+        torch.testing.assert_close(infer(model, of, progress=False)[data.test], expected)
+    # Of a checkpoint, it takes the tables of the data at hand, whatever they are called.
+    renamed = preaggregate(plain(lambda y: y), hops=2, name="hop", progress=False)
+    elsewhere = GraphDataModule(renamed, NeighborSampler([]), **settings)
+    assert torch.equal(torch.cat(trainer(tmp_path).predict(loaded, elsewhere)), expected)
+
+
+def test_without_the_tables_that_it_takes_a_model_says_which_to_make(tmp_path):
+    bare, lone = plain(lambda y: y), two_types()
+    both = preaggregate(preaggregate(bare, aggr="gcn", progress=False), progress=False)
+    stale = preaggregate(plain(lambda y: y), progress=False)
+    stale.x.rows.add_(1)
+    del lone.tables["x.shop"]
+    dense = SAGE(first_layer="preaggregated")
+    for model, data, fanouts, error, told in (
+        (dense, bare, [2], GraphDataError, r"the mean of 'x' over in-neighbours, .* Make it: preaggregate\(data\)"),
+        (dense, two_types(), [2], GraphDataError, "mean of 'x.shop' over in-neighbours by shop__sells_to__user"),
+        (dense, stale, [2], StaleTableError, "'x', which it was made of, has changed since"),
+        (SAGE(first_layer="sampled"), lone, [2], GraphDataError, "nodes of type 'shop' have none"),
+        (
+            SIGN(hops=2),
+            both,
+            [],
+            GraphDataError,
+            "'x_gcn_1' .gcn of x, self-loops. and 'x_mean_1' .* Say which by aggr=",
+        ),
+        (SIGN(hops=2, aggr="mean"), both, [], GraphDataError, r"have 'x_mean_1' \(mean of x\). Make them: .* --hops 2"),
+        (SIGN(aggr="mean"), both, [2], SamplerConfigError, "has 0 layers, but the sampler drew 1 hops"),
+        (SIGN(), two_types(), [], GraphDataError, "for graphs without types"),
+    ):
+        with pytest.raises(error, match=told):
+            trainer(tmp_path, epochs=1).fit(model, GraphDataModule(data, NeighborSampler(fanouts), num_threads=0))
+    with pytest.raises(LoaderConfigError, match="'dense' is not known; give one of 'encoded', 'sampled', 'preagg"):
+        SAGE(first_layer="dense")

@@ -23,6 +23,7 @@ _COMMANDS = {
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
+    "preaggregate": ("preaggregate", "sum features over all in-neighbours once, in place of a hop"),
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
     "conform": ("conform", "check a sampler of your own: contract and law of its draws"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
@@ -33,7 +34,7 @@ _COMMANDS = {
 }
 """The module of a command, in this folder, and what the command does."""
 _USAGE = "usage: gnnload COMMAND [options]\n       gnnload --version\n"
-_LIST = "commands:\n" + "".join(f"  {name:<10} {does}\n" for name, (_, does) in _COMMANDS.items())
+_LIST = "commands:\n" + "".join(f"  {name:<12} {does}\n" for name, (_, does) in _COMMANDS.items())
 _HELP = f"""{_USAGE}
 Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torchmetrics import Metric
-from torchmetrics.classification import MulticlassAccuracy
-from torchmetrics.regression import MeanAbsoluteError
 
 from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 from lightning_gnnload.nn.aggregate import aggregate
 from lightning_gnnload.nn.dropout import Dropout
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.models.learner import NodeLearner
+from lightning_gnnload.settings import check_one_of
+from lightning_gnnload.storage.aggregates import check_fresh
 
 CODES = "codes"
 """The name of a node type's table of categories, integers ``[N_t, C]`` with 0 for unknown ones."""
@@ -27,31 +25,26 @@ Rows = dict[str, Tensor]
 """``[V_t, F]`` by node type; a graph without types has one, ``""``."""
 
 
-class _Sizes(NamedTuple):
-    """What the layers' sizes follow from. A checkpoint keeps it, so that new data of the same columns fit."""
-
-    num_features: dict[str, int]
-    num_codes: dict[str, list[int]]
-    edge_types: list[tuple[str, str, str]]
-    num_outputs: int
-    num_layers: int
-    is_class: bool
-
-
 class _Conv(nn.Module):
     """``W x_dst``, ``W`` by node type, plus ``V mean(x_src)`` for each edge type."""
 
     own: Any  # a name in checkpoints; nested modules, whose items are nn.Module to a type checker
     neighbors: Any
 
-    def __init__(self, names: dict[str, str], edge_types: Sequence[tuple[str, str, str]], width: int) -> None:
+    def __init__(
+        self,
+        names: dict[str, str],
+        edge_types: Sequence[tuple[str, str, str]],
+        num_inputs: Mapping[str, int],
+        width: int,
+    ) -> None:
         super().__init__()
         self.module_names, self.edge_types = names, edge_types
-        self.own = nn.ModuleDict({name: nn.Linear(width, width) for name in names.values()})
-        self.neighbors = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in edge_types)
+        self.own = nn.ModuleDict({key: nn.Linear(num_inputs[name], width) for name, key in names.items()})
+        self.neighbors = nn.ModuleList(nn.Linear(num_inputs[src], width, bias=False) for src, _, _ in edge_types)
 
     def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows) -> Rows:
-        rows = {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
+        rows = self._own_rows(num_dst, x)
         for edge_type, linear in zip(self.edge_types, self.neighbors, strict=True):
             block = blocks[edge_type]
             if block.num_edges:  # most types have none at the innermost hop
@@ -59,46 +52,88 @@ class _Conv(nn.Module):
                 rows[edge_type[2]] = rows[edge_type[2]] + linear(mean)
         return rows
 
+    def of_means(self, x: Rows, means: Sequence[Tensor]) -> Rows:
+        """Does what :meth:`forward` does with means that are there already, one for each edge type."""
+        rows = self._own_rows({name: len(type_rows) for name, type_rows in x.items()}, x)
+        for (_, _, dst), linear, mean in zip(self.edge_types, self.neighbors, means, strict=True):
+            rows[dst] = rows[dst] + linear(mean)
+        return rows
 
-class _Layers(nn.Module):
-    """The layers for data of these sizes: a mini-batch's seeds to their predictions."""
+    def _own_rows(self, num_dst: Mapping[str, int], x: Rows) -> Rows:
+        return {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
+
+
+class _SageLayers(nn.Module):
+    """The layers for data of these sizes: a mini-batch's seeds to their predictions. ``means`` are the tables that the
+    first layer takes instead of blocks, one for each edge type; None where it takes blocks."""
 
     project: Any
     embed: Any
 
-    def __init__(self, sizes: _Sizes, width: int, dropout: float) -> None:
+    def __init__(self, sizes: Mapping[str, Any], width: int, dropout: float) -> None:
         super().__init__()
-        self.sizes = sizes
+        self.num_layers: int = sizes["num_layers"]
+        self.means: list[str] | None = sizes.get("means")
+        self.encodes: bool = sizes.get("encodes", True)  # as all did of the first releases
+        num_features: dict[str, int] = sizes["num_features"]
         # By number: modules' names may contain no dots.
-        self.module_names = names = {name: str(k) for k, name in enumerate(sizes.num_features)}
-        with_x = {names[name]: size for name, size in sizes.num_features.items() if size}
-        with_codes = {names[name]: counts for name, counts in sizes.num_codes.items()}
+        self.module_names = names = {name: str(k) for k, name in enumerate(num_features)}
+        widths = dict.fromkeys(names, width)
+        if self.encodes:
+            self._make_encoder(num_features, sizes["num_codes"], width)
+        num_inputs = [widths if number or self.encodes else num_features for number in range(self.num_layers)]
+        edge_types = sizes["edge_types"]
+        self.convs = nn.ModuleList(_Conv(names, edge_types, inputs, width) for inputs in num_inputs)
+        self.dropout = Dropout(dropout, relu=True)
+        self.head = nn.Linear(width, sizes["num_outputs"])
+
+    def _make_encoder(self, num_features: dict[str, int], num_codes: dict[str, list[int]], width: int) -> None:
+        names = self.module_names
+        with_x = {names[name]: size for name, size in num_features.items() if size}
+        with_codes = {names[name]: counts for name, counts in num_codes.items()}
         self.project = nn.ModuleDict({key: nn.Linear(size, width) for key, size in with_x.items()})
         self.embed = nn.ModuleDict(
             {key: nn.ModuleList(nn.Embedding(n, width) for n in counts) for key, counts in with_codes.items()}
         )
         self.row = nn.ParameterDict({key: nn.Parameter(0.1 * torch.randn(width)) for key in names.values()})
-        self.convs = nn.ModuleList(_Conv(names, sizes.edge_types, width) for _ in range(sizes.num_layers))
-        self.dropout = Dropout(dropout, relu=True)
-        self.head = nn.Linear(width, sizes.num_outputs)
 
     def forward(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
-        batch.expect_layers(self.sizes.num_layers)
+        batch.expect_layers(self.num_layers - (self.means is not None))
         hops: list[tuple[dict[Any, Block], dict[str, int]]]
         if isinstance(batch, MiniBatch):
-            rows = self._encode({"": batch.nodes}, {"": batch.x}, {"": batch.tables})
+            columns: Any = {"": batch.nodes}, {"": batch.x}, {"": batch.tables}
             hops = [({("", "", ""): block}, {"": block.num_dst}) for block in batch.blocks]
             num_seeds = {"": batch.num_seeds}
         else:
-            rows = self._encode(batch.nodes, batch.x, batch.tables)
+            columns = batch.nodes, batch.x, batch.tables
             hops, num_seeds = list(zip(batch.blocks, batch.num_dst, strict=True)), batch.num_seeds
-        for (blocks, num_dst), conv in zip(hops, self.convs, strict=True):
-            rows = {name: self.dropout(row) for name, row in conv(blocks, num_dst, rows).items()}
-        predicted = self.head(torch.cat([rows[name][:count] for name, count in num_seeds.items() if count]))
+        convs: list[Any] = list(self.convs)
+        rows = self._encode(*columns) if self.encodes else {name: x.to(self._dtype) for name, x in columns[1].items()}
+        if self.means is not None:
+            rows = self._after(convs.pop(0).of_means(rows, self._means_of(columns[2])))
+        for (blocks, num_dst), conv in zip(hops, convs, strict=True):
+            rows = self._after(conv(blocks, num_dst, rows))
+        predicted: Tensor = self.head(torch.cat([rows[name][:count] for name, count in num_seeds.items() if count]))
         if self.training:
             # DDP waits for a gradient of every weight, also of a type that no edge of this mini-batch has.
             predicted = predicted + 0 * torch.stack([weight.sum() for weight in self.parameters()]).sum()
         return predicted
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.head.weight.dtype
+
+    def _after(self, rows: Rows) -> Rows:
+        return {name: self.dropout(row) for name, row in rows.items()}
+
+    def _means_of(self, tables: Mapping[str, Rows]) -> list[Tensor]:
+        """The rows of :attr:`means`, of a mini-batch's tables by node type."""
+        assert self.means is not None
+        convolution = self.convs[0]
+        dst_types = [dst for _, _, dst in convolution.edge_types]  # type: ignore[union-attr]
+        # A table of one node type is named "<column>.<type>", and in the mini-batch by its column.
+        columns = [name.removesuffix(f".{dst}") for name, dst in zip(self.means, dst_types, strict=True)]
+        return [tables[dst][name].to(self._dtype) for name, dst in zip(columns, dst_types, strict=True)]
 
     def _encode(self, nodes: Rows, x: Mapping[str, Tensor | None], tables: Mapping[str, Rows]) -> Rows:
         """The first rows of nodes, from their features and categories."""
@@ -116,7 +151,7 @@ class _Layers(nn.Module):
         return rows
 
 
-class SAGE(pl.LightningModule):
+class SAGE(NodeLearner):
     """GraphSAGE with the mean aggregator, for nodes of one or more types: a model to begin with, and to replace.
 
     It takes features, categories and the types of edges from the data when they are there, and predicts the label of
@@ -131,11 +166,19 @@ class SAGE(pl.LightningModule):
         hidden: width of the layers.
         dropout: between layers.
         lr: Adam's learning rate.
+        first_layer: ``"encoded"``: features and categories become rows of ``hidden`` numbers, which all layers
+            take. ``"sampled"``: the first layer takes the features as they are, which every node type then needs, and
+            categories are left out. ``"preaggregated"``: likewise, and it takes the means of its in-neighbours from
+            the tables of :func:`.preaggregate`, so that the sampler draws a hop less: of all in-neighbours, where
+            ``"sampled"`` has those that were drawn. Weights of these two fit each other.
 
     Raises:
-        GraphDataError: at the beginning of a run: no labels, or seeds that are links.
+        GraphDataError: at the beginning of a run: no labels, or seeds that are links; for ``first_layer``, a node type
+            without features, or no table of means.
+        StaleTableError: at the beginning of a run: the means are of another graph, or of other features.
 
-    Source: Hamilton et al., Inductive representation learning on large graphs (NeurIPS'17).
+    Sources: Hamilton et al., Inductive representation learning on large graphs (NeurIPS'17); PaGraph (TPDS'21),
+    section 5.1, for the pre-aggregated layer.
 
     Example:
         >>> import pytorch_lightning as pl
@@ -143,88 +186,77 @@ class SAGE(pl.LightningModule):
         >>> # trainer.fit(model, GraphDataModule.from_ogb("ogbn-arxiv", sampler=NeighborSampler([10, 5])))
     """
 
-    layers: _Layers
+    layers: _SageLayers
 
-    def __init__(self, hidden: int = 128, dropout: float = 0.3, lr: float = 0.003) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        hidden: int = 128,
+        dropout: float = 0.3,
+        lr: float = 0.003,
+        first_layer: Literal["encoded", "sampled", "preaggregated"] = "encoded",
+    ) -> None:
+        check_one_of("first_layer", first_layer, ("encoded", "sampled", "preaggregated"), LoaderConfigError)
+        super().__init__(lr)
         self.save_hyperparameters()
-        self.lr = lr
+        self.first_layer = first_layer
 
     def configure_model(self) -> None:
-        """Makes the layers, now that the data are there."""
-        if not hasattr(self, "layers"):
-            module: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-            self._make(_sizes_of(module.data, module.sampler.num_layers))
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["sizes"] = self.layers.sizes._asdict()
+        super().configure_model()
+        if self.first_layer == "preaggregated" and self._trainer is not None:
+            # Also of weights that were loaded before: these data may have tables of other names, or none.
+            self.layers.means = self.sizes["means"] = _means_in(self.trainer.datamodule.data)  # type: ignore[attr-defined]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._make(_Sizes(**checkpoint["sizes"]))
+        sizes = {"means": None, **checkpoint["sizes"]}
+        if self.first_layer != "preaggregated":
+            sizes["means"] = None
+        elif hasattr(self, "layers"):
+            sizes["means"] = self.sizes["means"]
+        self._make({"encodes": True, **sizes})
 
-    def _make(self, sizes: _Sizes) -> None:
-        if not hasattr(self, "layers") or self.layers.sizes != sizes:
-            self.layers = _Layers(sizes, self.hparams["hidden"], self.hparams["dropout"]).to(self.device)
-            metric: Metric = MeanAbsoluteError()
-            if sizes.is_class:
-                metric = MulticlassAccuracy(sizes.num_outputs, average="micro")
-            self.val_metric, self.test_metric = metric.to(self.device), metric.clone().to(self.device)
+    def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
+        types, stores = data.graph.types, _stores_by_type(data)
+        features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
+        encodes, is_dense = self.first_layer == "encoded", self.first_layer == "preaggregated"
+        if not encodes and (lacking := [name for name, size in features.items() if not size]):
+            where = f"nodes of type {lacking[0]!r} have none" if lacking[0] else "there are none"
+            raise GraphDataError(
+                f"SAGE(first_layer={self.first_layer!r}) takes features x as they are, but {where}. Give them some, or "
+                "take first_layer='encoded'."
+            )
+        codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if encodes and CODES in columns}
+        return {
+            "num_features": features,
+            "num_codes": codes,
+            "edge_types": [("", "", "")] if types is None else list(types.edge_types),
+            "num_layers": num_hops + is_dense,
+            "encodes": encodes,
+            "means": _means_in(data) if is_dense else None,
+        }
 
-    def forward(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
-        """Logits of the seeds, ``[S, num_classes]``, or their numbers, ``[S]``."""
-        predicted = self.layers(batch)
-        return predicted if self.layers.sizes.is_class else predicted.squeeze(1)
-
-    def training_step(self, batch: MiniBatch | TypedMiniBatch, batch_idx: int) -> Tensor:
-        predicted, labels = self(batch), self._labels(batch)
-        loss = F.cross_entropy(predicted, labels) if self.layers.sizes.is_class else F.mse_loss(predicted, labels)
-        self.log("train_loss", loss, prog_bar=True, batch_size=len(labels))
-        return loss
-
-    def validation_step(self, batch: MiniBatch | TypedMiniBatch, batch_idx: int) -> None:
-        self._count(batch, self.val_metric, "val")
-
-    def test_step(self, batch: MiniBatch | TypedMiniBatch, batch_idx: int) -> None:
-        self._count(batch, self.test_metric, "test")
-
-    def _count(self, batch: MiniBatch | TypedMiniBatch, metric: Metric, phase: str) -> None:
-        labels = self._labels(batch)
-        metric.update(self(batch), labels)
-        name = f"{phase}_{'accuracy' if self.layers.sizes.is_class else 'error'}"
-        self.log(name, metric, prog_bar=True, batch_size=len(labels))
-
-    def _labels(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
-        y = torch.cat(list(batch.y.values())) if isinstance(batch.y, dict) else batch.y
-        assert y is not None, "the data have labels, as the layers were made for them"
-        return y.long() if self.layers.sizes.is_class else y.to(self.layers.head.weight.dtype)
-
-    def predict_step(self, batch: MiniBatch | TypedMiniBatch, batch_idx: int) -> Tensor:
-        predicted = self(batch)
-        return predicted.softmax(dim=1) if self.layers.sizes.is_class else predicted
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.parameters(), lr=self.lr)
+    def layers_of(self, sizes: dict[str, Any]) -> _SageLayers:
+        return _SageLayers(sizes, self.hparams["hidden"], self.hparams["dropout"])
 
 
-def _sizes_of(data: GraphData, num_layers: int) -> _Sizes:
-    label, types, stores = _label_of(data), data.graph.types, _stores_by_type(data)
-    features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
-    codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if CODES in columns}
-    edge_types = [("", "", "")] if types is None else list(types.edge_types)
-    is_class = not label.is_floating_point()
-    return _Sizes(features, codes, edge_types, data.num_classes if is_class else 1, num_layers, is_class)
-
-
-def _label_of(data: GraphData) -> Tensor:
-    label = next((table.y for table in data.seed_tables.values() if table.y is not None), data.y)
-    if label is None or label.ndim != 1:
-        problem = "there are none" if label is None else f"their shape is {list(label.shape)}"
-        raise GraphDataError(
-            f"SAGE predicts one label a node, but {problem}. Give GraphData labels y, or a task with y."
-        )
-    if any(table.kind == "links" for table in data.seed_tables.values()):
-        raise GraphDataError("SAGE predicts labels of nodes, but the seeds are links. Take a model that scores pairs.")
-    return label
+def _means_in(data: GraphData) -> list[str]:
+    """The names of the tables of means of the features' in-neighbours, one for each edge type. Raises GraphDataError,
+    StaleTableError: there is none, or it cannot be used."""
+    types = data.graph.types
+    sources: list[tuple[str, str | None]] = [("x", None)]
+    if types is not None:
+        sources = [(f"x.{edge_type[0]}", "__".join(edge_type)) for edge_type in types.edge_types]
+    means = []
+    for table, edge_type in sources:
+        name = data.aggregates_of(table, "mean", edge_type).get(1)
+        if name is None:
+            raise GraphDataError(
+                f"SAGE(first_layer='preaggregated') needs the mean of {table!r} over in-neighbours"
+                f"{'' if edge_type is None else f' by {edge_type}'}, which these data do not have. Make it: "
+                "preaggregate(data), or gnnload preaggregate FOLDER."
+            )
+        check_fresh(data, name)
+        means.append(name)
+    return means
 
 
 def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:

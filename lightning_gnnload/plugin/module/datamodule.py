@@ -234,6 +234,11 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             )
         return self._data
 
+    @property
+    def dataset(self) -> Dataset | None:
+        """What the data are loaded from; None of data that were in memory."""
+        return self._dataset
+
     def known_data(self) -> GraphData:
         """As :attr:`graph_data`, of data that are loaded now where they are not, and prepared before where need be."""
         if self._data is None and self._dataset is not None:
