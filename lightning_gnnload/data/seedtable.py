@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids, as_rows
+from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.clock import TimeForm, as_times
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import EdgeType
@@ -182,11 +183,16 @@ class SeedTable:
 
     @property
     def checksum(self) -> int:
-        """CRC-32 of all that mini-batches are drawn by: nodes or links, their types, and times; not of labels."""
+        """CRC-32 of what rows are: nodes or links, their types, edges and times; not of labels and columns."""
         checksum = zlib.crc32(repr((self.node_type, self._named_type())).encode())
-        for values in (self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time):
-            checksum = zlib.crc32(b"" if values is None else np.ascontiguousarray(values).data, checksum)
-        return checksum
+        return checksum_of((self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time), checksum)
+
+    @property
+    def columns_checksum(self) -> int:
+        """CRC-32 of what rows bring into mini-batches: labels and columns, hard negatives among them, by name."""
+        columns = {**self.columns, **({} if self.y is None else {"y": self.y})}
+        forms = [(name, str(columns[name].dtype), *columns[name].shape) for name in sorted(columns)]
+        return checksum_of((columns[name] for name in sorted(columns)), zlib.crc32(repr(forms).encode()))
 
     def taken(self, rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
         """Returns which of its targets each row has in an epoch: places in ``dst`` and ``edge_ids``, int64 ``[n]``.

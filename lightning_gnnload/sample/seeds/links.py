@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import is_integer
+from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedform import LinkForm, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
@@ -81,6 +82,20 @@ class LinkSeeds(NodeSeeds):
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | (frozenset() if self.settings.exclude is None else {"exclusion"})
+
+    @property
+    def settings_by_name(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        types, exclude = self.graph.types, self.settings.exclude
+        if exclude == "reverse" and types is not None:
+            back = [links.reverse_type for links in self._types]
+            settings["reverse_types"] = [None if number is None else types.edge_types[number] for number in back]
+        if exclude is not None and self.table is not None and self.table.edge_ids is not None:
+            settings["edge_order"] = f"{self.graph.order_checksum:08x}"  # by which ids name edges
+        if self.settings.weights:
+            weights = self.settings.weights
+            settings["weights"] = f"{checksum_of(weights[name] for name in sorted(weights)):08x}"
+        return settings
 
     def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> SeedBatch:
         assert self.table is not None
