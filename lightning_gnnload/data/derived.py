@@ -16,6 +16,7 @@ from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
+from lightning_gnnload.host.pages import source_of
 
 _deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
 _MOST_RUNS_AN_EDGE = (
@@ -127,7 +128,10 @@ class DerivedArrays:
         timed = np.zeros(num_types, np.uint8)
         if self.clock is not None:
             timed[:] = self.clock.timed  # one for all, where types have no names
-        lists = ops.SparseLists.of(self.indptr, self.edge_type, self.edge_time, timed)
+        try:
+            lists = ops.SparseLists.of(self.indptr, self.edge_type, self.edge_time, timed)
+        except GraphFormatError as error:
+            raise GraphFormatError(f"{error}{source_of(self.edge_type.ctypes.data)}") from error
         # With few types a run for each of them is quicker to find, but with hundreds most of these would be empty.
         is_dense = num_types * lists.num_nodes <= _MOST_RUNS_AN_EDGE * len(self.indices)
         return lists.dense() if is_dense else lists

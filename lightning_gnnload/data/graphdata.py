@@ -36,7 +36,7 @@ from lightning_gnnload.data.tables import (
 )
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.userids import UserIds, named_ids
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, SamplerConfigError
 from lightning_gnnload.lazy import Imported
 from lightning_gnnload.ops import as_integer
 
@@ -328,7 +328,7 @@ def _count_classes(labels: list[torch.Tensor]) -> int:
     if not labels or any(values.is_floating_point() or values.ndim != 1 for values in labels):
         raise GraphDataError("num_classes cannot be counted from these labels; give GraphData(..., num_classes=...).")
     values = torch.cat(labels)
-    count = int(values.max()) + 1 if values.numel() else 0
+    count = int(values.long().max()) + 1 if values.numel() else 0
     if count < 0:
         raise GraphDataError(f"all labels are negative, up to {count - 1}: classes count from 0.")
     return count
@@ -357,7 +357,10 @@ def _split(name: str, ids: Any, graph: Graph) -> np.ndarray:
     if ids is None:
         return np.empty(0, np.int64)
     if isinstance(ids, SeedTable):
-        return np.unique(ids.nodes_in(graph))
+        try:
+            return np.unique(ids.nodes_in(graph))
+        except (GraphDataError, SamplerConfigError) as error:
+            raise type(error)(f"{name}: {error}") from error
     refuse_tables(name, ids)
     if isinstance(ids, Mapping):
         ids = flat_split(name, ids, graph.types)

@@ -444,8 +444,8 @@ def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:
     if not fits or len(empty):
         problem = f"row {empty[0]} has no target" if fits else f"it has {len(starts)} entries"
         raise GraphDataError(
-            f"SeedTable: dst_ptr must rise from 0 to {len(targets)}, as dst ends, in {num_rows + 1} entries, but "
-            f"{problem}. Leave rows without a target out."
+            f"SeedTable: dst_ptr must rise from 0 to {len(targets)}, as dst ends, in {num_rows + 1} entries, one more "
+            f"than src, but {problem}. Leave rows without a target out."
         )
     return starts
 
@@ -454,7 +454,9 @@ def _check_weights(weights: torch.Tensor) -> None:
     """Raises GraphDataError: weights that are not ``[R]``, or a negative or infinite one."""
     if weights.ndim != 1 or weights.is_complex():
         raise GraphDataError(f"SeedTable: weight must be [R], but it is {weights.dtype} {list(weights.shape)}.")
-    good = weights.isfinite() & (weights >= 0)
+    # Torch compares no unsigned numbers of more than 8 bits.
+    numbers = weights if weights.is_floating_point() else weights.long()
+    good = numbers.isfinite() & (numbers >= 0)
     if not bool(good.all()):
         bad = int(torch.argmin(good.byte()))
         raise GraphDataError(f"SeedTable: weight[{bad}] is {weights[bad]}, but must be finite and not negative.")

@@ -196,7 +196,7 @@ class _LinkType:
             num,
             None if negatives is None or num is None else negatives.num_dst(num),
             # By the whole table: by a mini-batch's, the same label would be another number in the next one.
-            int(y is not None and len(rows) > 0 and bool(y[rows.start : rows.stop].min() == 0)),
+            int(y is not None and len(rows) > 0 and bool(y[rows.start : rows.stop].double().min() == 0)),
         )
 
     def draw_negatives(self, rows: np.ndarray, links: np.ndarray, until: np.ndarray | None, key: DrawKey) -> np.ndarray:
