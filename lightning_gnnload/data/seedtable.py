@@ -244,12 +244,16 @@ class SeedTable:
                 bad = np.flatnonzero((ids < 0) | (ids >= len(node_ids)))
                 if len(bad):
                     raise GraphDataError(
-                        f"SeedTable: {self._names[column]}[{rows.start + bad[0]}] is {ids[bad[0]]}, which is not a "
+                        f"{self.title(edge_type)}: {self._names[column]}[{bad[0]}] is {ids[bad[0]]}, which is not a "
                         f"node; ids must lie in [0, {len(node_ids)})."
                     )
                 nodes[part, column] += node_ids.start
         self._check_edge_ids(graph)
         return nodes
+
+    def title(self, edge_type: EdgeType | str | None) -> str:
+        """Names the rows of a type in errors, which count from 0 within it, as in the table that they were given in."""
+        return f"SeedTable of {edge_type}" if len(self.rows_by_type) > 1 else "SeedTable"
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -312,9 +316,13 @@ class SeedTable:
         low, high = int(self.edge_ids.min()), int(self.edge_ids.max())
         if low < 0 or high >= graph.num_edges:
             bad = int(np.flatnonzero((self.edge_ids < 0) | (self.edge_ids >= graph.num_edges))[0])
+            edge_type, first = None, 0  # with several targets a row there are more ids than rows, of one type
+            if self.dst_ptr is None:
+                edge_type, rows = list(self.rows_by_type.items())[self.types_of(np.array([bad]))[0]]
+                first = rows.start
             raise GraphDataError(
-                f"SeedTable: edge_ids[{bad}] is {self.edge_ids[bad]}, which is not an edge; rows of the edge list lie "
-                f"in [0, {graph.num_edges})."
+                f"{self.title(edge_type)}: edge_ids[{bad - first}] is {self.edge_ids[bad]}, which is not an edge; rows "
+                f"of the edge list lie in [0, {graph.num_edges})."
             )
 
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:

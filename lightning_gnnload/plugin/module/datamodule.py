@@ -26,7 +26,7 @@ from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sa
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.datasets.base import Dataset
-from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError, naming
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
@@ -373,16 +373,17 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             SeedError: the phase has no seeds.
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
-        seeds = self._seeds_of(phase)
-        workload = Workload(
-            self.graph_data.graph,
-            self._sampler_of(phase),
-            partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
-            seed=self.seed,
-            num_ranks=1 if self.trainer is None else self.trainer.world_size,
-            labels=self.graph_data.y,
-            **(self._training_settings() if phase == "train" else self._evaluation_settings()),
-        )
+        with naming(phase):
+            seeds = self._seeds_of(phase)
+            workload = Workload(
+                self.graph_data.graph,
+                self._sampler_of(phase),
+                partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
+                seed=self.seed,
+                num_ranks=1 if self.trainer is None else self.trainer.world_size,
+                labels=self.graph_data.y,
+                **(self._training_settings() if phase == "train" else self._evaluation_settings()),
+            )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
