@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 _HIDDEN = {*range(32), *range(127, 160), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
@@ -282,3 +284,21 @@ class SwitchingError(GnnLoadError, RuntimeError):
 
 class ConformanceError(GnnLoadError, AssertionError):
     """A sampler breaks its contract, or does not draw by the law that it promises."""
+
+
+@contextmanager
+def naming(subject: str) -> Iterator[None]:
+    """Begins the texts of errors about data and settings with what they are about, as ``"val: ..."``.
+
+    Example:
+        >>> with naming("val"):
+        ...     raise SeedError("there are no seeds.")
+        Traceback (most recent call last):
+        lightning_gnnload.errors.SeedError: val: there are no seeds.
+    """
+    try:
+        yield
+    except (GraphDataError, LoaderConfigError, SamplerConfigError, SeedError) as error:
+        if not str(error).startswith(f"{subject}: "):
+            error.args = (f"{subject}: {error}",)
+        raise

@@ -116,11 +116,16 @@ class Clock:
                 bool
             }
             sound = sound and -(2**63) <= first <= last < min(first, 0) + 2**63 and 0 < unit < 2**63
-            sound = sound and last - first < MOST_CODES * unit and (ranked is None or _ascends(ranked))
+            sound = sound and last - first < MOST_CODES * unit
         except (KeyError, TypeError) as error:
             raise GraphFormatError(f"{values!r:.200} describes no clock: {error!r}.") from error
         if not sound:
             raise GraphFormatError(f"{values!r:.200} describes no clock: its numbers cannot be.")
+        if ranked is not None and not _ascends(ranked):
+            raise GraphFormatError(
+                f"clock_ranked must be int64 or float64 times [T] that ascend, but it is {ranked.dtype} "
+                f"{list(ranked.shape)}{'' if ranked.ndim != 1 else ', or does not ascend'}."
+            )
         return cls(first, last, ranked, np.array(timed, np.bool_), unit, has_dates)
 
 

@@ -16,6 +16,7 @@ from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError
+from lightning_gnnload.host.pages import source_of
 
 _deriving = threading.Lock()  # one for all graphs: what is derived is made once, and seldom
 _MOST_RUNS_AN_EDGE = (
@@ -34,6 +35,7 @@ class DerivedArrays:
     indices: np.ndarray
     edge_weight: np.ndarray | None
     edge_type: np.ndarray | None
+    edge_order: np.ndarray | None
     edge_time: np.ndarray | None
     node_time: np.ndarray | None
     run_ptr: np.ndarray | None
@@ -126,7 +128,10 @@ class DerivedArrays:
         timed = np.zeros(num_types, np.uint8)
         if self.clock is not None:
             timed[:] = self.clock.timed  # one for all, where types have no names
-        lists = ops.SparseLists.of(self.indptr, self.edge_type, self.edge_time, timed)
+        try:
+            lists = ops.SparseLists.of(self.indptr, self.edge_type, self.edge_time, timed)
+        except GraphFormatError as error:
+            raise GraphFormatError(f"{error}{source_of(self.edge_type.ctypes.data)}") from error
         # With few types a run for each of them is quicker to find, but with hundreds most of these would be empty.
         is_dense = num_types * lists.num_nodes <= _MOST_RUNS_AN_EDGE * len(self.indices)
         return lists.dense() if is_dense else lists
@@ -225,14 +230,17 @@ class DerivedArrays:
             (self.node_time, None),
             (None if self.clock is None else self.clock.ranked, None),
         ):
-            if array is not None:
-                for begin in range(0, len(array), _CHUNK_EDGES):
-                    chunk = np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype)
-                    checksum = zlib.crc32(chunk.data, checksum)
+            checksum = _checksum_as(dtype, array, checksum)
         for described in (self.types, self.clock):
             if described is not None:
                 checksum = zlib.crc32(json.dumps(described.to_json()).encode(), checksum)
         return f"{num_nodes}-{num_edges}-{checksum:08x}"
+
+    @property
+    def order_checksum(self) -> int:
+        """CRC-32 of the order of the user's edge lists, which the fingerprint leaves out; made on first use and
+        kept."""
+        return self._derive("order checksum", lambda: _checksum_as(np.int64, self.edge_order, 0))
 
     def _derive(self, name: str, make: Callable[[], Any]) -> Any:
         """Returns what ``make`` makes of the graph, once for all threads that sample it."""
@@ -241,6 +249,14 @@ class DerivedArrays:
                 if name not in self._derived:
                     self._derived[name] = make()
         return self._derived[name]
+
+
+def _checksum_as(dtype: Any, array: np.ndarray | None, checksum: int) -> int:
+    """Goes on with a checksum by an array's entries in one dtype (None: its own), whatever it is stored in."""
+    for begin in range(0, 0 if array is None else len(array), _CHUNK_EDGES):
+        assert array is not None
+        checksum = zlib.crc32(np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype).data, checksum)
+    return checksum
 
 
 def typed_lists_of(

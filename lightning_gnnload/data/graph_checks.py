@@ -80,7 +80,7 @@ def _check_weights(weight: np.ndarray | None) -> None:
     # Not-a-number fails both comparisons.
     low, high = float(weight.min()), float(weight.max())
     if not (low >= 0 and high < np.inf):
-        raise GraphFormatError(f"Graph: edge weights must be finite and not negative, but they span [{low}, {high}].")
+        raise GraphFormatError(f"Graph: edge_weight must be finite and not negative, but it spans [{low}, {high}].")
 
 
 def _check_times(graph: Any) -> None:

@@ -37,7 +37,7 @@ from lightning_gnnload.data.tables import (
 )
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.userids import UserIds, named_ids
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GraphDataError, naming
 from lightning_gnnload.lazy import Imported
 from lightning_gnnload.ops import as_integer
 
@@ -140,7 +140,10 @@ class GraphData:
         self.user_ids: dict[str, UserIds] = named_ids(user_ids, graph.num_nodes, graph.types)
         self.tasks: dict[str, Task] = dict(tasks or {})
         self.task: str | None = None
-        splits = dict(zip(SPLITS, map(flat_seeds, (train, val, test)), strict=True))
+        splits = {}
+        for name, seeds in zip(SPLITS, (train, val, test), strict=True):
+            with naming(name):
+                splits[name] = flat_seeds(seeds)
         self.seed_tables = {name: seeds for name, seeds in splits.items() if isinstance(seeds, SeedTable)}
         self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
         self._check_split_labels()
@@ -376,7 +379,7 @@ def _count_classes(labels: list[torch.Tensor]) -> int:
     if not labels or any(values.is_floating_point() or values.ndim != 1 for values in labels):
         raise GraphDataError("num_classes cannot be counted from these labels; give GraphData(..., num_classes=...).")
     values = torch.cat(labels)
-    count = int(values.max()) + 1 if values.numel() else 0
+    count = int(values.long().max()) + 1 if values.numel() else 0
     if count < 0:
         raise GraphDataError(f"all labels are negative, up to {count - 1}: classes count from 0.")
     return count
@@ -405,7 +408,8 @@ def _split(name: str, ids: Any, graph: Graph) -> np.ndarray:
     if ids is None:
         return np.empty(0, np.int64)
     if isinstance(ids, SeedTable):
-        return np.unique(ids.nodes_in(graph))
+        with naming(name):
+            return np.unique(ids.nodes_in(graph))
     refuse_tables(name, ids)
     if isinstance(ids, Mapping):
         ids = flat_split(name, ids, graph.types)

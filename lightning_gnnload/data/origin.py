@@ -25,7 +25,7 @@ class Origin:
             values = getattr(self, name)
             if values.dtype != dtype or values.shape != (len(self.node_ids),):
                 raise GraphFormatError(
-                    f"Origin: {name} must be {np.dtype(dtype)} [{len(self.node_ids)}], one a node, but it is "
+                    f"Origin: {name} must be {np.dtype(dtype)} [{len(self.node_ids)}], as many as node_ids, but it is "
                     f"{values.dtype} {list(values.shape)}."
                 )
 

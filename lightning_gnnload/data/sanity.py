@@ -15,6 +15,7 @@ from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.visibility import MOST_ROWS, VisibleEdges
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.host.pages import source_of
 
 _MOST_BYTES = 1 << 28  # of features that are checked: a tenth of a second; of larger ones, rows at equal distances
 _MOST_ROWS = 1 << 12  # of mapped features that are checked: each row may be a page to read from disk
@@ -78,8 +79,9 @@ def check_training_labels(data: GraphData) -> None:
     table, seeds = data.table("train"), _seeds(data, "train")
     labels: torch.Tensor | None = None
     has_row_labels = table is not None and not table.takes_labels_of_nodes
+    stored = table.y if table is not None and has_row_labels else data.y
     if has_row_labels:
-        labels = table.y  # type: ignore[union-attr]
+        labels = stored
     elif data.y is not None:
         labels = data.y[tensor_view(seeds)]
     # Of several columns, a loss may well leave some out.
@@ -92,6 +94,7 @@ def check_training_labels(data: GraphData) -> None:
         raise GraphDataError(
             f"of {len(labels)} seeds to train on, {int(bad.sum())} have a label that is none, first {first} with "
             f"{labels[at]}: {needed}. Leave them out: GraphData(..., train=ids of labelled nodes)."
+            f"{'' if stored is None else source_of(stored.data_ptr())}"
         )
 
 
@@ -99,6 +102,7 @@ def _bad_labels(labels: torch.Tensor, num_classes: int | None) -> tuple[torch.Te
     """Returns which labels ``[S]`` are bad, bool, and what is needed instead."""
     if labels.is_floating_point():
         return ~labels.isfinite(), "a number is needed"
+    labels = labels.long()  # torch compares no unsigned numbers of more than 8 bits
     negative = (labels < 0) & (labels != _NO_CLASS)
     if num_classes is not None and not bool(negative.any()):
         return labels >= num_classes, f"classes lie in [0, {num_classes})"

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids, as_rows
+from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.clock import TimeForm, as_times
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import EdgeType
@@ -182,11 +183,16 @@ class SeedTable:
 
     @property
     def checksum(self) -> int:
-        """CRC-32 of all that mini-batches are drawn by: nodes or links, their types, and times; not of labels."""
+        """CRC-32 of what rows are: nodes or links, their types, edges and times; not of labels and columns."""
         checksum = zlib.crc32(repr((self.node_type, self._named_type())).encode())
-        for values in (self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time):
-            checksum = zlib.crc32(b"" if values is None else np.ascontiguousarray(values).data, checksum)
-        return checksum
+        return checksum_of((self.ends, self.targets, self.dst_ptr, self.edge_ids, self.time), checksum)
+
+    @property
+    def columns_checksum(self) -> int:
+        """CRC-32 of what rows bring into mini-batches: labels and columns, hard negatives among them, by name."""
+        columns = {**self.columns, **({} if self.y is None else {"y": self.y})}
+        forms = [(name, str(columns[name].dtype), *columns[name].shape) for name in sorted(columns)]
+        return checksum_of((columns[name] for name in sorted(columns)), zlib.crc32(repr(forms).encode()))
 
     def taken(self, rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
         """Returns which of its targets each row has in an epoch: places in ``dst`` and ``edge_ids``, int64 ``[n]``.
@@ -238,12 +244,16 @@ class SeedTable:
                 bad = np.flatnonzero((ids < 0) | (ids >= len(node_ids)))
                 if len(bad):
                     raise GraphDataError(
-                        f"SeedTable: {self._names[column]}[{rows.start + bad[0]}] is {ids[bad[0]]}, which is not a "
+                        f"{self.title(edge_type)}: {self._names[column]}[{bad[0]}] is {ids[bad[0]]}, which is not a "
                         f"node; ids must lie in [0, {len(node_ids)})."
                     )
                 nodes[part, column] += node_ids.start
         self._check_edge_ids(graph)
         return nodes
+
+    def title(self, edge_type: EdgeType | str | None) -> str:
+        """Names the rows of a type in errors, which count from 0 within it, as in the table that they were given in."""
+        return f"SeedTable of {edge_type}" if len(self.rows_by_type) > 1 else "SeedTable"
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -306,9 +316,13 @@ class SeedTable:
         low, high = int(self.edge_ids.min()), int(self.edge_ids.max())
         if low < 0 or high >= graph.num_edges:
             bad = int(np.flatnonzero((self.edge_ids < 0) | (self.edge_ids >= graph.num_edges))[0])
+            edge_type, first = None, 0  # with several targets a row there are more ids than rows, of one type
+            if self.dst_ptr is None:
+                edge_type, rows = list(self.rows_by_type.items())[self.types_of(np.array([bad]))[0]]
+                first = rows.start
             raise GraphDataError(
-                f"SeedTable: edge_ids[{bad}] is {self.edge_ids[bad]}, which is not an edge; rows of the edge list lie "
-                f"in [0, {graph.num_edges})."
+                f"{self.title(edge_type)}: edge_ids[{bad - first}] is {self.edge_ids[bad]}, which is not an edge; rows "
+                f"of the edge list lie in [0, {graph.num_edges})."
             )
 
     def _columns(self, weight: Any, columns: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -438,8 +452,8 @@ def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:
     if not fits or len(empty):
         problem = f"row {empty[0]} has no target" if fits else f"it has {len(starts)} entries"
         raise GraphDataError(
-            f"SeedTable: dst_ptr must rise from 0 to {len(targets)}, as dst ends, in {num_rows + 1} entries, but "
-            f"{problem}. Leave rows without a target out."
+            f"SeedTable: dst_ptr must rise from 0 to {len(targets)}, as dst ends, in {num_rows + 1} entries, one more "
+            f"than src, but {problem}. Leave rows without a target out."
         )
     return starts
 
@@ -448,7 +462,9 @@ def _check_weights(weights: torch.Tensor) -> None:
     """Raises GraphDataError: weights that are not ``[R]``, or a negative or infinite one."""
     if weights.ndim != 1 or weights.is_complex():
         raise GraphDataError(f"SeedTable: weight must be [R], but it is {weights.dtype} {list(weights.shape)}.")
-    good = weights.isfinite() & (weights >= 0)
+    # Torch compares no unsigned numbers of more than 8 bits.
+    numbers = weights if weights.is_floating_point() else weights.long()
+    good = numbers.isfinite() & (numbers >= 0)
     if not bool(good.all()):
         bad = int(torch.argmin(good.byte()))
         raise GraphDataError(f"SeedTable: weight[{bad}] is {weights[bad]}, but must be finite and not negative.")

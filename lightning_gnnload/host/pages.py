@@ -125,6 +125,14 @@ def mapped_file(address: int) -> MappedFile | None:
     return None
 
 
+def source_of(address: int) -> str:
+    """Returns a sentence that names the file mapped at an address, for errors about what lies there; "" of others."""
+    with contextlib.suppress(OSError):  # of a system that does not tell
+        if (file := mapped_file(address)) is not None:
+            return f" They were read from {encodable(file.path)}: if it is damaged (gnnload verify), make it again."
+    return ""
+
+
 def encodable(path: str | os.PathLike[str]) -> str:
     """Returns a path as text for native code and logs, which refuse file names that are no UTF-8."""
     return os.fspath(path).encode(errors="backslashreplace").decode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
@@ -10,8 +11,8 @@ from lightning_gnnload.errors import CheckpointError, warn
 OnResumeChange = Literal["error", "warn"]
 """What becomes of an epoch whose mini-batches are others than those that the checkpoint was made amid."""
 
-_MOSTLY_0 = ("ahead", "again")
-"""Numbers that a state has only where they are not 0."""
+_OPTIONAL: dict[str, Any] = {"ahead": 0, "again": 0, "settings": "{}"}
+"""Fields that a state has only where they have another value."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,10 @@ class ResumePoint:
     point is the same in every rank, and Lightning may keep rank 0's alone.
 
     ``order`` is the SeedOrder's name, ``seeds`` a checksum of the seeds with times and targets, ``graph`` the graph's
-    fingerprint, ``sampler`` its settings and those of links. ``ahead``: by how much a Trainer's number of the epoch is
-    larger (see :class:`.Position`); ``again``: how often the epoch was read to its end before.
+    fingerprint, ``sampler`` its settings and those of links. ``settings`` are what else mini-batches depend on by name,
+    such as a checksum of the rows' columns, as JSON; of those that a checkpoint of an older release lacks, nothing is
+    known. ``ahead``: by how much a Trainer's number of the epoch is larger (see :class:`.Position`); ``again``: how
+    often the epoch was read to its end before.
     """
 
     epoch: int
@@ -38,18 +41,19 @@ class ResumePoint:
     sampler: str
     ahead: int = 0
     again: int = 0
+    settings: str = "{}"
 
     def to_state(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if name not in _MOSTLY_0 or value}
+        return {name: value for name, value in asdict(self).items() if value != _OPTIONAL.get(name)}
 
     @classmethod
     def from_state(cls, state: Any) -> ResumePoint:
         """Raises CheckpointError: ``state`` is not what :meth:`to_state` gives."""
         types = {field.name: {"int": int, "str": str}[str(field.type)] for field in fields(cls)}
-        whole: dict[str, Any] = {**dict.fromkeys(_MOSTLY_0, 0), **state} if isinstance(state, dict) else {}
+        whole: dict[str, Any] = {**_OPTIONAL, **state} if isinstance(state, dict) else {}
         # Exact types: True would pass for a step.
         sound = {name: type(value) for name, value in whole.items()} == types
-        if not sound or min(whole["epoch"], whole["step"], whole["again"]) < 0:
+        if not sound or min(whole["epoch"], whole["step"], whole["again"]) < 0 or not _is_json_dict(whole["settings"]):
             raise CheckpointError(
                 f"the checkpoint's train loader left {state!r:.200}, where {', '.join(types)} are needed: it was not "
                 f"a loader of GraphDataModule. Resume with the loader it was made with, or load the weights alone."
@@ -67,11 +71,11 @@ class ResumePoint:
                 f"the checkpoint was made after {self.step} steps of epoch {self.epoch}, but an epoch has {num_steps} "
                 f"now. Give the data and settings that it was made with, or load the weights alone."
             )
+        here = now._compared()
         differing = [
-            f"{field.name}={then!r} then and {here!r} now"
-            for field in fields(self)
-            if field.name not in ("epoch", "step", *_MOSTLY_0)
-            and (then := getattr(self, field.name)) != (here := getattr(now, field.name))
+            f"{name}={then!r} then and {here.get(name)!r} now"
+            for name, then in self._compared().items()
+            if then != here.get(name)
         ]
         if not differing:
             return
@@ -87,6 +91,11 @@ class ResumePoint:
             f'this one does with on_resume_change="warn".'
         )
 
+    def _compared(self) -> dict[str, Any]:
+        """Returns what the epoch's mini-batches depend on, by name."""
+        compared = {name: value for name, value in asdict(self).items() if name not in ("epoch", "step", *_OPTIONAL)}
+        return compared | json.loads(self.settings)
+
     def _remedy(self, now: ResumePoint, num_ranks: int) -> str:
         if self.global_batch_size == now.global_batch_size:
             return "Give the data and settings of then."
@@ -94,3 +103,10 @@ class ResumePoint:
         if rest:
             return f"The number of trainers, {num_ranks}, must divide the global batch size of then."
         return f"Give batch_size={batch_size}, for {num_ranks} x {batch_size} seeds a step."
+
+
+def _is_json_dict(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

@@ -87,8 +87,10 @@ class BatchSource:
 
     @property
     def fingerprint(self) -> str:
-        """Names what all ranks of a job must share: the data, the seeds by their checksum, and the random seed."""
-        return f"{self.data.summary}, seeds {self.workload.description['seeds']}, random seed {self.workload.seed}"
+        """Names what all ranks of a job must share: the data, the seeds and their columns by checksums, and the random
+        seed."""
+        rows = ", ".join(f"{name} {checksum}" for name, checksum in self.workload.checksums.items())
+        return f"{self.data.summary}, {rows}, random seed {self.workload.seed}"
 
     def open(self) -> None:
         """Opens the graph and the feature stores, which takes long where a cache is filled; otherwise the first

@@ -215,7 +215,7 @@ class PyGDataModule(GraphDataModule):
     def setup(self, stage: str | None = None) -> None:
         """Does nothing: the data are there, and read when a loader is made."""
 
-    def train_dataloader(self) -> Any:
+    def train_dataloader(self) -> Any:  # type: ignore[override]  # without parts
         return self._dataloader("train")
 
     def val_dataloader(self) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import cache, cached_property
@@ -16,6 +16,7 @@ from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NodeSamplerInput
 
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.plan import BatchRequest
@@ -60,6 +61,17 @@ class PyGSeeds(SeedKind):
     def needs(self) -> frozenset[str]:
         return frozenset(("rows",) if self.sharing == "disjoint" else ())
 
+    @property
+    def settings_by_name(self) -> dict[str, Any]:
+        labels, negatives = getattr(self._inputs, "label", None), self._negatives
+        settings = {"subgraph_type": self._sampler.subgraph_type.value, "inputs": checksum_of_inputs(self._inputs)}
+        settings["edge_label"] = None if labels is None else f"{checksum_of([labels]):08x}"
+        settings["neg_sampling"] = None
+        if negatives is not None:
+            weights = checksum_of([negatives.src_weight, negatives.dst_weight])
+            settings["neg_sampling"] = f"{negatives.mode.value} {negatives.amount} {weights:08x}"
+        return settings
+
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
         return self._sampler.nodes_of(self._inputs[torch.from_numpy(rows)])
 
@@ -103,6 +115,7 @@ class ThreadedLoader:
     sampler: Any
     batch_sampler: Any
     batch_size: int | None
+    drop_last: bool
     loader_cores: Any
     _old_worker_init_fn: Callable[[int], None]
     _attributes_class = Attributes
@@ -341,20 +354,23 @@ class ThreadedLoader:
         order = f"{order} of {type(self.sampler).__name__}"
         if (num_ranks := getattr(self.sampler, "num_replicas", 1)) > 1:
             order = f"{order}, shared by {num_ranks} ranks"
-        seeds = 0
-        for name, values in sorted(vars(self.input_data).items()):
-            if isinstance(values, torch.Tensor) and name != "label":
-                seeds = zlib.crc32(values.contiguous().numpy().data, seeds)
         return ResumePoint(
             **self.position.place(),
             num_seeds=len(self.dataset),
             global_batch_size=self.batch_size or 0,
             seed=int(self.seed),
             order=order,
-            seeds=f"{seeds:08x} {self.input_data.input_type}",
+            seeds=checksum_of_inputs(self.input_data),
             graph=self._sampler.graph.fingerprint,
             sampler=self._sampler.inner().description,
+            settings=json.dumps({"drop_last": self.drop_last, **PyGSeeds(self).settings_by_name}),
         )
+
+
+def checksum_of_inputs(inputs: Any) -> str:
+    """Returns a checksum of a loader's rows, with their times, and their type."""
+    columns = {name: values for name, values in vars(inputs).items() if isinstance(values, torch.Tensor)}
+    return f"{checksum_of(columns[name] for name in sorted(columns) if name != 'label'):08x} {inputs.input_type}"
 
 
 def _length(loader: Any) -> int | None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.checksums import array_settings, checksum_of, describe_settings
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
@@ -106,8 +107,14 @@ class Sampler(ABC):
 
     @property
     def description(self) -> str:
-        """Its settings, as its ``repr`` shows them; the same in all ranks and runs."""
-        return re.sub(r" at 0x[0-9a-f]+", "", repr(self))
+        """Its settings, as its ``repr`` shows them, and checksums of arrays among the arguments of its constructor that
+        it keeps under their names; the same in all ranks and runs."""
+        arrays = {} if type(self).__repr__ is Sampler.__repr__ else array_settings(self)
+        checksums = "".join(f", {name} {checksum_of([array]):08x}" for name, array in arrays.items())
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(self)) + checksums
+
+    def __repr__(self) -> str:
+        return describe_settings(self)
 
     def fingerprint_of(self, graph: Graph) -> str:
         """Returns the fingerprint of the graph that it draws from, where it is given ``graph``: the whole one's."""

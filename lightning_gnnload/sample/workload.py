@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
-import zlib
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 
+from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
@@ -81,7 +82,6 @@ class Workload:
         self.keep_rest = keep_rest
         self.end_epoch = end_epoch
         self.labels = labels
-        self._description: dict[str, str] | None = None
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
         self._bound_order(batch_size * num_ranks)  # an order that cannot be is refused here
@@ -94,16 +94,32 @@ class Workload:
         )
         return {name: getattr(self, name) for name in names} | {"seeds": self._settings_of_seeds}
 
-    @property
+    @cached_property
+    def checksums(self) -> dict[str, str]:
+        """Checksums of the ``seeds``, with their times and targets, and of the ``columns`` of a table: what rows bring
+        into mini-batches."""
+        table = self.kind.table
+        if table is None:
+            return {"seeds": f"{checksum_of([self.seeds]):08x}"}
+        return {
+            "seeds": f"{checksum_of([self.seeds], table.checksum):08x}",
+            "columns": f"{table.columns_checksum:08x}",
+        }
+
+    @cached_property
     def description(self) -> dict[str, str]:
-        """What an epoch's mini-batches are made of besides the graph and numbers: a checksum of the ``seeds``, with
-        their times and targets, the name of their ``order``, and the ``sampler``, with what is asked of links."""
-        if self._description is None:
-            table = self.kind.table
-            seeds = zlib.crc32(np.ascontiguousarray(self.seeds).data, 0 if table is None else table.checksum)
-            sampler = self.sampler.description + self.kind.description
-            self._description = {"seeds": f"{seeds:08x}", "order": self.order.name, "sampler": sampler}
-        return self._description
+        """What an epoch's mini-batches are made of besides the graph and numbers: the checksum of the ``seeds``, the
+        name of their ``order``, the ``sampler``, with what is asked of links, and other ``settings``, as JSON."""
+        settings: dict[str, Any] = {"drop_last": self.drop_last, "fixed_draws": self.fixed_draws, **self.checksums}
+        seeds = settings.pop("seeds")
+        if self.order.reads_labels:
+            settings["labels"] = f"{checksum_of([self.labels]):08x}"
+        return {
+            "seeds": seeds,
+            "order": self.order.name,
+            "sampler": self.sampler.description + self.kind.description,
+            "settings": json.dumps(settings | self.kind.settings_by_name),
+        }
 
     def share(self, num_ranks: int) -> None:
         """Shares each step among this many trainers, whose number was not known before."""

@@ -152,7 +152,9 @@ def _stored_table(folder: OpenFolder, name: str) -> StoredArray:
             f"Write one with save_features, or give its name."
         )
     if len(arrays[name].shape) < 1:
-        raise StoreFormatError(f"{folder.path}: array {name!r} is a single number, but must be [N, F].")
+        raise StoreFormatError(
+            f"{arrays[name].file}: array {name!r} is a single number, but must be [N, F]. Prepare it again."
+        )
     return arrays[name]
 
 

@@ -41,7 +41,7 @@ from lightning_gnnload.storage.folders import (
     write_manifest,
 )
 from lightning_gnnload.storage.manifest import MANIFEST
-from lightning_gnnload.storage.open_folder import OpenFolder, StoredArray, read_folder
+from lightning_gnnload.storage.open_folder import OpenFolder, StoredArray, broken_folder, read_folder
 from lightning_gnnload.storage.seeds import (
     described_seeds,
     described_tasks,
@@ -188,9 +188,9 @@ def open_graph(
         stores, tables, edge_tables = open_stores(folder, arrays, features)
         types, clock = open_types(manifest), open_clock(manifest, arrays)
         graph = open_topology(folder, arrays, types, clock)
-        tasks = open_tasks(path, manifest.get("tasks", {}), arrays)
+        tasks = open_tasks(manifest.get("tasks", {}), arrays)
         splits: dict[str, Any] = {name: arrays.get(name) for name in SPLITS}
-        splits |= open_seeds(path, manifest.get("seed_tables", {}), arrays)
+        splits |= open_seeds(manifest.get("seed_tables", {}), arrays)
         data = GraphData(
             graph,
             stores.get("x"),
@@ -212,7 +212,7 @@ def open_graph(
                 is_sure = check_aggregates and aggregate.table in data.stores
                 data.aggregates[name] = aggregate.bound(graph, data.stores[aggregate.table]) if is_sure else aggregate
     except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
-        raise StoreFormatError(f"{path} is broken: {error} Prepare it again.") from error
+        raise broken_folder(folder, error) from error
     data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
     return data
 
@@ -236,9 +236,8 @@ def open_topology(
         if graph.lost_order and "edge_order" not in numpy:
             graph.edge_order = None  # positions in a list that nobody has
     if graph.num_nodes != manifest["num_nodes"]:
-        raise StoreFormatError(
-            f"{path}: the manifest says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes}. Prepare it "
-            "again."
+        raise GraphFormatError(
+            f"{MANIFEST} says {manifest['num_nodes']} nodes, but indptr has {graph.num_nodes} + 1 entries."
         )
     return graph
 
@@ -270,10 +269,12 @@ def open_stores(
         stores[name] = QuantizedFeatureStore(
             stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
         )
-    tables = {
-        name: stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
-        for name, first in manifest.get("tables", {}).items()
-    }
+    tables = {}
+    for name, first in manifest.get("tables", {}).items():
+        try:
+            tables[name] = stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
+        except GraphDataError as error:
+            raise GraphDataError(f"table {name!r}: {error}") from error
     edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
 
@@ -313,7 +314,10 @@ def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], type
         if not arrays.keys() >= set(needed):
             raise GraphDataError(f"the ids of node type {name!r} lack an array of {', '.join(needed)}.")
         values, *offsets = (arrays[array_name].numpy() for array_name in needed)
-        by_type[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
+        try:
+            by_type[name] = UserIds(values, offsets=next(iter(offsets), None), column=described["column"])
+        except GraphDataError as error:
+            raise GraphDataError(f"ids of node type {name!r}: {error}") from error
     return (by_type or None) if types is not None else by_type.get("")
 
 

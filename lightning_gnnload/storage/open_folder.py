@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -211,6 +212,23 @@ def read_folder(folder: str | os.PathLike[str], read: Callable[[OpenFolder], Rea
     raise StoreFormatError(
         f"{folder} was replaced {_MOST_TRIES} times while it was read. Load it when it is written no more."
     )
+
+
+_PREFIXES = {"column", "edge", "ids", "seeds", "table", "task"}
+"""Words in names of arrays that say what they are part of."""
+
+
+def broken_folder(folder: OpenFolder, error: Exception, remedy: str = "Prepare it again.") -> StoreFormatError:
+    """Returns the error of a folder whose arrays are not what they must be: what ``error`` says, and the files of the
+    arrays that it names."""
+    text, files = str(error), []
+    words = set(re.findall(r"\w+", text))  # who checks arrays knows their names, but no files
+    for name, array in folder.arrays.items():
+        parts = set(re.findall(r"\w+", name))
+        if (parts - _PREFIXES or parts) <= words:
+            files.append(f"{array.file_name} ({str(array.dtype).removeprefix('torch.')} {array.shape})")
+    read = f" That was read from {', '.join(files)}." if files else ""
+    return StoreFormatError(f"{folder.path} is broken: {text}{read} {remedy}")
 
 
 def _no_manifest(folder: Path) -> StoreFormatError:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.selected import select_rows
@@ -23,7 +24,7 @@ from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreForm
 from lightning_gnnload.host.leases import protect_mapped
 from lightning_gnnload.storage.graphs import map_arrays, open_clock, open_stores, open_types, require_arrays
 from lightning_gnnload.storage.manifest import MANIFEST
-from lightning_gnnload.storage.open_folder import OpenFolder, read_folder
+from lightning_gnnload.storage.open_folder import OpenFolder, broken_folder, read_folder
 from lightning_gnnload.storage.parts import StoredParts
 
 NUMBERING = ("starts", "node_ids", "new_ids")
@@ -97,23 +98,22 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         duplicate = folder.again()
         # Protected for as long as parts are read, which these numbers index in memory.
         protect_mapped(duplicate, numbering.values())
-        _check_numbering(path, numbering, manifest["num_nodes"], len(described["parts"]), verify)
+        _check_numbering(numbering, manifest["num_nodes"], len(described["parts"]), verify)
         types, clock = open_types(manifest), open_clock(manifest, arrays)
         if types is not None and int(types.first_node[-1]) != manifest["num_nodes"]:
-            raise StoreFormatError(
-                f"{path}: its types have {types.first_node[-1]} nodes, but the manifest says {manifest['num_nodes']}. "
-                "Make the partition again."
+            raise GraphFormatError(
+                f"its types have {types.first_node[-1]} nodes, but {MANIFEST} says {manifest['num_nodes']}."
             )
         stores, tables, _ = open_stores(folder, arrays, features)
         x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
-            raise StoreFormatError(f"{path}: labels y are {list(y.shape)}, not one a node. Make the partition again.")
+            raise GraphDataError(f"labels y are {list(y.shape)}, but {len(new_ids)} are needed, one a node.")
         by_node = {
-            name: select_rows(as_store(store, name=name, dims=(1, None)), new_ids)
+            name: _by_node(name, store, new_ids)
             for name, store in {**({} if x is None else {"x": x}), **tables}.items()
         }
     except (GraphDataError, GraphFormatError, OSError) as error:
-        raise StoreFormatError(f"{path} is broken: {error} Make the partition again.") from error
+        raise broken_folder(folder, error, "Make the partition again.") from error
     parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y, types, clock)
     if verify:
         parts.verify()
@@ -127,6 +127,13 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         folder=path,
         features=features,
     )
+
+
+def _by_node(name: str, store: Any, new_ids: np.ndarray) -> FeatureStore:
+    rows = as_store(store, name=name, dims=(1, None))
+    if rows.shape[0] != len(new_ids):
+        raise GraphDataError(f"{name} has {rows.shape[0]} rows, but {len(new_ids)} are needed, one a node.")
+    return select_rows(rows, new_ids)
 
 
 def _load_again(folder: Path, features: Literal["mapped", "disk"], fingerprint: str) -> Partition:
@@ -156,23 +163,18 @@ def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _check_numbering(
-    path: Path, numbering: Mapping[str, np.ndarray], num_nodes: int, num_parts: int, verify: bool
-) -> None:
+def _check_numbering(numbering: Mapping[str, np.ndarray], num_nodes: int, num_parts: int, verify: bool) -> None:
+    """Raises GraphFormatError: the arrays are not int64 numbers of these nodes and parts."""
     starts, node_ids, new_ids = (numbering[name] for name in NUMBERING)
     for name, length in (("starts", num_parts + 1), ("node_ids", num_nodes), ("new_ids", num_nodes)):
         array = numbering[name]
         if array.dtype != np.int64 or array.shape != (length,):
-            raise StoreFormatError(
-                f"{path}: {name} is {array.dtype} {list(array.shape)}, but must be int64 [{length}]. "
-                f"Make the partition again."
-            )
-    sound = starts[0] == 0 and starts[-1] == num_nodes and (np.diff(starts) >= 0).all()
-    if num_nodes:  # keeps later reads within the arrays
-        sound = sound and min(node_ids.min(), new_ids.min()) >= 0 and max(node_ids.max(), new_ids.max()) < num_nodes
-    if verify:  # reads at random, which takes long on a disk
-        sound = sound and np.array_equal(new_ids[node_ids], np.arange(num_nodes))
-    if not sound:
-        raise StoreFormatError(
-            f"{path}: starts, node_ids and new_ids are no numbering of {num_nodes} nodes. Make the partition again."
-        )
+            raise GraphFormatError(f"{name} is {array.dtype} {list(array.shape)}, but must be int64 [{length}].")
+    if starts[0] != 0 or starts[-1] != num_nodes or not (np.diff(starts) >= 0).all():
+        raise GraphFormatError(f"starts must ascend from 0 to {num_nodes}, the number of nodes, but it does not.")
+    for name, ids in (("node_ids", node_ids), ("new_ids", new_ids)) if num_nodes else ():
+        if ids.min() < 0 or ids.max() >= num_nodes:  # later reads stay within the arrays
+            raise GraphFormatError(f"{name} span [{ids.min()}, {ids.max()}], but nodes lie in [0, {num_nodes}).")
+    # Reads at random, which takes long on a disk.
+    if verify and not np.array_equal(new_ids[node_ids], np.arange(num_nodes)):
+        raise GraphFormatError("node_ids and new_ids must be inverse to each other, but they are not.")

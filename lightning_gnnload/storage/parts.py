@@ -6,7 +6,6 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -23,7 +22,9 @@ from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
 from lightning_gnnload.storage.graphs import map_arrays, open_topology, require_arrays
 from lightning_gnnload.storage.manifest import MANIFEST, part_folder
-from lightning_gnnload.storage.open_folder import OpenFolder
+from lightning_gnnload.storage.open_folder import OpenFolder, broken_folder
+
+_REMEDY = "Make the partition again."
 
 
 class StoredParts(Sequence[Part]):
@@ -99,7 +100,7 @@ class StoredParts(Sequence[Part]):
             ids = as_ids(arrays["node_ids"], name="node_ids", num_nodes=len(self._numbering["new_ids"]))
             return np.sort(ids[as_ids(arrays[phase], name=f"{phase} ids", num_nodes=len(ids))])
         except GraphDataError as error:
-            raise StoreFormatError(f"{part.path} is broken: {error} Make the partition again.") from error
+            raise broken_folder(part, error, _REMEDY) from error
 
     def _load(self, number: int, verify: bool) -> Part:
         starts, new_ids, phases = self._numbering["starts"], self._numbering["new_ids"], self._described["phases"]
@@ -111,9 +112,9 @@ class StoredParts(Sequence[Part]):
                 seeds = {
                     phase: as_ids(arrays[phase], name=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
                 }
+                ids, num_own = _check_origin(graph, new_ids, starts[number : number + 2], self._described)
             except (GraphFormatError, GraphDataError, OSError) as error:
-                raise StoreFormatError(f"{folder} is broken: {error} Make the partition again.") from error
-        ids, num_own = _check_origin(folder, graph, new_ids, starts[number : number + 2], self._described)
+                raise broken_folder(part, error, _REMEDY) from error
         return Part(
             number,
             graph,
@@ -131,32 +132,25 @@ def manifest_checksum(folder: OpenFolder) -> int:
 
 
 def _check_origin(
-    folder: Path, graph: Graph, new_ids: np.ndarray, bounds: np.ndarray, described: Mapping[str, Any]
+    graph: Graph, new_ids: np.ndarray, bounds: np.ndarray, described: Mapping[str, Any]
 ) -> tuple[np.ndarray, int]:
     """Checks a part's origin; returns its nodes' ids in the whole graph and how many it owns: new ids in ``ends``."""
     origin = graph.origin
     if origin is None:
-        raise StoreFormatError(f"{folder} does not say where its nodes come from. Make the partition again.")
+        raise GraphFormatError("there are no node_ids, which say where its nodes come from.")
     ids = origin.node_ids
     if ids.size and not (ids.min() >= 0 and ids.max() < len(new_ids)):
-        raise StoreFormatError(
-            f"{folder}: node_ids span [{ids.min()}, {ids.max()}], but the partition has {len(new_ids)} nodes. "
-            f"Make the partition again."
-        )
+        raise GraphFormatError(f"node_ids span [{ids.min()}, {ids.max()}], but the partition has {len(new_ids)} nodes.")
     is_own = (new_ids[ids] >= bounds[0]) & (new_ids[ids] < bounds[1])
     num_own = int(is_own.sum())
     ascending = all((np.diff(run) > 0).all() for run in (ids[:num_own], ids[num_own:]))
     if not (is_own[:num_own].all() and ascending) or (described["hops"] == 0 and num_own != bounds[1] - bounds[0]):
-        raise StoreFormatError(
-            f"{folder}: its nodes must be its own and then mirrors, each by ascending id, but they are not. "
-            f"Make the partition again."
+        raise GraphFormatError(
+            "node_ids must be the part's own, by new_ids of the partition, then mirrors, each ascending, but are not."
         )
     first, most = origin.edge_starts, described["num_edges"] - graph.in_degrees
     if not ((first >= 0) & (first <= most) | (origin.reach == 0)).all():
-        raise StoreFormatError(
-            f"{folder}: edge_starts go beyond the {described['num_edges']} edges of the whole graph. "
-            f"Make the partition again."
-        )
+        raise GraphFormatError(f"edge_starts go beyond the {described['num_edges']} edges of the whole graph.")
     return ids, num_own
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
-from lightning_gnnload.errors import GraphDataError, SeedError, StoreFormatError
+from lightning_gnnload.errors import GraphDataError, SeedError
 
 _ARRAYS = ("nodes", "src", "dst", "dst_ptr", "edge_ids", "time", "y")
 """Arguments of a :class:`SeedTable` that are arrays."""
@@ -51,18 +50,20 @@ def _counts(table: SeedTable) -> list[Any]:
     return [[name, len(rows)] for name, rows in table.rows_by_type.items()]
 
 
-def open_seeds(
-    path: Path, described: Any, arrays: Mapping[str, torch.Tensor], prefix: str = "seeds"
-) -> dict[str, SeedTable]:
+def open_seeds(described: Any, arrays: Mapping[str, torch.Tensor], prefix: str = "seeds") -> dict[str, SeedTable]:
     """Makes the seed tables of a folder, whose arrays' names begin with ``prefix``.
 
     Raises:
-        StoreFormatError: an array is missing, or they make no table.
+        GraphDataError: an array is missing, or they make no table.
     """
-    try:
-        return {split: _table(f"{prefix}.{split}.", table, arrays) for split, table in described.items()}
-    except (GraphDataError, SeedError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise StoreFormatError(f"{path} has a seed table that is broken: {error} Prepare it again.") from error
+    tables = {}
+    for split, table in described.items():
+        try:
+            tables[split] = _table(f"{prefix}.{split}.", table, arrays)
+        except (GraphDataError, SeedError, AttributeError, KeyError, TypeError, ValueError) as error:
+            problem = f"there is no {error}" if isinstance(error, KeyError) else error
+            raise GraphDataError(f"{prefix}.{split} is no seed table: {problem}") from error
+    return tables
 
 
 def task_arrays(tasks: Mapping[str, Task]) -> dict[str, torch.Tensor]:
@@ -85,11 +86,11 @@ def described_tasks(tasks: Mapping[str, Task]) -> dict[str, Any]:
     }
 
 
-def open_tasks(path: Path, described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> dict[str, Task]:
+def open_tasks(described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]) -> dict[str, Task]:
     """Makes the tasks of a folder, whose description passed :func:`.parse_manifest`, as :func:`open_seeds` does."""
     return {
         name: Task(
-            open_seeds(path, task["seed_tables"], arrays, f"task.{name}"),
+            open_seeds(task["seed_tables"], arrays, f"task.{name}"),
             task["num_classes"],
             None if task["class_names"] is None else tuple(task["class_names"]),
         )

@@ -78,6 +78,10 @@ class LocalOrder(SeedOrder):
         return f"LocalOrder({self.inner.name}, {len(self.parts)} parts {checksum:08x}{ranks}{machines})"
 
     @property
+    def reads_labels(self) -> bool:
+        return self.inner.reads_labels
+
+    @property
     def is_balanced(self) -> bool:
         """Whether each of K ranks gets only seeds of its part."""
         bounds, num_parts = np.cumsum([len(seeds) for seeds in self.parts]), len(self.parts)

@@ -61,6 +61,10 @@ class ProximityOrder(SeedOrder):
     def name(self) -> str:
         return f"ProximityOrder(sequences={self.sequences})"
 
+    @property
+    def reads_labels(self) -> bool:
+        return self.sequences is None
+
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
         """Returns the order over this graph; for the same graph the same object, with what it has searched.
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.checksums import describe_settings
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import StepPlan
 from lightning_gnnload.data.seedtable import SeedTable
@@ -44,8 +45,14 @@ class SeedOrder(ABC):
 
     @property
     def name(self) -> str:
-        """Goes into checkpoints: a run resumes in mid-epoch only with an order of the same name."""
-        return type(self).__name__
+        """Goes into checkpoints: a run resumes in mid-epoch only with an order of the same name. Here the class, with
+        those arguments of its constructor that the order keeps under their names."""
+        return describe_settings(self)
+
+    @property
+    def reads_labels(self) -> bool:
+        """Whether :meth:`bind` looks at labels, which then are the same in a run that resumes in mid-epoch."""
+        return False
 
 
 class Sequential(SeedOrder):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
+from torch import distributed
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.cache.shared import is_mapped_file
@@ -26,7 +27,7 @@ from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sa
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.datasets.base import Dataset
-from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError, naming
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
@@ -210,7 +211,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._has_logged = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
         self._pins_memory = True
         self._copies = DeviceCopies()
-        self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase
+        self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase and part
+        self._part_by_hand: int | None = None
         self.caching = ModuleCache(cache)
         self.sampling_device = sampling_device
         self._sampling = TrainerDevice(sampling_device)
@@ -309,13 +311,20 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             self._folder_checks.close()
             self.module_partition.disconnect(exception)
 
-    def train_dataloader(self) -> SampledLoader:
+    def train_dataloader(self, rank: int | None = None) -> SampledLoader:
         """Returns a loader of the training mini-batches. In a loop by hand each iteration is the next epoch, whichever
         of this module's loaders it is over.
 
+        Args:
+            rank: in a loop by hand over a partition of several parts, the part whose trainer's mini-batches these are.
+                None: this rank of the process group, if there is one.
+
         Raises:
             SeedError: the train split is empty, or has fewer seeds than there are trainers.
+            LoaderConfigError: ``rank`` is no part's number.
+            PartitionError: several parts, but neither a trainer for each, nor ``rank``.
         """
+        self._part_by_hand = rank
         return self._loader("train")
 
     def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
@@ -381,16 +390,17 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             SeedError: the phase has no seeds.
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
-        seeds = self._seeds_of(phase)
-        workload = Workload(
-            self.graph_data.graph,
-            self._sampler_of(phase),
-            partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
-            seed=self.seed,
-            num_ranks=1 if self.trainer is None else self.trainer.world_size,
-            labels=self.graph_data.y,
-            **(self._training_settings() if phase == "train" else self._evaluation_settings()),
-        )
+        with naming(phase):
+            seeds = self._seeds_of(phase)
+            workload = Workload(
+                self.graph_data.graph,
+                self._sampler_of(phase),
+                partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
+                seed=self.seed,
+                num_ranks=self._num_ranks(phase) or 1,
+                labels=self.graph_data.y,
+                **(self._training_settings() if phase == "train" else self._evaluation_settings()),
+            )
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
@@ -446,12 +456,26 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             weights={name: self.graph_data.node_column(name) for name in names},
         )
 
-    def _loader(self, phase: str) -> SampledLoader:
-        num_ranks: int | None = None
-        rank, num_local, pinned = 0, 1, False
+    def _num_ranks(self, phase: str) -> int | None:
+        """Counts the trainers that share a phase's steps; None in a loop by hand whose process group comes later."""
+        if phase == "train" and self._part_by_hand is not None:
+            return self.module_partition.num_parts_for(self._part_by_hand, self.graph_data.graph)
         if self.trainer is not None:
-            num_ranks = self.trainer.world_size
-            rank = self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
+            return self.trainer.world_size
+        has_group = self.module_partition.setting is not None and distributed.is_initialized()
+        return distributed.get_world_size() if has_group else None
+
+    def _rank(self, phase: str, num_ranks: int | None) -> int:
+        if phase == "train" and self._part_by_hand is not None:
+            return self._part_by_hand
+        if self.trainer is not None and num_ranks is not None:
+            return self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
+        return 0 if num_ranks is None else distributed.get_rank()
+
+    def _loader(self, phase: str) -> SampledLoader:
+        num_ranks = self._num_ranks(phase)
+        rank, num_local, pinned = self._rank(phase, num_ranks), 1, False
+        if self.trainer is not None:
             num_local = self.trainer.num_devices
             pinned = self._pins_memory and self.trainer.strategy.root_device.type == "cuda"
         if phase == "train":
@@ -470,7 +494,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             prefetcher=partial(self._sampling.prefetcher, self, source),
             make_again=partial(self._loader_elsewhere, phase),
         )
-        loader.position.follow(self._next_epochs[phase])
+        loader.position.follow(self._next_epochs[phase if self._part_by_hand is None else f"{phase} {rank}"])
         loader.on_resume_change = self.on_resume_change
         trainer = self.trainer
         if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:

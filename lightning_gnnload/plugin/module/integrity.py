@@ -24,7 +24,7 @@ def check_alike(data_by_rank: dict[str, str]) -> None:
             raise DataDisagreementError(
                 f"{first} has loaded {data_by_rank[first]}; but {name} {data}. All ranks need the same data and seed. "
                 f"If a folder was replaced while they started, start the job again; if machines have folders of their "
-                f"own, bring these to one version."
+                f"own, bring these to one version; if the script draws numbers, such as negatives, give it a seed."
             )
 
 

@@ -69,6 +69,15 @@ class ModulePartition:
                 self._opened = partition
             return self._opened
 
+    def num_parts_for(self, rank: Any, graph: Graph) -> int:
+        """Counts the parts, of which ``rank`` is one. Raises LoaderConfigError: it is none."""
+        partition = self.open(graph)
+        num_parts = 0 if partition is None else partition.num_parts
+        if type(rank) is not int or not 0 <= rank < num_parts:
+            needed = f"give the number of a part, from 0 to {num_parts - 1}" if num_parts else "there is no partition="
+            raise LoaderConfigError(f"train_dataloader(rank={rank!r}): {needed}; or leave rank= out.")
+        return num_parts
+
     def workload(self, whole: Workload, phase: str) -> Workload:
         """Returns the mini-batches of a phase, each sampled in the part of its seeds, or by all ranks together
         (:class:`.CollectiveSampling`).
@@ -178,8 +187,15 @@ def _check_trainers(partition: Partition, num_trainers: int) -> None:
             f"the partition has {num_parts} parts, but there {'is' if num_trainers == 1 else 'are'} {num_trainers} "
             f"trainer{'s' * (num_trainers != 1)}, and each trains on one part. Give the Trainer {num_parts} of them "
             f"(devices={num_parts}; with FactoredStrategy, beside the samplers), or make a part for each trainer: "
-            f"gnnload partition ... --parts {num_trainers}."
+            f"gnnload partition ... --parts {num_trainers}. {_by_hand(num_parts)}"
         )
+
+
+def _by_hand(num_parts: int) -> str:
+    return (
+        "In a loop by hand, take the mini-batches of one part, train_dataloader(rank=0) "
+        f"{'or rank=1' if num_parts == 2 else f'to rank={num_parts - 1}'}, or begin a process group of {num_parts}."
+    )
 
 
 _LOOPBACK = "127.0.0.1"
@@ -264,7 +280,7 @@ def _wrong_number(role: str, num_ranks: int, num_parts: int) -> PartitionError:
     return PartitionError(
         f"the partition has {num_parts} parts, one for each {role} of this machine, but {num_ranks} "
         f"{role}{'s are' if num_ranks > 1 else ' is'} here. Give {num_parts} {role}s, or make as many parts "
-        f"as there are {role}s: gnnload partition ... --hops 0 --parts {num_ranks}."
+        f"as there are {role}s: gnnload partition ... --hops 0 --parts {num_ranks}. {_by_hand(num_parts)}"
     )
 
 

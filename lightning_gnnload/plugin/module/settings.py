@@ -110,12 +110,14 @@ def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, see
 def check_negatives(**settings: Any) -> None:
     """Checks negatives, which may be given by edge type."""
     for name, value in settings.items():
-        by_type = value.values() if isinstance(value, Mapping) else [value]
-        if not all(isinstance(negatives, Negatives | None) for negatives in by_type):
-            raise LoaderConfigError(
-                f"{name}={value!r}: Negatives are needed, such as Negatives('binary', num=1), or of links of "
-                "several types a dict of them by edge type."
-            )
+        by_type = value if isinstance(value, Mapping) else {None: value}
+        for edge_type, negatives in by_type.items():
+            if not isinstance(negatives, Negatives | None):
+                of_type = "" if edge_type is None else f" of {edge_type!r}"
+                raise LoaderConfigError(
+                    f"{name}{of_type}={negatives!r:.200}: Negatives are needed, such as Negatives('binary', num=1), "
+                    "or of links of several types a dict of them by edge type."
+                )
 
 
 def seed_order(order: str | SeedOrder) -> SeedOrder:

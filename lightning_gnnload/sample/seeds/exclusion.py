@@ -26,6 +26,7 @@ def excluded_positions(
     edge_ids: np.ndarray | None = None,
     *,
     reverse_type: Any = None,
+    names: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the edges of a mini-batch's rows, and their reverses, among the in-neighbours of their endpoints.
 
@@ -39,8 +40,8 @@ def excluded_positions(
 
     ``src``, ``dst`` and ``edge_ids`` are int64 ``[P]``: ids of the graph, and of edges in the list of their type, which
     need :attr:`.Graph.edge_order`; no ids: all edges between ``src`` and ``dst``. Without ``reverse_type`` there are no
-    reverses. Returns ``(positions, rows)``, int64 ``[X]``: distinct positions in ``Graph.indices``, and for which row
-    each is left out, ascending.
+    reverses. Errors call rows by ``names``, int64 ``[P]``, their numbers in a table. Returns ``(positions, rows)``,
+    int64 ``[X]``: distinct positions in ``Graph.indices``, and for which row each is left out, ascending.
 
     Raises:
         SeedError: an id that no edge of these endpoints has.
@@ -56,10 +57,11 @@ def excluded_positions(
         [0, 3]
     """
     number = graph.edge_type_number(edge_type)
-    matches = [_find(graph, number, src, dst, edge_ids, SeedError)]
+    names = np.arange(len(src)) if names is None else names
+    matches = [_find(graph, number, src, dst, edge_ids, SeedError, names)]
     if reverse_type is not None:
         back = graph.edge_type_number(reverse_type)
-        matches.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError))
+        matches.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError, names))
     positions, rows = map(np.concatenate, zip(*matches, strict=True))
     # Edges by row, as the kernels look them up; a loop is found twice, as it is its own reverse.
     order = np.lexsort((positions, rows))
@@ -110,6 +112,7 @@ def _find(
     dst: np.ndarray,
     edge_ids: np.ndarray | None,
     error: type[SeedError] | type[GraphDataError],
+    names: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns positions of edges, and of which row each is."""
     where = graph.link_lists, graph.indices, edge_type
@@ -131,10 +134,13 @@ def _find(
             named = zip(triple[::2], (src[row], dst[row]), strict=True)
             edge += f" of {triple}"
             endpoints = [f"{name} {node - types.range_of(name).start}" for name, node in named]
-        raise error(
-            f"{edge} does not lead from {endpoints[0]} to {endpoints[1]}, as row {row} of the mini-batch "
-            "needs. Ids count in the list that the graph was built of, by type."
-        )
+        needs, advice = f"as row {names[row]} of the seed table says", "Ids count in the list of their type"
+        if error is GraphDataError:
+            needs = f"as the reverse of row {names[row]} of the seed table must"
+            advice += (
+                "; name the type of the edges that go back, reverse_types=, or leave out edges alone, exclude='self'"
+            )
+        raise error(f"{edge} does not lead from {endpoints[0]} to {endpoints[1]}, {needs}. {advice}.")
     return positions, np.arange(len(dst))
 
 

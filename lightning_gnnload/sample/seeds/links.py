@@ -13,11 +13,13 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import is_integer
+from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedform import LinkForm, SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import by_edge_type
 from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.host.pages import source_of
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.seeds.exclusion import excluded_positions, reverse_of
 from lightning_gnnload.sample.seeds.negatives import Negatives
@@ -82,6 +84,20 @@ class LinkSeeds(NodeSeeds):
     def needs(self) -> frozenset[str]:
         return super().needs | (frozenset() if self.settings.exclude is None else {"exclusion"})
 
+    @property
+    def settings_by_name(self) -> dict[str, Any]:
+        settings: dict[str, Any] = {}
+        types, exclude = self.graph.types, self.settings.exclude
+        if exclude == "reverse" and types is not None:
+            back = [links.reverse_type for links in self._types]
+            settings["reverse_types"] = [None if number is None else types.edge_types[number] for number in back]
+        if exclude is not None and self.table is not None and self.table.edge_ids is not None:
+            settings["edge_order"] = f"{self.graph.order_checksum:08x}"  # by which ids name edges
+        if self.settings.weights:
+            weights = self.settings.weights
+            settings["weights"] = f"{checksum_of(weights[name] for name in sorted(weights)):08x}"
+        return settings
+
     def ask(self, rows: np.ndarray, key: DrawKey, *, names: np.ndarray | None = None) -> SeedBatch:
         assert self.table is not None
         nodes = self.nodes_of(rows)
@@ -103,7 +119,7 @@ class LinkSeeds(NodeSeeds):
         seeds, seed_query, positions = distinct_ends(endpoints, query, self.graph.num_nodes)
         columns |= self._columns(positions, endpoints[:, 2:] >= 0, num_dst)
         if self.settings.exclude is not None:
-            excluded, excluded_query = self._excluded(parts, links, target, query)
+            excluded, excluded_query = self._excluded(parts, rows, links, target, query)
             constraints = {**(constraints or {}), "excluded": excluded, "excluded_query": excluded_query}
         queries = None if constraints is None else as_queries(seed_query, constraints)
         return SeedBatch(Draw(seeds, key, queries), y, columns, self.form)
@@ -121,7 +137,12 @@ class LinkSeeds(NodeSeeds):
         return [(self._types[number], np.flatnonzero(position == number)) for number in np.unique(position).tolist()]
 
     def _excluded(
-        self, parts: list[tuple[_LinkType, Any]], links: np.ndarray, target: np.ndarray, query: np.ndarray
+        self,
+        parts: list[tuple[_LinkType, Any]],
+        rows: np.ndarray,
+        links: np.ndarray,
+        target: np.ndarray,
+        query: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Finds the edges that are left out: positions in ``indices``, int64 ``[X]``, and for which query, int32."""
         # By one number for both: rows that share a query leave out the same edge once, and kernels look up in order.
@@ -130,7 +151,10 @@ class LinkSeeds(NodeSeeds):
         for part, at in parts:
             src, dst = np.ascontiguousarray(links[at].T)
             edge_ids, back = None if ids is None else ids[at], part.reverse_type
-            positions, row = excluded_positions(self.graph, part.form.number, src, dst, edge_ids, reverse_type=back)
+            names = rows[at] - part.first_row
+            positions, row = excluded_positions(
+                self.graph, part.form.number, src, dst, edge_ids, reverse_type=back, names=names
+            )
             keys.append(query[at][row] * num_edges + positions)
         excluded_query, positions = np.divmod(np.unique(np.concatenate(keys)), num_edges)
         return positions, excluded_query.astype(np.int32)
@@ -175,14 +199,38 @@ class _LinkType:
             if negatives.weight in settings.weights:
                 self._weights = negatives.weigh(graph, number, settings.weights[str(negatives.weight)])
         num, y = _num_negatives(negatives, table), table.y
+        if negatives is not None and negatives.mode == "hard":
+            self._check_hard(negatives.num_dst(num or 0), num or 0, edge_type)
         self.form = LinkForm(
             None if graph.types is None else graph.types.edge_types[number],
             number,
             num,
             None if negatives is None or num is None else negatives.num_dst(num),
             # By the whole table: by a mini-batch's, the same label would be another number in the next one.
-            int(y is not None and len(rows) > 0 and bool(y[rows.start : rows.stop].min() == 0)),
+            int(y is not None and len(rows) > 0 and bool(y[rows.start : rows.stop].double().min() == 0)),
         )
+
+    def _check_hard(self, num_dst: int, num: int, edge_type: Any) -> None:
+        """Raises SeedError: a negative that is no node of the end that it replaces; now, not in mid-epoch."""
+        rows, types = self.table.rows_by_type[edge_type], self.graph.types
+        column = self.table.columns["negatives"]
+        counts = [self.graph.num_nodes] * 2
+        if types is not None:
+            src, _, dst = types.edge_types[self.graph.edge_type_number(edge_type)]
+            counts = [len(types.range_of(src)), len(types.range_of(dst))]
+        for name, count, ids in (
+            ("destination", counts[1], column[rows.start : rows.stop, :num_dst]),
+            ("source", counts[0], column[rows.start : rows.stop, num_dst:num]),
+        ):
+            bad = ids.long() >= count
+            if bool(bad.any()):
+                row, at = (int(place[0]) for place in torch.nonzero(bad, as_tuple=True))
+                at += 0 if name == "destination" else num_dst
+                raise SeedError(
+                    f"{self.table.title(edge_type)}: negatives[{row}, {at}] is {column[rows.start + row, at]}, which "
+                    f"cannot be the {name} of an edge of this type; ids must lie in [0, {count}), or be -1 for none."
+                    f"{source_of(column.data_ptr())}"
+                )
 
     def draw_negatives(self, rows: np.ndarray, links: np.ndarray, until: np.ndarray | None, key: DrawKey) -> np.ndarray:
         """Returns the negatives of these rows, ids in the graph, int64 ``[R, M]``; -1 where there is none. ``until`` is
@@ -238,8 +286,13 @@ def _num_negatives(negatives: Negatives | None, table: SeedTable) -> int | None:
     if column is None or column.ndim != 2 or not is_integer(column):
         problem = "there is none" if column is None else f"it is {column.dtype} {list(column.shape)}"
         raise SeedError(
-            f"Negatives: mode 'hard' takes those of the seed table's column 'negatives', integers [{len(table)}, num], "
+            f"SeedTable: Negatives of mode 'hard' take its column 'negatives', integers [{len(table)}, num], "
             f"but {problem}. Give SeedTable(..., columns={{'negatives': ids}}), or take another mode."
+        )
+    if negatives.num is not None and negatives.num > column.shape[1]:
+        raise SeedError(
+            f"SeedTable: its column 'negatives' has {column.shape[1]} a row, but {negatives.num} are asked for: "
+            f"{negatives!r}. Give num={column.shape[1]} or fewer, or None for all."
         )
     return negatives.num or column.shape[1]
 

@@ -127,9 +127,9 @@ class Negatives:
         )
         if distinct == num_pairs:
             raise GraphDataError(
-                f"Negatives: all {num_pairs} pairs of {len(edges.sources)} sources and {len(edges.destinations)} "
-                "destinations are edges, so that no edge is false. Train without negatives, or leave edges out of the "
-                "graph."
+                f"Negatives{edges.named}: all {num_pairs} pairs of {len(edges.sources)} sources and "
+                f"{len(edges.destinations)} destinations are edges, so that no edge is false. Train without negatives, "
+                "or leave edges out of the graph."
             )
 
     def draw(
@@ -175,7 +175,7 @@ class Negatives:
         if self.mode == "in_batch":
             return self._in_batch(edges, src, dst)
         if self.mode == "hard":
-            return self._hard(edges, src, dst, hard)
+            return self._hard(edges, rows, src, dst, hard)
         num = self.num or 1
         num_dst = self.num_dst(num)
         return ops.draw_negatives(
@@ -214,7 +214,9 @@ class Negatives:
         negatives[:, : later.shape[1]] = np.where(refused[row, number[later]], -1, dst[later])
         return negatives
 
-    def _hard(self, edges: _EdgesOfType, src: np.ndarray, dst: np.ndarray, hard: np.ndarray | None) -> np.ndarray:
+    def _hard(
+        self, edges: _EdgesOfType, rows: np.ndarray, src: np.ndarray, dst: np.ndarray, hard: np.ndarray | None
+    ) -> np.ndarray:
         if hard is None or hard.ndim != 2 or len(hard) != len(src) or hard.dtype != np.int64:
             shape = None if hard is None else f"{hard.dtype} {list(hard.shape)}"
             raise SeedError(
@@ -230,7 +232,7 @@ class Negatives:
             row, column = np.nonzero(negatives[:, columns] >= 0)
             nodes = negatives[:, columns][row, column]
             pairs = (src[row], nodes) if is_dst else (nodes, dst[row])
-            refused = edges.refused_pairs(*pairs, row, is_dst) | (nodes == (dst if is_dst else src)[row])
+            refused = edges.refused_pairs(*pairs, row, is_dst, rows) | (nodes == (dst if is_dst else src)[row])
             negatives[:, columns][row[refused], column[refused]] = -1
         return negatives
 
@@ -260,6 +262,11 @@ class _EdgesOfType:
         return cls(graph, number, graph.types.range_of(src), graph.types.range_of(dst), until)
 
     @property
+    def named(self) -> str:
+        """Names the edge type in errors."""
+        return "" if self.graph.types is None else f" of {self.graph.types.edge_types[self.edge_type]}"
+
+    @property
     def lists(self) -> ops.DenseLists:
         return self.graph.link_lists
 
@@ -279,14 +286,17 @@ class _EdgesOfType:
             refused |= codes[nodes - self.destinations.start] >= self.until[:, None]
         return refused
 
-    def refused_pairs(self, src: np.ndarray, dst: np.ndarray, rows: np.ndarray, is_dst: bool) -> np.ndarray:
-        """Tells which pairs, each of one of these rows, are edges, or have a false end that is not there yet: bool."""
+    def refused_pairs(
+        self, src: np.ndarray, dst: np.ndarray, rows: np.ndarray, is_dst: bool, names: np.ndarray
+    ) -> np.ndarray:
+        """Tells which pairs, each of one of these rows, are edges, or have a false end that is not there yet: bool.
+        Errors call rows by ``names``."""
         for name, nodes, among in (("source", src, self.sources), ("destination", dst, self.destinations)):
             bad = np.flatnonzero((nodes < among.start) | (nodes >= among.stop))
             if len(bad):
                 raise SeedError(
-                    f"Negatives: {nodes[bad[0]] - among.start}, in row {rows[bad[0]]} of the mini-batch, cannot be the "
-                    f"{name} of an edge of this type: such ids lie in [0, {len(among)})."
+                    f"Negatives{self.named}: {nodes[bad[0]] - among.start}, of row {names[rows[bad[0]]]} of the seed "
+                    f"table, cannot be the {name} of an edge: such ids lie in [0, {len(among)})."
                 )
         positions = ops.find_edges(*self.where, dst, sources=src)
         if self.until is None:

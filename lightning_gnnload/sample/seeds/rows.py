@@ -56,6 +56,11 @@ class SeedKind(ABC):
     """What is asked beside the rows, as checkpoints compare it."""
 
     @property
+    def settings_by_name(self) -> dict[str, Any]:
+        """What else mini-batches depend on than rows, sampler and :attr:`description`, as checkpoints compare it."""
+        return {}
+
+    @property
     @abstractmethod
     def needs(self) -> frozenset[str]:
         """What the sampler has to heed, of :attr:`.Sampler.heeds`; empty where there are no :class:`.Queries`."""

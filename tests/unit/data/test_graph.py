@@ -173,8 +173,8 @@ def test_a_wide_id_is_not_wrapped_into_a_good_one() -> None:
 @pytest.mark.parametrize(
     ("extras", "message"),
     [
-        ({"edge_weight": [1.0, np.nan, 1.0]}, r"weights must be finite.*nan"),
-        ({"edge_weight": [1.0, np.inf, 1.0]}, r"weights must be finite.*inf"),
+        ({"edge_weight": [1.0, np.nan, 1.0]}, r"edge_weight must be finite.*nan"),
+        ({"edge_weight": [1.0, np.inf, 1.0]}, r"edge_weight must be finite.*inf"),
         ({"edge_weight": [1.0, -0.5, 1.0]}, r"not negative.*-0\.5"),
         ({"edge_weight": [1.0, 1.0]}, r"edge_weight must be .*\[3\].*\[2\]"),
         ({"edge_weight": [1, 2, 3]}, r"edge_weight must be floats.*int64"),

@@ -180,3 +180,14 @@ def test_a_row_before_the_earliest_edge_has_a_batch_and_a_warning() -> None:
         (batch,) = module.val_dataloader()
     assert batch.nodes.tolist() == [0]
     assert [batch.nodes.tolist() for batch in module.train_dataloader()] == [[0, 1]]
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.uint32, np.uint64])
+def test_labels_without_a_sign_are_classes(dtype: type) -> None:
+    # Torch compares none of them.
+    graph = Graph.from_coo([0, 1], [1, 2])
+    table = SeedTable(src=[0, 1], dst=[1, 2], y=np.array([0, 1], dtype), weight=np.array([1, 2], dtype))
+    for train, y in ((table, None), ([0, 1], np.array([0, 1, 7], dtype))):
+        data = GraphData(graph, y=y, train=train)
+        check_training_labels(data)
+        assert data.num_classes == 2

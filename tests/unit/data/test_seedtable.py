@@ -152,7 +152,7 @@ def test_a_folder_holds_tables(tmp_path) -> None:
     manifest = tmp_path / "graph" / "manifest.json"
     sound = json.dumps({key: each for key, each in json.loads(manifest.read_text()).items() if key != "checksum"})
     for name, other, message in (
-        ('"site"', '"cite"', "seed table that is broken"),
+        ('"site"', '"cite"', "seeds.train is no seed table: there is no 'seeds.train.column.cite'"),
         ('"node_type": "item"', '"node_type": "shop"', "'shop' is no node type"),
         ('"node_type": "item"', '"node_type": [3]', "is no node type"),
     ):

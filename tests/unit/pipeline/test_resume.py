@@ -76,6 +76,9 @@ def test_the_state_holds_all_of_it_in_plain_types() -> None:
         {**BEFORE.to_state(), "step": "7"},
         {**BEFORE.to_state(), "more": 1},
         {**BEFORE.to_state(), "step": -1},
+        {**BEFORE.to_state(), "settings": "[1]"},
+        {**BEFORE.to_state(), "settings": "{"},
+        {**BEFORE.to_state(), "settings": "[" * 100_000},
     ],
 )
 def test_a_foreign_loaders_state_is_refused(state: Any) -> None:

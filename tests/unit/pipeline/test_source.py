@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import GraphData, NeighborSampler
+from lightning_gnnload import GraphData, NeighborSampler, SeedTable
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError, SeedError
@@ -173,3 +173,8 @@ def test_a_seed_that_is_no_node_is_an_error() -> None:
 
 def test_ranks_that_would_draw_by_other_seeds_do_not_agree() -> None:
     assert toy_source(seed=1).fingerprint == toy_source(seed=1).fingerprint != toy_source(seed=2).fingerprint
+    # Hard negatives that each rank's script has drawn for itself.
+    graph = toy_graph()
+    tables = [SeedTable(src=[0, 1], dst=[2, 3], columns={"negatives": [[n], [n]]}) for n in (1, 2, 1)]
+    first, second, again = (toy_source(GraphData(graph, train=table), batch_size=1) for table in tables)
+    assert first.fingerprint == again.fingerprint != second.fingerprint

@@ -21,7 +21,13 @@ from tests.integration.learnable import quiet_trainer
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-    from lightning_gnnload.pyg import HGTLoader, LinkNeighborLoader, NeighborLoader, ShaDowKHopSampler
+    from lightning_gnnload.pyg import (
+        HGTLoader,
+        LightningNodeData,
+        LinkNeighborLoader,
+        NeighborLoader,
+        ShaDowKHopSampler,
+    )
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*torch.jit.script", "ignore:.*does not have many workers", "ignore:num_workers means threads"
@@ -221,6 +227,37 @@ def test_rows_that_were_shared_among_fewer_ranks_do_not_go_on() -> None:
     next(iter(then))
     now.load_state_dict(then.state_dict())
     with pytest.raises(CheckpointError, match=r"shared by 2 ranks' then and .*shared by 3 ranks' now"):
+        next(iter(now))
+
+
+RESHAPED: dict[str, tuple[Any, dict[str, Any]]] = {
+    "neg_sampling": ("links", {"neg_sampling": {"mode": "binary", "amount": 2}}),
+    "neg_sampling by weight": ("links", {"neg_sampling": {"mode": "binary", "dst_weight": torch.arange(1.0, N + 1)}}),
+    "edge_label": ("links", {"edge_label": torch.arange(N)}),
+    "subgraph_type": ("nodes", {"subgraph_type": "induced"}),
+    "drop_last": ("nodes", {"drop_last": True}),
+}
+
+
+@pytest.mark.parametrize("what", RESHAPED)
+def test_what_shapes_mini_batches_is_compared(what: str) -> None:
+    name, changed = RESHAPED[what]
+    then = loader_of(name)()
+    next(iter(then))
+    now = loader_of(name)(**changed)
+    now.load_state_dict(then.state_dict())
+    with pytest.raises(CheckpointError, match=rf"\b{what.split()[0]}=.* then and .* now"):
+        next(iter(now))
+
+
+def test_a_data_module_s_rows_are_compared() -> None:
+    then, now = (
+        LightningNodeData(data(), rows, num_neighbors=[2], batch_size=SIZE, seed=7).train_dataloader()
+        for rows in (torch.arange(10), torch.arange(10) + 1)
+    )
+    next(iter(then))
+    now.load_state_dict(then.state_dict())
+    with pytest.raises(CheckpointError, match=r"inputs='.* then and .* now"):
         next(iter(now))
 
 

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload import FeatureStore, Graph, GraphData, NodeTable, load_graph_data, quantize, save_graph_data
+from lightning_gnnload.data.sanity import check_training_labels
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import FeatureFileError, GraphDataError, StoreFormatError
+from lightning_gnnload.errors import FeatureFileError, GnnLoadError, GraphDataError, StoreFormatError
 from lightning_gnnload.storage import folders
 
 INTEGERS = [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64]
@@ -40,6 +41,44 @@ def edit(folder: Path, change) -> None:
     change(manifest)
     manifest.pop("checksum", None)  # as whoever writes a folder may do
     (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+DAMAGE = {
+    "edge_type": ([0, 1, -1, 1], r"edge types lie in \[-1, 1\].* read from .*graph/edge_type\.bin"),
+    "edge_order": ([0, 1, 2, 4], r"edge_order\[3\] is 4.* read from edge_order\.bin \(int32 \[4\]\)"),
+    "edge_weight": ([1, np.nan, 1, 1], r"edge_weight must be finite.* read from edge_weight\.bin"),
+    "indices": ([0, 1, 2, 3], r"indices\[3\] is 3.* read from .*indices\.bin \(int32 \[4\]\)"),
+    "indptr": ([0, 3, 2, 4], r"indptr\[2\] is 2, less than.* read from indptr\.bin \(int64 \[4\]\)"),
+    "val": ([3], r"val ids: id 3.* read from val\.bin"),
+    "seeds.train.src": ([9, 0], r"train: SeedTable: src\[0\] is 9.* read from seeds\.train\.src\.bin"),
+    "seeds.train.time": ([1, np.nan], r"SeedTable: time\[1\] is no time.* read from seeds\.train\.time\.bin"),
+    "seeds.train.column.weight": ([1, -1], r"weight\[1\] is -1.* read from seeds\.train\.column\.weight\.bin"),
+    "ids..offsets": ([0, 1, 5, 7], r"ids.*offsets of user ids.* read from .*ids\.\.offsets\.bin"),
+    "y": ([1, 0, 5], r"label that is none, first node 2 with 5.* read from .*graph/y\.bin"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_an_error_names_the_file_that_was_read(tmp_path: Path, name: str) -> None:
+    data = example()
+    if name.startswith("seeds"):
+        data = GraphData(data.graph, train=SeedTable(src=[0, 1], dst=[1, 2], time=[1.5, 2.5], weight=[1.0, 2.0]))
+    elif name.startswith("ids"):
+        data = GraphData(data.graph, user_ids=["a", "b", "c"])
+    save_graph_data(data, tmp_path / "graph")
+    entry = json.loads((tmp_path / "graph" / "manifest.json").read_text())["arrays"][name]
+    file, (values, message) = tmp_path / "graph" / entry["file"], DAMAGE[name]
+    entries = np.fromfile(file, entry["dtype"])
+    entries[:] = values
+    entries.tofile(file)
+
+    def use() -> None:
+        loaded = load_graph_data(tmp_path / "graph")
+        check_training_labels(loaded)
+        _ = loaded.graph.typed_lists  # which a sampler by type needs first
+
+    with pytest.raises(GnnLoadError, match=message):
+        use()
 
 
 def assert_arrays(found: Graph, wanted: Graph) -> None:
@@ -159,8 +198,8 @@ def test_types_and_times_are_part_of_it(tmp_path: Path, edge_tables, times, feat
         (lambda m: m["clock"].update(timed=[0, 1]), "describes no clock"),
         (lambda m: m["arrays"].pop("edge_time"), "edge_time and clock come together"),
         (lambda m: m["arrays"].update(edge_time=m["arrays"]["run_ptr"]), "edge_time has"),
-        (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["edge_weight"]), "describes no clock"),
-        (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["table.name.tag"]), "describes no clock"),
+        (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["edge_weight"]), "clock_ranked must be"),
+        (lambda m: m["arrays"].update(clock_ranked=m["arrays"]["table.name.tag"]), "clock_ranked must be"),
         (lambda m: m["tables"].update({"x.user": 1}), "table 'x.user' has 3 rows"),
     ],
 )

@@ -171,7 +171,7 @@ def test_parts_of_two_partitions_do_not_mix(folder: Path, tmp_path: Path) -> Non
 )
 def test_numbers_that_are_none_are_refused_without_verifying(folder: Path, name: str, values: list[int]) -> None:
     np.array(values).tofile(folder / f"{name}.bin")
-    with pytest.raises(StoreFormatError, match="no numbering of 300 nodes"):
+    with pytest.raises(StoreFormatError, match=rf"{name} .*\b{name}\.bin \(int64 \[\d+\]\)"):
         load_partition(folder)
 
 
@@ -180,7 +180,7 @@ def test_nodes_of_a_part_that_cannot_be_its_own_are_refused(folder: Path, change
     ids = np.fromfile(folder / "part-0000" / "node_ids.bin", np.int64)
     change(ids)
     ids.tofile(folder / "part-0000" / "node_ids.bin")
-    with pytest.raises(StoreFormatError, match=r"node_ids span|must be its own and then mirrors"):
+    with pytest.raises(StoreFormatError, match=r"node_ids (span|must be the part's own).*read from node_ids\.bin"):
         load_partition(folder).parts[0]
 
 
@@ -198,7 +198,7 @@ def test_an_owner_that_lacks_a_node_is_refused(tmp_path: Path) -> None:
     starts = np.fromfile(tmp_path / "parts" / "starts.bin", np.int64)
     starts[1] += 1
     starts.tofile(tmp_path / "parts" / "starts.bin")
-    with pytest.raises(StoreFormatError, match="must be its own and then mirrors"):
+    with pytest.raises(StoreFormatError, match="node_ids must be the part's own"):
         load_partition(tmp_path / "parts").parts[0]
 
 

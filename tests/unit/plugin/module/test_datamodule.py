@@ -441,6 +441,59 @@ def test_negatives_are_drawn_by_a_table_of_the_nodes() -> None:
         module(data, negatives="binary")
 
 
+def tables_of_types(num_nodes: int = 30) -> GraphData:
+    """Links of two edge types, 40 and 20, to train and to validate on."""
+    rng, types = np.random.default_rng(3), {}
+    for name, count in (("buys", 40), ("views", 20)):
+        types["u", name, "i"] = rng.integers(0, num_nodes, (2, count))
+    graph = Graph.from_hetero({"u": num_nodes, "i": num_nodes}, types, keep_order=True)
+
+    def table() -> dict:
+        return {
+            edge_type: SeedTable(
+                src=src, dst=dst, edge_ids=np.arange(len(src)), edge_type=edge_type, columns={"negatives": dst[:, None]}
+            )
+            for edge_type, (src, dst) in types.items()
+        }
+
+    return GraphData(graph, train=table(), val=table())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda table: table.columns["negatives"][43:44].fill_(30), r"views', 'i'\): negatives\[3, 0\] is 30, which"),
+        (lambda table: table.edge_ids.__setitem__(43, 60), r"views', 'i'\): edge_ids\[3\] is 60, which is not an edge"),
+        (lambda table: table.ends.__setitem__((43, 0), 30), r"views', 'i'\): src\[3\] is 30, which is not a node"),
+        (lambda table: table.columns.pop("negatives"), "SeedTable: Negatives of mode 'hard' take its column"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["train", "val"])
+def test_a_row_is_told_by_its_own_number_and_phase(phase: str, change: Any, message: str) -> None:
+    data = tables_of_types()
+    change(data.table(phase))
+    made, other = module(data, negatives=Negatives("hard")), {"train": "val", "val": "train"}[phase]
+    assert len(made.workload(other).seeds) == 60
+    with pytest.raises((SeedError, GraphDataError), match=f"^{phase}: .*{message}"):
+        made.workload(phase)
+
+
+def test_an_edge_that_is_another_is_told_by_the_row_of_its_table() -> None:
+    data = tables_of_types()
+    data.table("val").edge_ids[43] = 0
+    made = module(data, eval_batch_size=8)
+    with pytest.raises(SeedError, match=r"edge 0 of \('u', 'views', 'i'\) does not .* row 3 of the seed table"):
+        list(made.val_dataloader())
+
+
+def test_a_table_of_links_that_is_none_is_told_by_its_split() -> None:
+    tables = {("u", "buys", "i"): SeedTable(src=[0], dst=[1], y=[1]), ("u", "views", "i"): SeedTable(src=[0], dst=[1])}
+    with pytest.raises(GraphDataError, match=r"^test: SeedTable\.of_types: 'y' is"):
+        GraphData(toy_graph(), test=tables)
+    with pytest.raises(LoaderConfigError, match=r"negatives of 'views'='triplet'"):
+        module(negatives={"buys": None, "views": "triplet"})
+
+
 def test_links_that_are_edges_are_left_out_in_evaluation_too() -> None:
     graph = Graph.from_coo(src=[0, 1, 2, 3], dst=[1, 2, 3, 0], keep_order=True)
     known = SeedTable(src=[0, 1], dst=[1, 2], edge_ids=[0, 1])

@@ -128,6 +128,28 @@ def test_seeds_of_all_parts_are_known_without_their_graphs(folder: Path, monkeyp
     assert load_partition(folder).seeds_of("test") is None
 
 
+@pytest.mark.parametrize("hops", [2, 0])
+def test_by_hand_the_mini_batches_of_a_part_are_those_of_its_trainer(tmp_path: Path, hops: int) -> None:
+    partition_graph(data(), tmp_path / "parts", NUM_PARTS, hops=hops, progress=False)
+    by_hand = module(tmp_path / "parts", trainers=None, num_threads=0)
+    loaders = [by_hand.train_dataloader(rank=rank) for rank in range(NUM_PARTS)]
+    whole = by_hand.workload("train")
+    for epoch in range(2):
+        wanted = {(request.step, request.rank): found for request, found in batches(whole, epoch)}
+        for rank, loader in enumerate(loaders):
+            for step, batch in enumerate(loader):
+                assert content(batch)[:5] == wanted[step, rank][:5]
+    for loop in (by_hand.train_dataloader, lambda: by_hand.workload("train")):
+        by_hand._part_by_hand = None
+        with pytest.raises(PartitionError, match=r"train_dataloader\(rank=0\) to rank=2"):
+            loop()
+    for rank in (3, -1, True, "0"):
+        with pytest.raises(LoaderConfigError, match="the number of a part, from 0 to 2"):
+            by_hand.train_dataloader(rank=rank)  # type: ignore[arg-type]
+    with pytest.raises(LoaderConfigError, match="there is no partition="):
+        module(None, trainers=None).train_dataloader(rank=0)
+
+
 @pytest.mark.parametrize("trainers", [None, 1, 2, 4])
 def test_each_part_has_a_trainer(folder: Path, trainers: int | None) -> None:
     count = trainers or 1

@@ -95,7 +95,7 @@ def test_hard_negatives_are_the_tables() -> None:
     for columns, told in (({}, "there is none"), ({"negatives": given + 0.5}, r"float64 \[100, 2\]")):
         with pytest.raises(SeedError, match=f"column 'negatives'.*{told}"):
             asked(LinkSettings(Negatives("hard")), columns=columns)
-    with pytest.raises(SeedError, match=r"400, in row 0.*cannot be the destination.*\[0, 180\)"):
+    with pytest.raises(SeedError, match=r"negatives\[0, 1\] is 400.*cannot be the destination.*\[0, 180\)"):
         asked(LinkSettings(Negatives("hard")), columns={"negatives": np.full((100, 2), [-1, 400])})
 
 
