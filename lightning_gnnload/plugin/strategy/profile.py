@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, RoleConfigError
+from lightning_gnnload.pipeline.forecast.stages import StageTimes
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
-from lightning_gnnload.plugin.job import StageTimes
 from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, ReadyBatches, RehearsalSetting
 
 _ACCELERATORS = {"cuda": "gpu"}

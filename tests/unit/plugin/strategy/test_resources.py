@@ -11,16 +11,19 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.plugin.job import RoleDecision, RolePlan, StageTimes
-from lightning_gnnload.plugin.strategy.resources import (
+from lightning_gnnload.pipeline.forecast.stages import (
     PipelineStage,
+    StageTimes,
     allocate,
-    default_queue_memory_bytes,
-    divide_cores,
-    kept_to,
     share_cores,
     shared_ms,
     slowest_ms,
+)
+from lightning_gnnload.plugin.job import RoleDecision, RolePlan
+from lightning_gnnload.plugin.strategy.resources import (
+    default_queue_memory_bytes,
+    divide_cores,
+    kept_to,
 )
 
 STAGES = st.lists(
