@@ -1,11 +1,13 @@
 """A clockwork of processes that share cores, take turns at what only one can use, and wait for each other.
 
 A process is a generator of commands. Its work goes on at the pace of the cores that are free for it: with more threads
-than cores, each gets an equal share of them. There is no chance in it, so that equal input gives equal times.
+than cores, each is on one of them equally often, and a step of several threads goes on while all of these are at once:
+each waits for the others, on its core, as OpenMP's do. There is no chance in it: equal input gives equal times.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +26,7 @@ class Store:
 
 
 class Run(NamedTuple):
-    """Computes on ``threads`` cores at once, for so long on cores of its own. All threads of a step wait for the
-    slowest of them, as OpenMP's do."""
+    """Computes by ``threads`` threads at once, for so long if each has a core."""
 
     ms: float
     threads: int = 1
@@ -76,7 +77,7 @@ class Clockwork:
         40.0
     """
 
-    def __init__(self, cores: float) -> None:
+    def __init__(self, cores: int) -> None:
         self.cores = cores
         self.now_ms = 0.0
         self.busy_core_ms = 0.0
@@ -121,11 +122,26 @@ class Clockwork:
     def _pass_time(self, active: Sequence[_Process]) -> list[_Process]:
         """Passes the time until some work is done; returns whose."""
         demand = sum(process.threads for process in active)
-        share = min(1.0, self.cores / demand) if demand else 1.0
-        paces = [share if process.threads else 1.0 for process in active]
+        paces = [pace_of(process.threads, demand, self.cores) for process in active]
         passed_ms = min(process.remaining_ms / pace for process, pace in zip(active, paces, strict=True))
         self.now_ms += passed_ms
         self.busy_core_ms += passed_ms * min(demand, self.cores)
         for process, pace in zip(active, paces, strict=True):
             process.remaining_ms -= passed_ms * pace
         return [process for process in active if process.remaining_ms <= _INSTANT_MS]
+
+
+def pace_of(threads: int, demand: int, cores: int) -> float:
+    """The share of the time in which all ``threads`` of a step are on cores, of ``demand`` threads that want one: so
+    often is it that, of ``cores`` threads taken at random, they are among them. A step of more threads than cores has
+    them in turns.
+
+    Example:
+        >>> pace_of(threads=1, demand=3, cores=2), pace_of(threads=2, demand=3, cores=2)
+        (0.666..., 0.333...)
+    """
+    if demand <= cores or not threads:
+        return 1.0
+    if threads >= cores:
+        return cores / threads / math.comb(demand - threads + cores, cores)
+    return math.comb(demand - threads, cores - threads) / math.comb(demand, cores)

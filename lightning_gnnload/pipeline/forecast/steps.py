@@ -4,8 +4,8 @@ The assumptions, and where they come from:
 
 - Stages run side by side, joined by bounded queues (GNNLab, EuroSys'22, section 5.2; DSP, PPoPP'23, section 5): a maker
   waits for a free slot, a trainer for a mini-batch. Every mini-batch takes as long as the one that was measured.
-- A stage's work on cores is ``a / cores + d`` (BGL, NSDI'23, section 3.4). Threads that compute at once share the cores
-  equally, and torch's threads of a step wait for each other.
+- A stage's work on cores is ``a / cores + d`` (BGL, NSDI'23, section 3.4). Threads share the cores equally. Torch's
+  threads of a step wait for each other without leaving their cores, also while one of them computes alone (``d``).
 - Python code of one process takes turns, and so does all work on one device.
 - A trainer's missed rows come over its link while its device trains on the mini-batch before; rows that it has cached
   are read by the device itself, between two steps.
@@ -80,8 +80,7 @@ def forecast_step(work: BatchWork, layout: RunLayout, cores: int, num_devices: i
 
 def work_on_cores_ms(work: BatchWork, layout: RunLayout) -> float:
     """What a step takes of one core, if that does all of it."""
-    training = work.train_work_ms + work.train_fixed_ms + (work.train_python_ms if work.train_device_ms else 0.0)
-    return layout.trainers * (work.making_core_ms + work.convert_ms + training)
+    return layout.trainers * (work.making_core_ms + work.convert_ms + work.train_on_cores_ms(1))
 
 
 def _in_turns(work: BatchWork, layout: RunLayout, cores: int) -> StepForecast:
@@ -222,10 +221,10 @@ class _Run:
                 yield Give(self.room[rank])
             if layout.samplers:
                 yield from self._turn(self.python[rank], Run(work.convert_ms))
-            if work.train_device_ms:
-                yield from self._turn(self.python[rank], Run(work.train_python_ms))
-            yield Run(work.train_fixed_ms)
-            yield Run(work.train_work_ms / layout.torch_threads, layout.torch_threads)
+            yield from self._turn(self.python[rank], Run(work.train_python_ms))
+            # Torch's other threads keep their cores while one computes alone: they wait by looking again and again.
+            on_cores_ms = work.train_on_cores_ms(layout.torch_threads) - work.train_python_ms
+            yield Run(on_cores_ms, layout.torch_threads)
             yield from self._turn(self.device_of[rank], Off(work.gather_device_ms), Off(work.train_device_ms))
             if layout.trainers > 1:
                 yield Give(self.arrived)

@@ -26,7 +26,7 @@ class BatchWork:
         train_work_ms: the part of a step that cores share, in time of one core.
         train_fixed_ms: the rest of the step, on one core.
         making_python_ms: the part of making that Python code takes, while no other thread of the process can run any.
-        train_python_ms: likewise of the step; beside ``train_fixed_ms``, where a device trains.
+        train_python_ms: likewise of the step.
         draw_device_ms: drawing on the device of the rank that samples.
         gather_device_ms: gathering rows that lie on the trainer's device, which cannot compute meanwhile.
         gather_link_ms: rows that come to it over a link, beside its computing.
@@ -75,10 +75,14 @@ class BatchWork:
     def making_core_ms(self) -> float:
         return self.sample_ms + self.gather_ms
 
+    def train_on_cores_ms(self, torch_threads: int) -> float:
+        """What a step computes on cores, each of ``torch_threads`` on one of its own. Its Python code is a part of
+        ``train_fixed_ms``; where a device computes, it may be all there is."""
+        return max(self.train_fixed_ms, self.train_python_ms) + self.train_work_ms / torch_threads
+
     def train_ms(self, torch_threads: int) -> float:
         """A step with nothing beside it, once its mini-batch is on the device."""
-        on_cores = self.train_fixed_ms + self.train_work_ms / torch_threads
-        return on_cores + self.train_device_ms + (self.train_python_ms if self.train_device_ms else 0.0)
+        return self.train_on_cores_ms(torch_threads) + self.train_device_ms
 
     def scaled(self, other: BatchWork, share: float) -> BatchWork:
         """Goes a ``share`` of the way to another size of mini-batches, on straight lines, and never below 0."""
