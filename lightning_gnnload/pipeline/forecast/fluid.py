@@ -1,13 +1,12 @@
 """A clockwork of processes that share cores, take turns at what only one can use, and wait for each other.
 
 A process is a generator of commands. Its work goes on at the pace of the cores that are free for it: with more threads
-than cores, each is on one of them equally often, and a step of several threads goes on while all of these are at once:
-each waits for the others, on its core, as OpenMP's do. There is no chance in it: equal input gives equal times.
+than cores, each is on one of them equally often, and a step of several threads goes on while all of these are: each
+waits for the others, on its core, as OpenMP's do. There is no chance in it: equal input gives equal times.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -132,16 +131,11 @@ class Clockwork:
 
 
 def pace_of(threads: int, demand: int, cores: int) -> float:
-    """The share of the time in which all ``threads`` of a step are on cores, of ``demand`` threads that want one: so
-    often is it that, of ``cores`` threads taken at random, they are among them. A step of more threads than cores has
-    them in turns.
+    """How fast a step of ``threads`` threads goes on among ``demand`` that want a core: each is on one for the same share
+    of the time, and the step goes on while all of its threads are.
 
     Example:
-        >>> pace_of(threads=1, demand=3, cores=2), pace_of(threads=2, demand=3, cores=2)
-        (0.666..., 0.333...)
+        >>> pace_of(threads=1, demand=4, cores=2), pace_of(threads=2, demand=4, cores=2)
+        (0.5, 0.25)
     """
-    if demand <= cores or not threads:
-        return 1.0
-    if threads >= cores:
-        return cores / threads / math.comb(demand - threads + cores, cores)
-    return math.comb(demand - threads, cores - threads) / math.comb(demand, cores)
+    return min(1.0, cores / demand) ** threads if threads else 1.0

@@ -125,7 +125,7 @@ class Plan:
             batches = loader["num_batches"]
             layout = self.layout_like(
                 samplers=settings["samplers"],
-                trainers=settings["trainers"],
+                trainers=report.get("ranks", settings["trainers"]),
                 threads=max(settings["threads"], 1),
                 switching=bool(settings["alternates"] or settings.get("switching")),
             )
@@ -174,7 +174,7 @@ def _measured_of(values: Mapping[str, Any]) -> MeasuredRun:
     layout = RunLayout(**_numbers("mine", values.pop("mine")))
     if layout.way not in WAYS or not works or works.keys() != sizes.keys():
         raise PlanError(f"way is {layout.way!r}, or the measured sizes of mini-batches are not the same.")
-    slowdown = {int(count): float(factor) for count, factor in (values.pop("slowdown") or {}).items()}
+    slowdown = {int(count): float(factor) for count, factor in values.pop("slowdown").items()}
     cache = values.pop("cache")
     effect = CacheEffect(
         **{name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in cache.items()}

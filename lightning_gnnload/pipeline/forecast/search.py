@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from lightning_gnnload.data.plan import StepPlan
 from lightning_gnnload.errors import PlanError
@@ -74,12 +74,12 @@ class MeasuredRun:
     num_seeds: int
     mine: RunLayout
     gradient_bytes: int = 0
-    slowdown: dict[int, float] | None = None
+    slowdown: dict[int, float] = field(default_factory=dict)
     drop_last: bool = False
     draws_on_device: bool = False
     copy_gb_s: float = 10.0
     cache: CacheEffect = CacheEffect()
-    formats: dict[str, float] | None = None
+    formats: dict[str, float] = field(default_factory=dict)
     others: float = 0.0
 
     @property
@@ -102,7 +102,7 @@ class MeasuredRun:
             work = replace(work, gather_ms=work.gather_ms * self.cache.gather_share(layout.cache))
             if machine.gpus and not machine.is_here:
                 work = self._on_device(work, layout, machine)
-        factor = _slowdown(self.slowdown or {}, layout.threads)
+        factor = _slowdown(self.slowdown, layout.threads)
         exchange_ms = work.exchange_ms or machine.exchange_ms(self.gradient_bytes, layout.trainers)
         return replace(
             work,
@@ -205,8 +205,13 @@ def forecast_all(measured: MeasuredRun, machine: Machine) -> list[EpochForecast]
 
 def recommend_layout(forecasts: Sequence[EpochForecast], mine: RunLayout) -> EpochForecast:
     """Recommends, of all that fit and come within 3 % of the fastest, what is there already, or else the fewest ranks
-    with the least memory. Raises PlanError: none fits."""
-    fitting = [forecast for forecast in forecasts if not forecast.problem]
+    with the least memory. Samplers that train are recommended to those alone who have them: their gradients come late,
+    which changes what is learned. Raises PlanError: none fits."""
+    fitting = [
+        forecast
+        for forecast in forecasts
+        if not forecast.problem and (forecast.layout.alternates or not forecast.layout.switching or mine.switching)
+    ]
     if not fitting:
         least = min(forecasts, key=lambda forecast: forecast.host_bytes)
         raise PlanError(f"no layout fits this machine. Of the smallest, {least.layout}: {least.problem}")

@@ -26,7 +26,7 @@ from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
-from lightning_gnnload.plugin.planning.figure import LIMITS, draw_plan, headline, one_a_kind
+from lightning_gnnload.plugin.planning.figure import draw_plan, headline, one_a_kind
 from lightning_gnnload.plugin.planning.measure import RunMeasurement
 
 _SUFFIXES = (".json", ".yaml", ".png")
@@ -153,16 +153,34 @@ def _say(console: Console, plan: Plan) -> None:
 
 def _layouts(plan: Plan) -> Table:
     table = Table(title="Predicted, the fastest of each way to divide ranks")
-    for column in ("layout", "ms a step", "s an epoch", "limited by", "memory", ""):
-        table.add_column(column, justify="right" if column in ("ms a step", "s an epoch", "memory") else "left")
+    left = ("strategy", "limited by", "")
+    for column in (
+        "strategy",
+        "train",
+        "sample",
+        "threads",
+        "cached",
+        "ms a step",
+        "s an epoch",
+        "limited by",
+        "memory",
+        "",
+    ):
+        table.add_column(column, justify="left" if column in left else "right")
     for forecast in one_a_kind(plan):
-        marks = ["recommended"] * (forecast == plan.recommended) + ["yours"] * (forecast == plan.mine)
-        marks += ["does not fit"] * bool(forecast.problem)
+        layout = forecast.layout
+        marks = ["best"] * (forecast == plan.recommended) + ["yours"] * (forecast == plan.mine)
+        marks += ["too large"] * bool(forecast.problem)
+        turns = " in turns" if layout.alternates else ", switching" if layout.switching else ""
         table.add_row(
-            str(forecast.layout),
+            f"{layout.way}{turns}",
+            str(layout.trainers),
+            str(layout.samplers or "-"),
+            str(layout.threads),
+            f"{layout.cache:.2g}" if layout.cache else "-",
             f"{forecast.step.step_ms:.1f}",
             f"{forecast.epoch_s:.3g}",
-            LIMITS[forecast.step.limit][1],
+            forecast.step.limit,
             in_units(forecast.host_bytes),
             ", ".join(marks),
         )

@@ -30,6 +30,7 @@ class PipelineSettings:
     queue_depth: int = 0
     staleness: int = 0
     alternates: bool = False  # sampling and training take turns, on a lone device
+    switching: bool = False  # idle samplers train
 
     @classmethod
     def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
@@ -48,6 +49,7 @@ class PipelineSettings:
             trainers=getattr(roles, "num_trainers", 1),
             queue_depth=getattr(strategy, "queue_depth", 0),
             staleness=getattr(strategy, "staleness", 0),
+            switching=bool(getattr(strategy, "switching", False)),
         )
 
     @property
@@ -90,6 +92,8 @@ class TimeReport:
     # The wait for the first mini-batch, while samplers read the graph. No setting changes it: shares are of the time
     # that remains.
     first_wait_ms: float = 0.0
+    ranks: int = 1  # of this machine, that train
+    peak_private_bytes: int = 0  # the most memory that this trainer's process had for itself
 
     @property
     def other_ms(self) -> float:

@@ -62,10 +62,8 @@ def _strategy(present: Any, layout: RunLayout) -> Any:
     settings = {key: value for key, value in settings.items() if key != "trainers"}
     path = name if "Factored" in name else "lightning_gnnload.FactoredStrategy"
     if layout.alternates:
-        return {
-            "class_path": path,
-            "init_args": {**settings, "samplers": 1, "switching": True, "queue_depth": layout.slots},
-        }
+        turns = {"samplers": 1, "sampler_threads": layout.threads, "switching": True, "queue_depth": layout.slots}
+        return {"class_path": path, "init_args": {**settings, **turns}}
     chosen = {"samplers": layout.samplers, "sampler_threads": layout.threads, "switching": _switching(settings, layout)}
     return {"class_path": path, "init_args": {**settings, **chosen}}
 

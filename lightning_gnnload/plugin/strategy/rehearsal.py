@@ -149,7 +149,7 @@ class ReadyBatches:
         self._turn_threads = self._threads[0]
 
     def __iter__(self) -> Iterator[Any]:
-        requested_s, began_s, queued_began_s = 0.0, 0.0, 0.0
+        requested_s, began_s, queued_began_s, computed_began_s = 0.0, 0.0, 0.0, 0.0
         for step in itertools.count():
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # else the time to launch a step is measured, not the step's
@@ -158,16 +158,16 @@ class ReadyBatches:
             # threads starts these, and is not counted.
             last = step - 1 - _WARM_UP_STEPS
             if last >= 0 and (last % _TURN or len(self._threads) == 1):
-                took_s = now_s - requested_s
-                # Two that wait at once delay the step once: it took no less than half.
-                self._steps_ms[self._turn_threads].append(
-                    max(took_s - (_all_queued_s() - queued_began_s), took_s / 2) * 1e3
-                )
+                waited_s = _all_queued_s() - queued_began_s
+                computed_s = (time.thread_time() - computed_began_s) / self._turn_threads
+                # Two that wait for cores at once delay the step once: it took no less than what was computed in it.
+                self._steps_ms[self._turn_threads].append(max(now_s - requested_s - waited_s, computed_s) * 1e3)
             began_s = began_s or now_s
             if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > self._limit_s):
                 return
             self._begin_turn(last + 1)
-            requested_s, queued_began_s = time.perf_counter(), _all_queued_s()
+            queued_began_s, computed_began_s = _all_queued_s(), time.thread_time()
+            requested_s = time.perf_counter()
             yield self._batch(step)
 
     def _begin_turn(self, step: int) -> None:
