@@ -131,8 +131,8 @@ class Clockwork:
 
 
 def pace_of(threads: int, demand: int, cores: int) -> float:
-    """How fast a step of ``threads`` threads goes on among ``demand`` that want a core: each is on one for the same share
-    of the time, and the step goes on while all of its threads are.
+    """How fast a step of ``threads`` threads goes on among ``demand`` that want a core: each is on one for the same
+    share of the time, and the step goes on while all of its threads are.
 
     Example:
         >>> pace_of(threads=1, demand=4, cores=2), pace_of(threads=2, demand=4, cores=2)

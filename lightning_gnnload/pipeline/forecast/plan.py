@@ -59,12 +59,13 @@ class Plan:
     def of(cls, measured: MeasuredRun, machine: Machine) -> Plan:
         """Raises PlanError: no layout fits the machine."""
         forecasts = tuple(forecast_all(measured, machine))
-        return cls(machine, measured, forecasts, recommend_layout(forecasts, measured.mine))
+        return cls(machine, measured, forecasts, recommend_layout(forecasts, measured.mine_on(machine)))
 
     @property
     def mine(self) -> EpochForecast:
         """What is predicted for the configuration as it was."""
-        return next(forecast for forecast in self.forecasts if forecast.layout == self.measured.mine)
+        mine = self.measured.mine_on(self.machine)
+        return next(forecast for forecast in self.forecasts if forecast.layout == mine)
 
     def to_json(self) -> dict[str, Any]:
         """Returns what it follows from, and the predictions for people and other programs."""
@@ -99,7 +100,7 @@ class Plan:
 
     def layout_like(self, *, samplers: int, trainers: int, threads: int, switching: bool) -> RunLayout:
         """The layout of a run of so many ranks and threads."""
-        mine, ranks = self.measured.mine, samplers + trainers
+        mine, ranks = self.measured.mine_on(self.machine), samplers + trainers
         way = "factored" if samplers or switching else "auto" if trainers == 1 else "ddp"
         if (mine.way, mine.samplers, mine.trainers, mine.switching) == (way, samplers, trainers, switching):
             return replace(mine, threads=threads)

@@ -87,6 +87,12 @@ class MeasuredRun:
         """The seeds of one step of all trainers of a machine, which no layout changes."""
         return self.mine.batch_size * self.mine.trainers
 
+    def mine_on(self, machine: Machine) -> RunLayout:
+        """The configuration's layout there: torch takes all cores, as Lightning divides them among ranks."""
+        if machine.is_here:
+            return self.mine
+        return replace(self.mine, torch_threads=max(machine.cores // self.mine.ranks, 1))
+
     def size_of(self, num_seeds: int) -> BatchSize:
         below, above, share = _between(sorted(self.sizes), num_seeds)
         return self.sizes[below].scaled(self.sizes[above], share)
@@ -166,7 +172,7 @@ def forecast_epoch(measured: MeasuredRun, layout: RunLayout, machine: Machine) -
 def sensible_layouts(measured: MeasuredRun, machine: Machine) -> Iterator[RunLayout]:
     """Yields the layouts that a machine has room for: all its devices or up to eight of its cores as ranks, in each way
     to divide them, with one thread or with what its cores leave. All train on the same seeds a step."""
-    cores, whole, mine = machine.cores, measured.global_batch, measured.mine
+    cores, whole, mine = machine.cores, measured.global_batch, measured.mine_on(machine)
     most = len(machine.gpus) or min(cores, _MOST_RANKS)
     usual = replace(mine, switching=False, samplers=0, trainers=1, batch_size=whole)
     for threads in _counts(cores):
@@ -193,7 +199,7 @@ def sensible_layouts(measured: MeasuredRun, machine: Machine) -> Iterator[RunLay
 def forecast_all(measured: MeasuredRun, machine: Machine) -> list[EpochForecast]:
     """Predicts all sensible layouts, the configuration's own among them, and the fastest with other caches; fastest
     first."""
-    layouts = dict.fromkeys([measured.mine, *sensible_layouts(measured, machine)])
+    layouts = dict.fromkeys([measured.mine_on(machine), *sensible_layouts(measured, machine)])
     forecasts = [forecast_epoch(measured, layout, machine) for layout in layouts]
     fastest = min(forecasts, key=lambda forecast: forecast.epoch_s)
     for ratio in measured.cache.ratios:

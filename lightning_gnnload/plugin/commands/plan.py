@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -73,7 +74,9 @@ def main(arguments: Sequence[str]) -> int:
     except (GnnLoadError, KeyboardInterrupt) as error:
         return _end(error)
     _say(console, plan)
-    _write(options.out, plan, yaml.safe_load(cli.parser.dump(cli.config, skip_none=False, skip_default=True)), rest)
+    with _quietly():  # newer parsers have another name for an option that older ones need
+        configuration = yaml.safe_load(cli.parser.dump(cli.config, skip_none=False, skip_default=True))
+    _write(options.out, plan, configuration, rest)
     console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
     return 0
 
@@ -109,16 +112,17 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
 
 def _say(console: Console, plan: Plan) -> None:
     measured = plan.measured
-    work = measured.work_of(measured.mine, plan.machine)
+    mine = plan.mine.layout
+    work = measured.work_of(mine, plan.machine)
     stages = {
         "sampling": work.sample_ms + work.draw_device_ms,
         "gathering": work.gather_ms + work.gather_device_ms + work.gather_link_ms,
         "waiting for a disk": work.wait_ms,
         "conversion": work.convert_ms,
-        f"training, torch threads {measured.mine.torch_threads}": work.train_ms(measured.mine.torch_threads),
+        f"training, torch threads {mine.torch_threads}": work.train_ms(mine.torch_threads),
     }
     listed = ", ".join(f"{name} {ms:.2f} ms" for name, ms in stages.items() if ms >= 0.005)
-    console.print(f"A mini-batch of {measured.mine.batch_size} seeds: {listed}.", markup=False, highlight=False)
+    console.print(f"A mini-batch of {mine.batch_size} seeds: {listed}.", markup=False, highlight=False)
     if measured.cache.ratios:
         rates = ", ".join(
             f"{rate:.0%} with {ratio:.3g}"
@@ -152,32 +156,21 @@ def _say(console: Console, plan: Plan) -> None:
 
 
 def _layouts(plan: Plan) -> Table:
-    table = Table(title="Predicted, the fastest of each way to divide ranks")
+    title = "Predicted, the fastest of each way to divide ranks (those that train + those that sample)"
+    table = Table(title=title, box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
     left = ("strategy", "limited by", "")
-    for column in (
-        "strategy",
-        "train",
-        "sample",
-        "threads",
-        "cached",
-        "ms a step",
-        "s an epoch",
-        "limited by",
-        "memory",
-        "",
-    ):
-        table.add_column(column, justify="left" if column in left else "right")
+    for column in ("strategy", "ranks", "threads", "ms a step", "s an epoch", "limited by", "memory", ""):
+        table.add_column(column, justify="left" if column in left else "right", no_wrap=column != "")
     for forecast in one_a_kind(plan):
         layout = forecast.layout
         marks = ["best"] * (forecast == plan.recommended) + ["yours"] * (forecast == plan.mine)
-        marks += ["too large"] * bool(forecast.problem)
-        turns = " in turns" if layout.alternates else ", switching" if layout.switching else ""
+        marks += ["too large"] * bool(forecast.problem) + ["in turns"] * layout.alternates
+        marks += ["switching"] * (layout.switching and not layout.alternates)
+        marks += [f"{layout.cache:.2g} cached"] * bool(layout.cache)
         table.add_row(
-            f"{layout.way}{turns}",
-            str(layout.trainers),
-            str(layout.samplers or "-"),
+            layout.way,
+            f"{layout.trainers}+{layout.samplers}" if layout.samplers else str(layout.trainers),
             str(layout.threads),
-            f"{layout.cache:.2g}" if layout.cache else "-",
             f"{forecast.step.step_ms:.1f}",
             f"{forecast.epoch_s:.3g}",
             forecast.step.limit,
@@ -188,11 +181,12 @@ def _layouts(plan: Plan) -> Table:
 
 
 def _memory(plan: Plan) -> Table:
-    table = Table(title=f"Memory of a machine: {plan.recommended.layout}")
+    title = f"Memory of a machine: {plan.recommended.layout} (* of files: given up where memory is short)"
+    table = Table(title=title, box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
     for column in ("of", "for", "each", "times", "in all"):
         table.add_column(column, justify="left" if column in ("of", "for") else "right")
     for part in plan.recommended.parts:
-        purpose = part.purpose + (" (given up where memory is short)" if part.reclaimed else "")
+        purpose = f"{part.purpose}{' *' * part.reclaimed}"
         table.add_row(part.owner, purpose, in_units(part.num_bytes), str(part.count), in_units(part.total))
     return table
 
@@ -203,7 +197,7 @@ def _write(out: Path, plan: Plan, configuration: dict[str, Any], rest: Sequence[
     plan_file.write_text(json.dumps(plan.to_json(), indent=1) + "\n")
     machines = plan.machine.machines
     written, changes = planned_configuration(
-        configuration, plan.measured.mine, plan.recommended.layout, plan_file=plan_file, num_nodes=machines
+        configuration, plan.mine.layout, plan.recommended.layout, plan_file=plan_file, num_nodes=machines
     )
     out.with_suffix(".yaml").write_text(as_yaml_file(written, changes, f"gnnload plan {' '.join(rest)}"))
     draw_plan(plan, out.with_suffix(".png"))
