@@ -128,9 +128,9 @@ def this_machine() -> Machine:
     gpus = []
     for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
         name = torch.cuda.get_device_name(index)
-        known = next((gpu for model, gpu in GPUS.items() if model in name), GPUS["T4"])
+        data_sheet = next((gpu for model, gpu in GPUS.items() if model in name), GPUS["T4"])
         total = torch.cuda.get_device_properties(index).total_memory
-        gpus.append(replace(known, name=name, memory_gib=total / _GIB))
+        gpus.append(replace(data_sheet, name=name, memory_gib=total / _GIB))
     cores = len(os.sched_getaffinity(0))
     return Machine(cores=cores, memory_gib=free_bytes() / _GIB, gpus=tuple(gpus), is_here=True)
 

@@ -24,9 +24,9 @@ class BatchSize:
     num_bytes: float
     train_bytes: float
 
-    def scaled(self, other: BatchSize, share: float) -> BatchSize:
+    def scaled(self, further: BatchSize, share: float) -> BatchSize:
         """Goes a ``share`` of the way to another size."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        pairs = zip(vars(self).values(), vars(further).values(), strict=True)
         return BatchSize(*(max(here * (1 - share) + there * share, 0.0) for here, there in pairs))
 
 
@@ -97,7 +97,7 @@ def memory_parts(layout: RunLayout, data: DataSize, batch: BatchSize, machine: M
     return [part for part in parts if part.total]
 
 
-def private_bytes(parts: Sequence[MemoryPart]) -> int:
+def needed_bytes(parts: Sequence[MemoryPart]) -> int:
     """What the machine must have: all but pages that it can read again."""
     return sum(part.total for part in parts if not part.reclaimed and not part.on_device)
 
@@ -119,7 +119,7 @@ def what_does_not_fit(parts: Sequence[MemoryPart], machine: Machine) -> str:
     per_device = sum(part.num_bytes for part in on_device)
     if on_device and per_device > machine.device_bytes:
         needs, room, where = on_device, machine.device_bytes, "each GPU"
-    elif (needed := private_bytes(parts)) > machine.memory_bytes:
+    elif (needed := needed_bytes(parts)) > machine.memory_bytes:
         needs = [part for part in parts if not part.on_device and not part.reclaimed]
         per_device, room, where = needed, machine.memory_bytes, "the machine"
     else:

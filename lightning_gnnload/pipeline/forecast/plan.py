@@ -20,7 +20,7 @@ from lightning_gnnload.pipeline.forecast.search import (
     forecast_epoch,
     recommend_layout,
 )
-from lightning_gnnload.pipeline.forecast.work import WAYS, BatchWork, RunLayout, check_number
+from lightning_gnnload.pipeline.forecast.work import WAYS, BatchWork, RunLayout, Way, check_number
 
 FORMAT = 1
 _MOST_BYTES, _MOST_COUNT = 1 << 60, 1 << 40
@@ -101,7 +101,7 @@ class Plan:
     def layout_like(self, *, samplers: int, trainers: int, threads: int, switching: bool) -> RunLayout:
         """The layout of a run of so many ranks and threads."""
         mine, ranks = self.measured.mine_on(self.machine), samplers + trainers
-        way = "factored" if samplers or switching else "auto" if trainers == 1 else "ddp"
+        way: Way = "factored" if samplers or switching else "auto" if trainers == 1 else "ddp"
         if (mine.way, mine.samplers, mine.trainers, mine.switching) == (way, samplers, trainers, switching):
             return replace(mine, threads=threads)
         return replace(
@@ -176,10 +176,9 @@ def _measured_of(values: Mapping[str, Any]) -> MeasuredRun:
     if layout.way not in WAYS or not works or works.keys() != sizes.keys():
         raise PlanError(f"way is {layout.way!r}, or the measured sizes of mini-batches are not the same.")
     slowdown = {int(count): float(factor) for count, factor in values.pop("slowdown").items()}
-    cache = values.pop("cache")
-    effect = CacheEffect(
-        **{name: tuple(map(float, value)) if isinstance(value, list) else value for name, value in cache.items()}
-    )
+    cache: dict[str, Any] = dict(values.pop("cache"))
+    rates: dict[str, Any] = {name: tuple(map(float, cache.pop(name))) for name in ("ratios", "hit_rates")}
+    effect = CacheEffect(**rates, **_numbers("cache", cache))
     return MeasuredRun(works, sizes, data, mine=layout, slowdown=slowdown, cache=effect, **_numbers("measured", values))
 
 

@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline.forecast.memory import (
     DataSize,
     MemoryPart,
     memory_parts,
-    private_bytes,
+    needed_bytes,
     what_does_not_fit,
 )
 from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR
@@ -65,7 +65,7 @@ class MeasuredRun:
         copy_gb_s: that one core copies; it scales a step to a device that nobody has measured.
         draws_on_device: mini-batches are drawn where there is a device.
         formats: by batch format, what a mini-batch takes to convert, in ms.
-        others: the share of the cores that other processes used meanwhile.
+        foreign_load: the share of the cores that other processes used meanwhile.
     """
 
     works: dict[int, BatchWork]
@@ -80,7 +80,7 @@ class MeasuredRun:
     copy_gb_s: float = 10.0
     cache: CacheEffect = CacheEffect()
     formats: dict[str, float] = field(default_factory=dict)
-    others: float = 0.0
+    foreign_load: float = 0.0
 
     @property
     def global_batch(self) -> int:
@@ -124,14 +124,13 @@ class MeasuredRun:
         row_mb = self.data.row_bytes / 1e6
         hits = self.cache.hit_rate(layout.cache)
         core_ms = work.train_work_ms + max(work.train_fixed_ms - work.train_python_ms, 0.0)
-        drawn = self.draws_on_device
         return replace(
             work,
-            sample_ms=0.0 if drawn else work.sample_ms,
+            sample_ms=0.0 if self.draws_on_device else work.sample_ms,
             gather_ms=0.0,
             wait_ms=0.0,
-            making_python_ms=0.0 if drawn else work.making_python_ms,
-            draw_device_ms=gpu.draw_ms + size.num_edges / gpu.edges_per_ms if drawn else 0.0,
+            making_python_ms=0.0 if self.draws_on_device else work.making_python_ms,
+            draw_device_ms=gpu.draw_ms + size.num_edges / gpu.edges_per_ms if self.draws_on_device else 0.0,
             gather_device_ms=hits * size.num_nodes * row_mb / gpu.rows_gb_s,
             gather_link_ms=(1 - hits) * size.num_nodes * row_mb / machine.rows_gb_s,
             train_device_ms=core_ms * self.copy_gb_s / gpu.memory_gb_s,
@@ -156,7 +155,7 @@ class EpochForecast:
 
     @property
     def host_bytes(self) -> int:
-        return private_bytes(self.parts)
+        return needed_bytes(self.parts)
 
 
 def forecast_epoch(measured: MeasuredRun, layout: RunLayout, machine: Machine) -> EpochForecast:

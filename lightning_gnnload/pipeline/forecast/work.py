@@ -84,11 +84,11 @@ class BatchWork:
         """A step with nothing beside it, once its mini-batch is on the device."""
         return self.train_on_cores_ms(torch_threads) + self.train_device_ms
 
-    def scaled(self, other: BatchWork, share: float) -> BatchWork:
+    def scaled(self, further: BatchWork, share: float) -> BatchWork:
         """Goes a ``share`` of the way to another size of mini-batches, on straight lines, and never below 0."""
         names = [field.name for field in fields(self)]
         return BatchWork(
-            **{name: max(getattr(self, name) * (1 - share) + getattr(other, name) * share, 0.0) for name in names}
+            **{name: max(getattr(self, name) * (1 - share) + getattr(further, name) * share, 0.0) for name in names}
         )
 
 

@@ -142,9 +142,9 @@ def _say(console: Console, plan: Plan) -> None:
     problems = dict.fromkeys(forecast.problem for forecast in (plan.mine, plan.recommended) if forecast.problem)
     for problem in problems:
         console.print(f"Does not fit: {problem}", markup=False, style="bold")
-    if measured.others > _BUSY:
+    if measured.foreign_load > _BUSY:
         console.print(
-            f"Other processes used {measured.others:.0%} of the cores meanwhile: plan again when they are done.",
+            f"Other processes used {measured.foreign_load:.0%} of the cores meanwhile: plan again when they are done.",
             markup=False,
         )
     if plan.machine.gpus and not plan.machine.is_here and plan.machine.stages is None:
@@ -158,9 +158,9 @@ def _say(console: Console, plan: Plan) -> None:
 def _layouts(plan: Plan) -> Table:
     title = "Predicted, the fastest of each way to divide ranks (those that train + those that sample)"
     table = Table(title=title, box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
-    left = ("strategy", "limited by", "")
+    texts = ("strategy", "limited by", "")
     for column in ("strategy", "ranks", "threads", "ms a step", "s an epoch", "limited by", "memory", ""):
-        table.add_column(column, justify="left" if column in left else "right", no_wrap=column != "")
+        table.add_column(column, justify="left" if column in texts else "right", no_wrap=column != "")
     for forecast in one_a_kind(plan):
         layout = forecast.layout
         marks = ["best"] * (forecast == plan.recommended) + ["yours"] * (forecast == plan.mine)

@@ -40,11 +40,11 @@ _MOST = 14
 
 def one_a_kind(plan: Plan) -> list[EpochForecast]:
     """The fastest of each way to divide ranks, and the configuration's own; fastest first."""
-    seen: dict[tuple[object, ...], EpochForecast] = {}
+    fastest: dict[tuple[object, ...], EpochForecast] = {}
     for forecast in plan.forecasts:
         layout = forecast.layout
-        seen.setdefault((layout.way, layout.trainers, layout.samplers, layout.switching, layout.cache), forecast)
-    chosen = [*seen.values()][:_MOST]
+        fastest.setdefault((layout.way, layout.trainers, layout.samplers, layout.switching, layout.cache), forecast)
+    chosen = [*fastest.values()][:_MOST]
     for needed in (plan.recommended, plan.mine):
         if needed not in chosen:
             chosen.append(needed)

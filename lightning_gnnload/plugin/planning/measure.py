@@ -92,7 +92,7 @@ class RunMeasurement:
         limit_s = min(max(self.seconds / (4 * (len(seeds) + 1)), _SHORTEST_S), _LONGEST_S)
         works, sizes = dict[int, BatchWork](), dict[int, BatchSize]()
         python = self._python(limit_s)
-        with _load_of_others() as others:
+        with _load_of_others() as foreign_load:
             for number, count in enumerate(seeds):
                 self.advance(f"mini-batches of {count} seeds")
                 times, sizes[count] = self._rehearse(count, limit_s, with_threads=number == 0)
@@ -113,7 +113,7 @@ class RunMeasurement:
             copy_gb_s=_copy_gb_s(),
             cache=cache,
             formats=self._formats(),
-            others=others[0],
+            foreign_load=foreign_load[0],
         )
 
     # The stages of a mini-batch.

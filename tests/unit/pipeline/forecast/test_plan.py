@@ -12,7 +12,7 @@ import pytest
 from lightning_gnnload.errors import PlanError
 from lightning_gnnload.host.memory import forget_peak, resident_memory
 from lightning_gnnload.pipeline.forecast.machine import GPUS, Machine, machine_of, read_machine, this_machine
-from lightning_gnnload.pipeline.forecast.memory import memory_parts, private_bytes, trainer_bytes, what_does_not_fit
+from lightning_gnnload.pipeline.forecast.memory import memory_parts, needed_bytes, trainer_bytes, what_does_not_fit
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.pipeline.forecast.search import recommend_layout, sensible_layouts
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
@@ -71,11 +71,11 @@ def test_memory_is_counted_by_who_has_it() -> None:
     assert (parts["Python and libraries"].count, parts["features"].count) == (3, 1)
     copied = memory_parts(layout, replace(DATA, mapped=False), size, MACHINE)
     # Of files, a machine has one copy, and gives it up; of memory, each rank has its own.
-    assert private_bytes(copied) - private_bytes([*parts.values()]) == 3 * (DATA.graph_bytes + DATA.feature_bytes)
+    assert needed_bytes(copied) - needed_bytes([*parts.values()]) == 3 * (DATA.graph_bytes + DATA.feature_bytes)
     alone = memory_parts(RunLayout(threads=2, batch_size=1024), DATA, size, MACHINE)
     slots = next(part for part in alone if part.purpose == "slots")
     assert slots.count == 4  # made by two, ready, trained on
-    assert trainer_bytes(RunLayout(threads=2), alone) == private_bytes(alone)
+    assert trainer_bytes(RunLayout(threads=2), alone) == needed_bytes(alone)
     huge = memory_parts(layout, replace(DATA, num_nodes=1 << 29), size, MACHINE)
     assert next(part for part in huge if part.purpose == "table of nodes").num_bytes == 64 * 100_000
 
