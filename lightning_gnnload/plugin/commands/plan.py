@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -27,7 +25,7 @@ from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
-from lightning_gnnload.plugin.planning.figure import draw_plan, headline, one_a_kind
+from lightning_gnnload.plugin.planning.figure import SWITCHING, draw_plan, headline, one_a_kind
 from lightning_gnnload.plugin.planning.measure import RunMeasurement
 
 _SUFFIXES = (".json", ".yaml", ".png")
@@ -75,8 +73,8 @@ def main(arguments: Sequence[str]) -> int:
         return _end(error)
     _say(console, plan)
     with _quietly():  # newer parsers have another name for an option that older ones need
-        configuration = yaml.safe_load(cli.parser.dump(cli.config, skip_none=False, skip_default=True))
-    _write(options.out, plan, configuration, rest)
+        dumped = cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True)
+    _write(options.out, plan, json.loads(dumped), rest)
     console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
     return 0
 
@@ -139,6 +137,9 @@ def _say(console: Console, plan: Plan) -> None:
         console.print(f"Conversion to each batch format: {took}.", markup=False, highlight=False)
     console.print(_layouts(plan))
     console.print(_memory(plan))
+    console.print("* pages of files, which are given up where memory is short", markup=False, highlight=False)
+    if any(forecast.layout.switching and not forecast.layout.alternates for forecast in one_a_kind(plan)):
+        console.print(SWITCHING, markup=False)
     problems = dict.fromkeys(forecast.problem for forecast in (plan.mine, plan.recommended) if forecast.problem)
     for problem in problems:
         console.print(f"Does not fit: {problem}", markup=False, style="bold")
@@ -156,10 +157,10 @@ def _say(console: Console, plan: Plan) -> None:
 
 
 def _layouts(plan: Plan) -> Table:
-    title = "Predicted, the fastest of each way to divide ranks (those that train + those that sample)"
-    table = Table(title=title, box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
+    title = "Predicted, the fastest of each way to divide ranks: train + sample"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
     texts = ("strategy", "limited by", "")
-    for column in ("strategy", "ranks", "threads", "ms a step", "s an epoch", "limited by", "memory", ""):
+    for column in ("strategy", "ranks", "threads", "ms/step", "s/epoch", "limited by", "memory", ""):
         table.add_column(column, justify="left" if column in texts else "right", no_wrap=column != "")
     for forecast in one_a_kind(plan):
         layout = forecast.layout
@@ -181,8 +182,8 @@ def _layouts(plan: Plan) -> Table:
 
 
 def _memory(plan: Plan) -> Table:
-    title = f"Memory of a machine: {plan.recommended.layout} (* of files: given up where memory is short)"
-    table = Table(title=title, box=SIMPLE, show_edge=False, padding=(0, 1, 0, 0))
+    title = f"Memory of a machine: {plan.recommended.layout}"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
     for column in ("of", "for", "each", "times", "in all"):
         table.add_column(column, justify="left" if column in ("of", "for") else "right")
     for part in plan.recommended.parts:

@@ -9,6 +9,8 @@ from typing import Any
 
 from lightning_gnnload.pipeline.forecast.work import RunLayout
 
+_SETTINGS = ("samplers", "trainers", "sampler_threads", "switching", "queue_depth")
+"""What is said of a strategy."""
 _MONITORS = ("PipelineMonitor", "LoaderMonitor")
 
 
@@ -28,14 +30,14 @@ def planned_configuration(
 
     if layout.ranks != mine.ranks or layout.way != mine.way or layout.samplers != mine.samplers:
         change(trainer, "trainer", "devices", layout.ranks)
-    strategy = _strategy(trainer.get("strategy"), layout)
+    strategy = _strategy(trainer.get("strategy"), layout) if layout != mine else None
     if strategy is not None:
         change(trainer, "trainer", "strategy", strategy)
     if num_nodes > 1:
         change(trainer, "trainer", "num_nodes", num_nodes)
     if layout.batch_size != mine.batch_size:
         change(data, "data", "batch_size", layout.batch_size)
-    if layout.way in ("auto", "ddp"):
+    if layout.way in ("auto", "ddp") and layout != mine:
         change(data, "data", "num_threads", layout.threads)
     if layout.cache != mine.cache:
         change(data, "data", "cache", {"policy": "presample", "ratio": layout.cache} if layout.cache else None)
@@ -90,6 +92,7 @@ def _with_monitor(callbacks: Any, plan_file: Path) -> list[Any]:
 
 def _in_words(value: Any) -> str:
     if isinstance(value, dict) and "class_path" in value:
-        settings = ", ".join(f"{key}={setting}" for key, setting in value.get("init_args", {}).items())
-        return f"{value['class_path'].rpartition('.')[2]}({settings})"
+        settings = value.get("init_args") or {}
+        listed = ", ".join(f"{key}={settings[key]}" for key in _SETTINGS if key in settings)
+        return f"{value['class_path'].rpartition('.')[2]}({listed})"
     return "not set" if value is None else str(value)

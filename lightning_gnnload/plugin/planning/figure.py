@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_gnnload.drawing import (
@@ -28,13 +27,14 @@ LIMITS = {
     "sampling": (ORANGE, "sampling"),
     "gathering": (GREEN, "gathering rows"),
     "conversion": (PINK, "conversion"),
-    "cores": (YELLOW, "all cores are busy"),
+    "cores": (YELLOW, "the cores, which are all busy"),
     "disk": (GREY, "the disk"),
     "link": (SKY, "rows over the link"),
     "python": (INK, "Python, a process at a time"),
     "exchange": (PINK, "exchange of gradients"),
 }
 """By what limits a step: its colour, and its name for people."""
+SWITCHING = "Samplers that train (switching) give late gradients, and are recommended to those alone who have them."
 _MOST = 14
 
 
@@ -103,10 +103,5 @@ def _note(plan: Plan) -> str:
     where = "this machine" if machine.is_here else "a described machine"
     return (
         f"Predicted for {where} of {machine.cores} cores{gpus}; {plan.measured.num_seeds:,} seeds an epoch, "
-        f"{plan.measured.global_batch:,} a step in all. Bars: the fastest of each way to divide the ranks."
+        f"{plan.measured.global_batch:,} a step in all. Bars: the fastest of each way to divide the ranks. {SWITCHING}"
     )
-
-
-def limits_of(forecasts: Sequence[EpochForecast]) -> str:
-    """Names what limits, for people."""
-    return ", ".join(dict.fromkeys(LIMITS[forecast.step.limit][1] for forecast in forecasts))

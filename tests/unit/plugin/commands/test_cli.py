@@ -19,7 +19,7 @@ from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
-COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "doctor")
+COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "plan", "doctor")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
