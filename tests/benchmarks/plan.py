@@ -90,22 +90,26 @@ CASES = [
 ]
 
 
-def run(*arguments: str) -> None:
+def run(torch_threads: int | None, *arguments: str) -> None:
     """``gnnload`` with these arguments. Raises RuntimeError: it failed."""
     code = "from lightning_gnnload.plugin.commands.cli import main; main()"
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment["PYTHONPATH"] = str(ROOT)
+    environment |= {"PYTHONPATH": str(ROOT)} | (
+        {} if torch_threads is None else {"OMP_NUM_THREADS": str(torch_threads)}
+    )
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode != 0:
         raise RuntimeError(f"gnnload {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
 
 
-def results_of(case: PlannedCase, folder: Path) -> Iterator[tuple[RunLayout, dict[str, Any], Plan]]:
+def results_of(
+    case: PlannedCase, folder: Path, torch_threads: int | None
+) -> Iterator[tuple[RunLayout, dict[str, Any], Plan]]:
     """Plans a configuration, then trains each of its layouts; yields these with the figures of its report."""
     configuration, plan_file = folder / "run.yaml", folder / "plan.json"
     configuration.write_text(yaml.safe_dump(case.configuration(folder)))
-    run("plan", "--config", str(configuration), "--seconds", str(SECONDS), "--out", str(plan_file))
+    run(torch_threads, "plan", "--config", str(configuration), "--seconds", str(SECONDS), "--out", str(plan_file))
     plan = read_plan(plan_file)
     for _, threads, trainers, samplers in case.layouts:
         layout = plan.layout_like(samplers=samplers, trainers=trainers, threads=threads, switching=False)
@@ -113,7 +117,7 @@ def results_of(case: PlannedCase, folder: Path) -> Iterator[tuple[RunLayout, dic
             case.configuration(folder), replace(plan.measured.mine, threads=0), layout, plan_file=plan_file
         )
         configuration.write_text(yaml.safe_dump(planned))
-        run("fit", "--config", str(configuration))
+        run(torch_threads, "fit", "--config", str(configuration))
         report = json.loads((folder / "where_the_time_went.json").read_text())
         yield layout, report["planned"], plan
 
@@ -121,13 +125,16 @@ def results_of(case: PlannedCase, folder: Path) -> Iterator[tuple[RunLayout, dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, nargs="+", choices=range(len(CASES)), default=range(len(CASES)))
+    parser.add_argument(
+        "--torch-threads", type=int, help="of each trainer, at most; default: as Lightning divides cores"
+    )
     args = parser.parse_args()
     neighbours = Neighbours()
     rows, offs = [], {"epoch": [], "memory": []}  # type: ignore[var-annotated]
     for number in args.cases:
         case = CASES[number]
         with tempfile.TemporaryDirectory() as name:
-            for layout, figures, plan in results_of(case, Path(name)):
+            for layout, figures, plan in results_of(case, Path(name), args.torch_threads):
                 epoch, memory = figures["epoch"], figures["a trainer's memory"]
                 off = [figure["predicted"] / figure["actual"] - 1 for figure in (epoch, memory)]
                 offs["epoch"].append(abs(off[0]))

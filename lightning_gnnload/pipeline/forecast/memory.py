@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightning_gnnload.cache.budget import Table
 from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.dispatch import MAX_STAMP_NODES
 from lightning_gnnload.pipeline.forecast.machine import Machine
@@ -74,7 +75,8 @@ def memory_parts(layout: RunLayout, data: DataSize, batch: BatchSize, machine: M
     ranks, makers = layout.ranks, layout.samplers or layout.trainers
     on_device = bool(machine.gpus)
     copies = 1 if data.mapped else ranks
-    cache = int(layout.cache * data.num_nodes) * data.row_bytes + (data.num_nodes * 4 if layout.cache else 0)
+    table = Table(data.num_nodes, data.row_bytes)
+    cache = int(layout.cache * data.num_nodes) * table.bytes_per_row + table.index_bytes if layout.cache else 0
     stamps = data.num_nodes * _STAMP_BYTES
     if data.num_nodes > MAX_STAMP_NODES:
         stamps = int(batch.num_nodes) * _HASH_BYTES

@@ -67,6 +67,11 @@ class Plan:
         mine = self.measured.mine_on(self.machine)
         return next(forecast for forecast in self.forecasts if forecast.layout == mine)
 
+    def epochs_by_format(self) -> dict[str, float]:
+        """An epoch of the recommended layout in seconds, by each batch format that was tried."""
+        layouts = {name: replace(self.recommended.layout, batch_format=name) for name in self.measured.formats}
+        return {name: forecast_epoch(self.measured, layout, self.machine).epoch_s for name, layout in layouts.items()}
+
     def to_json(self) -> dict[str, Any]:
         """Returns what it follows from, and the predictions for people and other programs."""
         return {
@@ -74,6 +79,7 @@ class Plan:
             "machine": self.machine.to_json(),
             "measured": asdict(self.measured),
             "recommended": str(self.recommended.layout),
+            "epoch_s_by_format": self.epochs_by_format(),
             "forecasts": [
                 {
                     "name": str(forecast.layout),

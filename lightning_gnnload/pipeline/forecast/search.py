@@ -108,6 +108,9 @@ class MeasuredRun:
             work = replace(work, gather_ms=work.gather_ms * self.cache.gather_share(layout.cache))
             if machine.gpus and not machine.is_here:
                 work = self._on_device(work, layout, machine)
+        if layout.batch_format != self.mine.batch_format and layout.batch_format in self.formats:
+            share = layout.batch_size / self.mine.batch_size
+            work = replace(work, convert_ms=self.formats[layout.batch_format] * share)
         factor = _slowdown(self.slowdown, layout.threads)
         exchange_ms = work.exchange_ms or machine.exchange_ms(self.gradient_bytes, layout.trainers)
         return replace(

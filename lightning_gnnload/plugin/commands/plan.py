@@ -133,8 +133,13 @@ def _say(console: Console, plan: Plan) -> None:
             highlight=False,
         )
     if measured.formats:
-        took = ", ".join(f"{name} {ms:.2f} ms" for name, ms in measured.formats.items())
-        console.print(f"Conversion to each batch format: {took}.", markup=False, highlight=False)
+        epochs_s = plan.epochs_by_format()
+        took = ", ".join(f"{name} {ms:.2f} ms ({epochs_s[name]:.3g} s)" for name, ms in measured.formats.items())
+        console.print(
+            f"Conversion to each batch format (and an epoch of the best layout with it): {took}.",
+            markup=False,
+            highlight=False,
+        )
     console.print(_layouts(plan))
     console.print(_memory(plan))
     console.print("* pages of files, which are given up where memory is short", markup=False, highlight=False)

@@ -141,7 +141,13 @@ class RunMeasurement:
             return source
 
         setting = RehearsalSetting(
-            device, 1, (), {}, torch_threads=self.machine.cores, on_sampler=on_sampler, limit_s=limit_s
+            device,
+            1,
+            (),
+            {},
+            torch_threads=_torch_threads(self.machine.cores, 1),
+            on_sampler=on_sampler,
+            limit_s=limit_s,
         )
         try:
             _, times = profile.measure(

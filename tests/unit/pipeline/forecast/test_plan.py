@@ -149,6 +149,14 @@ def test_sizes_between_and_beyond_the_measured_ones_lie_on_a_line() -> None:
     assert run.work_of(RunLayout(batch_size=1024), there).sample_ms == pytest.approx(14.0)
 
 
+def test_another_batch_format_costs_its_conversion() -> None:
+    run = measured_run(formats={"blocks": 0.0, "dgl": 30.0})
+    layout = RunLayout(batch_size=512, batch_format="dgl", torch_threads=4)
+    assert run.work_of(layout, MACHINE).convert_ms == pytest.approx(15.0)
+    epochs_s = Plan.of(run, MACHINE).epochs_by_format()
+    assert epochs_s["dgl"] > epochs_s["blocks"] == pytest.approx(Plan.of(run, MACHINE).recommended.epoch_s)
+
+
 REPORT = {
     "settings": {"samplers": 1, "threads": 2, "trainers": 2, "alternates": False, "switching": False},
     "loader": {"num_batches": 10, "sample_ms": 60.0, "gather_ms": 0.0, "convert_ms": 0.0},

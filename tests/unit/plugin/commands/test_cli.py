@@ -59,7 +59,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     [
         (["fti"], "there is no command 'fti'; did you mean fit?"),
         (["Partition"], "there is no command 'Partition'; did you mean partition?"),
-        (["learn"], "there is no command 'learn'."),
+        (["study"], "there is no command 'study'."),
         ([], "give a command."),
     ],
 )

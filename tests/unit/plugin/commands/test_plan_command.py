@@ -56,7 +56,7 @@ def test_a_plan_comes_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     printed = " ".join(capsys.readouterr().out.split())
     for text in (
         "A mini-batch of 256 seeds: sampling",
-        "Conversion to each batch format: blocks",
+        "Conversion to each batch format (and an epoch of the best layout with it): blocks",
         "limited by",
         "yours",
     ):
