@@ -92,12 +92,11 @@ CASES = [
 
 def run(torch_threads: int | None, *arguments: str) -> None:
     """``gnnload`` with these arguments. Raises RuntimeError: it failed."""
-    code = "from lightning_gnnload.plugin.commands.cli import main; main()"
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     environment |= {"PYTHONPATH": str(ROOT)} | (
         {} if torch_threads is None else {"OMP_NUM_THREADS": str(torch_threads)}
     )
-    command = [sys.executable, "-c", code, *arguments]
+    command = [str(Path(sys.executable).with_name("gnnload")), *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode != 0:
         raise RuntimeError(f"gnnload {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")

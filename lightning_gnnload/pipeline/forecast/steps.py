@@ -42,7 +42,6 @@ def least_ms(work: BatchWork, layout: RunLayout, cores: int) -> float:
     """The least time that a step can take: that of the slowest stage by itself, or of all work on all cores."""
     trainers, makers = layout.trainers, layout.samplers or layout.trainers
     converts = work.convert_ms if layout.samplers else 0.0
-    link_ms = max(work.gather_link_ms, 0.0)
     training = PipelineStage(
         trainers * work.train_work_ms,
         trainers,
@@ -55,7 +54,7 @@ def least_ms(work: BatchWork, layout: RunLayout, cores: int) -> float:
         max_cores=layout.threads,
         wait_ms=trainers * work.wait_ms,
     )
-    return max(shared_ms([training, making], [layout.torch_threads, layout.threads], cores), link_ms)
+    return max(shared_ms([training, making], [layout.torch_threads, layout.threads], cores), work.gather_link_ms)
 
 
 def forecast_step(work: BatchWork, layout: RunLayout, cores: int, num_devices: int = 0) -> StepForecast:
@@ -63,10 +62,9 @@ def forecast_step(work: BatchWork, layout: RunLayout, cores: int, num_devices: i
 
     Example:
         >>> work = BatchWork(sample_ms=20.0, train_fixed_ms=30.0)
-        >>> forecast_step(work, RunLayout(), cores=2)
-        StepForecast(step_ms=30.0, limit='training', wait_share=0.0, core_share=0.833...)
-        >>> forecast_step(work, RunLayout(), cores=1).limit
-        'cores'
+        >>> steps = [forecast_step(work, RunLayout(), cores) for cores in (1, 2)]
+        >>> [(step.step_ms, step.limit) for step in steps]
+        [(50.0, 'cores'), (30.0, 'training')]
     """
     if layout.alternates:
         return _in_turns(work, layout, cores)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import sys
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +25,7 @@ from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
 from lightning_gnnload.plugin.planning.figure import SWITCHING, draw_plan, headline, one_a_kind
 from lightning_gnnload.plugin.planning.measure import RunMeasurement
+from lightning_gnnload.plugin.strategy.profile import quietly
 
 _SUFFIXES = (".json", ".yaml", ".png")
 _BUSY = 0.1
@@ -58,12 +57,12 @@ def main(arguments: Sequence[str]) -> int:
             return _compare(options, console)
         machine = this_machine() if options.machine is None else read_machine(options.machine)
         # Of settings that cannot be, gnnload plan says what gnnload fit says.
-        with errors_in_a_line(), _quietly():
+        with errors_in_a_line(), quietly():
             sys.argv[1:] = rest
             cli = PlanCLI(
                 pl.LightningModule, GraphDataModule, subclass_mode_model=True, run=False, save_config_callback=None
             )
-        with _progress(Console(stderr=True)) as advance, _quietly():
+        with _progress(Console(stderr=True)) as advance, quietly():
             measurement = RunMeasurement(
                 cli.trainer, cli.model, cli.datamodule, this_machine(), options.seconds, imported, advance
             )
@@ -72,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     except (GnnLoadError, KeyboardInterrupt) as error:
         return _end(error)
     _say(console, plan)
-    with _quietly():  # newer parsers have another name for an option that older ones need
+    with quietly():  # newer parsers have another name for an option that older ones need
         dumped = cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True)
     _write(options.out, plan, json.loads(dumped), rest)
     console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
@@ -214,19 +213,6 @@ def _progress(console: Console) -> Iterator[Any]:
     status = console.status("measuring ...")
     with shown_display(status):
         yield lambda part: status.update(f"measuring: {part} ...")
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Silences the Trainer, which runs nothing."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(level)
 
 
 # Arguments.

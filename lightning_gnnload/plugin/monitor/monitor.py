@@ -12,9 +12,9 @@ from typing import Any
 from rich.console import Console
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate
-from lightning_gnnload.errors import LoaderConfigError, PlanError, warn
+from lightning_gnnload.errors import LoaderConfigError, warn
 from lightning_gnnload.host.memory import resident_memory
-from lightning_gnnload.pipeline.forecast.plan import read_plan
+from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
 from lightning_gnnload.plugin.compat import logging_step, pl
@@ -109,6 +109,7 @@ class PipelineMonitor(pl.Callback):
 
     Raises:
         LoaderConfigError: ``timeline`` is no range, or ``stall_s`` not positive.
+        PlanError: when a fit begins, ``plan`` is no file of a plan.
 
     Attributes:
         report: of the last fit.
@@ -137,6 +138,7 @@ class PipelineMonitor(pl.Callback):
         self.timeline = timeline
         self.stall_s = stall_s
         self.plan = plan
+        self._planned: Plan | None = None
         self._folder = Path()
         self._begin(None)
 
@@ -163,6 +165,10 @@ class PipelineMonitor(pl.Callback):
             self._window = TraceWindow(*(self.timeline or _early_steps(trainer.num_training_batches)))
         if self.stall_s is not None:
             self._watch = StallWatch(trainer.global_rank, trainer.world_size, self.stall_s)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Reads the plan, if there is one. Raises PlanError: the file is none, which is said before the run."""
+        self._planned = read_plan(Path(self.plan)) if self.plan is not None and stage == "fit" else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._begin(trainer)
@@ -310,8 +316,8 @@ class PipelineMonitor(pl.Callback):
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{REPORT_NAME}.json"
         written = {**asdict(report), "wait_share": report.wait_share, "advice": recommended}
-        if self.plan is not None:
-            self._compare(Path(self.plan), written)
+        if self._planned is not None:
+            self._compare(self._planned, written)
         file.write_text(json.dumps(written, indent=1) + "\n")
         self._written.append(file)
         if self.figure:
@@ -319,13 +325,9 @@ class PipelineMonitor(pl.Callback):
             draw_report(report, self._written[-1])
         print("Written:", *self._written, sep="\n  ")
 
-    def _compare(self, file: Path, written: dict[str, Any]) -> None:
+    def _compare(self, plan: Plan, written: dict[str, Any]) -> None:
         """Prints what was planned beside what came of it, and adds it to the report."""
-        try:
-            forecast, figures = read_plan(file).beside(written)
-        except PlanError as error:  # of a file that has changed, or is gone: the run itself went well
-            warn(f"PipelineMonitor(plan={str(file)!r}): {error}")
-            return
+        forecast, figures = plan.beside(written)
         Console().print(
             f"Planned for {forecast.layout}: {'; '.join(map(str, figures))}.", markup=False, highlight=False
         )

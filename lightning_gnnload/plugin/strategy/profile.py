@@ -56,7 +56,7 @@ def measure(
     options: dict[str, Any] = {name: getattr(trainer, name) for name in _KEPT_OPTIONS} | _BENCH_OPTIONS
     cuda = setting.device.type == "cuda"
     torch_threads = torch.get_num_threads()
-    with _quietly(), pl.utilities.seed.isolate_rng(include_cuda=cuda):
+    with quietly(), pl.utilities.seed.isolate_rng(include_cuda=cuda):
         try:
             bench = pl.Trainer(
                 accelerator=_ACCELERATORS.get(setting.device.type, setting.device.type),
@@ -182,7 +182,7 @@ def _unmeasurable(cause: str, error: Exception | None = None) -> RoleConfigError
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Silences the Trainer that measures."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
