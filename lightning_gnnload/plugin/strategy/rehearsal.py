@@ -103,11 +103,26 @@ def queued_s(thread: int) -> float:
     return 0.0
 
 
-def _all_queued_s() -> float:
-    """How long all threads of this process together have: of torch's, each waits for the others in a step."""
-    with suppress(OSError):
-        return sum(queued_s(int(thread)) for thread in os.listdir("/proc/self/task"))
-    return 0.0
+class _QueuedSince:
+    """How long threads of this process have waited for a core since this was made, which is no part of a step."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_native_id()
+        self._computed_s = time.thread_time()
+        self._own_s, self._others_s = self._read()
+
+    def delay_s(self, torch_threads: int) -> float:
+        """How much later a step of the calling thread ended for it. The step waits for torch's other threads as well,
+        but only in the time that it computes, of which it takes its part in any case."""
+        own_s, others_s = self._read()
+        computed_s = time.thread_time() - self._computed_s
+        return own_s - self._own_s + min(others_s - self._others_s, computed_s * (1 - 1 / torch_threads))
+
+    def _read(self) -> tuple[float, float]:
+        own_s = queued_s(self._thread)
+        with suppress(OSError):
+            return own_s, sum(queued_s(int(thread)) for thread in os.listdir("/proc/self/task")) - own_s
+        return own_s, 0.0
 
 
 class _ReadyQueue:
@@ -149,7 +164,7 @@ class ReadyBatches:
         self._turn_threads = self._threads[0]
 
     def __iter__(self) -> Iterator[Any]:
-        requested_s, began_s, queued_began_s, computed_began_s = 0.0, 0.0, 0.0, 0.0
+        requested_s, began_s, queued = 0.0, 0.0, _QueuedSince()
         for step in itertools.count():
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # else the time to launch a step is measured, not the step's
@@ -158,16 +173,14 @@ class ReadyBatches:
             # threads starts these, and is not counted.
             last = step - 1 - _WARM_UP_STEPS
             if last >= 0 and (last % _TURN or len(self._threads) == 1):
-                waited_s = _all_queued_s() - queued_began_s
-                computed_s = (time.thread_time() - computed_began_s) / self._turn_threads
-                # Two that wait for cores at once delay the step once: it took no less than what was computed in it.
-                self._steps_ms[self._turn_threads].append(max(now_s - requested_s - waited_s, computed_s) * 1e3)
+                self._steps_ms[self._turn_threads].append(
+                    (now_s - requested_s - queued.delay_s(self._turn_threads)) * 1e3
+                )
             began_s = began_s or now_s
             if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > self._limit_s):
                 return
             self._begin_turn(last + 1)
-            queued_began_s, computed_began_s = _all_queued_s(), time.thread_time()
-            requested_s = time.perf_counter()
+            requested_s, queued = time.perf_counter(), _QueuedSince()
             yield self._batch(step)
 
     def _begin_turn(self, step: int) -> None:
