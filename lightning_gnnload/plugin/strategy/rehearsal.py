@@ -168,14 +168,14 @@ class ReadyBatches:
         for step in itertools.count():
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # else the time to launch a step is measured, not the step's
+            # Read within the time that is measured, so that no wait is taken off that is not in it.
+            delay_s = queued.delay_s(self._turn_threads)
             now_s = time.perf_counter()
             # From request to request: with batches ready, a step is all that lies between. The first step with other
             # threads starts these, and is not counted.
             last = step - 1 - _WARM_UP_STEPS
             if last >= 0 and (last % _TURN or len(self._threads) == 1):
-                self._steps_ms[self._turn_threads].append(
-                    (now_s - requested_s - queued.delay_s(self._turn_threads)) * 1e3
-                )
+                self._steps_ms[self._turn_threads].append((now_s - requested_s - delay_s) * 1e3)
             began_s = began_s or now_s
             if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > self._limit_s):
                 return
