@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import statistics
 import threading
 import time
@@ -108,12 +109,15 @@ class _QueuedSince:
 
     def __init__(self) -> None:
         self._thread = threading.get_native_id()
-        self._computed_s = time.thread_time()
+        self._computed_s, self._num_sleeps = time.thread_time(), _num_sleeps()
         self._own_s, self._others_s = self._read()
 
     def delay_s(self, torch_threads: int) -> float:
         """How much later a step of the calling thread ended for it. The step waits for torch's other threads as well,
-        but only in the time that it computes, of which it takes its part in any case."""
+        but only in the time that it computes, of which it takes its part in any case. 0 where the thread has slept:
+        Linux 6.12 and later may count that as waiting for a core."""
+        if _num_sleeps() != self._num_sleeps:
+            return 0.0
         own_s, others_s = self._read()
         computed_s = time.thread_time() - self._computed_s
         return own_s - self._own_s + min(others_s - self._others_s, computed_s * (1 - 1 / torch_threads))
@@ -123,6 +127,11 @@ class _QueuedSince:
         with suppress(OSError):
             return own_s, sum(queued_s(int(thread)) for thread in os.listdir("/proc/self/task")) - own_s
         return own_s, 0.0
+
+
+def _num_sleeps() -> int:
+    """How often the calling thread has left its core by itself."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 class _ReadyQueue:
