@@ -215,6 +215,10 @@ class RoleConfigError(GnnLoadError, ValueError):
     """The devices cannot carry these numbers of samplers and trainers, or options exclude each other."""
 
 
+class PlanError(GnnLoadError, ValueError):
+    """A machine's description, a plan's file or their figures cannot be, or a run cannot be planned for."""
+
+
 class LaunchError(GnnLoadError, ValueError):
     """Processes were not started as the Trainer's settings say, or do not know each other."""
 

@@ -114,6 +114,17 @@ def static_curves(
         yield _static(trace, name, order, slots, [(hotness, run)], time.perf_counter() - began)
 
 
+def presampled_curve(trace: AccessTrace, ratios: Sequence[float], order: str) -> HitRateCurve:
+    """Makes the curve of the rows that the trace's first epoch visits most, judged by the others: what
+    ``"presample"`` would do at least, without sampling anything more.
+
+    Source: GNNLab (EuroSys'22), section 6.3, PreSC#1.
+    """
+    warm = np.bincount(np.concatenate(trace.epochs[0]), minlength=trace.num_nodes)
+    slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
+    return _static(trace, "presample", order, slots, [(warm, np.sum(trace.counts(), axis=0))], 0.0)
+
+
 def evicting_curves(trace: AccessTrace, ratios: Sequence[float], order: str) -> Iterator[HitRateCurve]:
     """Yields the curves of all rules that admit and evict; ``"belady"`` knows the whole trace.
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 
 def free_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
@@ -64,3 +65,35 @@ def _stat(file: Path, name: str) -> int:
             if line.startswith(f"{name} "):
                 return int(line.split()[1])
     return 0
+
+
+class ResidentMemory(NamedTuple):
+    """The memory of this process that lies in the machine's: ``private`` bytes that no other process can share, those
+    of ``file`` pages and of memory ``shared`` with other ranks, and the ``peak`` of all."""
+
+    private: int
+    file: int
+    shared: int
+    peak: int
+
+    @property
+    def peak_private(self) -> int:
+        """The most that was private, if the rest did not shrink since."""
+        return max(self.peak - self.file - self.shared, self.private)
+
+
+def resident_memory(proc: Path = Path("/proc")) -> ResidentMemory:
+    """Returns what this process has now, and the most that it had; zeros where the system does not say."""
+    names, values = ("RssAnon", "RssFile", "RssShmem", "VmHWM"), dict[str, int]()
+    with suppress(OSError, ValueError):
+        for line in (proc / "self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in names:
+                values[name] = int(value.split()[0]) << 10
+    return ResidentMemory(*(values.get(name, 0) for name in names))
+
+
+def forget_peak(proc: Path = Path("/proc")) -> None:
+    """Lets the peak of :func:`resident_memory` begin anew, where the system allows it."""
+    with suppress(OSError):
+        (proc / "self/clear_refs").write_text("5")

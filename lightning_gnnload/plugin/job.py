@@ -10,13 +10,12 @@ from typing import Any, Literal
 import torch
 
 from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline.forecast.stages import StageTimes, batch_every_ms
 from lightning_gnnload.plugin.compat import environments
 
 FILE_NAME = "gnnload_roles.json"
 FORMAT = 2
 """The format of that file; one of another format is not read."""
-MEASURING_ERROR = 0.03
-"""A sampler more, or a thread more, is to make steps faster by more than so much, which is what measuring errs by."""
 
 
 class Role(Enum):
@@ -85,45 +84,6 @@ class RolePlan:
         if self.role(local_rank) is Role.TRAINER:
             return node_rank * self.num_trainers + local_rank
         return self.world_size + node_rank * self.num_samplers + self.index(local_rank)
-
-
-@dataclass(frozen=True)
-class StageTimes:
-    """The milliseconds of one mini-batch's stages, each measured without the others beside it."""
-
-    sample_ms: float  # drawing, in one thread
-    gather_ms: float  # what a sampler gathers, in the same thread; where trainers gather, it is part of training
-    # Of these two, the time on a core, and the wait for a disk or a device. The rest was spent waiting for a core.
-    making_core_ms: float
-    making_wait_ms: float
-    convert_ms: float
-    # Of a step (moving the mini-batch, forward, backward, optimizer), what cores share, in time of one, and the rest.
-    train_work_ms: float
-    train_fixed_ms: float
-    sampler_threads: int = 1  # that made mini-batches side by side in this measurement
-    torch_threads: int = 1  # with more, training is not faster
-    draws_on_device: bool = False  # which all threads of a sampler share
-    trains_on_device: bool = False  # trainers need a core for launches alone
-
-    @property
-    def making_ms(self) -> float:
-        return self.sample_ms + self.gather_ms
-
-    def training_ms(self, cores: int) -> float:
-        """A trainer's time for a step, on so many cores."""
-        return self.convert_ms + self.train_fixed_ms + self.train_work_ms / max(min(cores, self.torch_threads), 1)
-
-
-def batch_every_ms(sample_ms: float, train_ms: float, num_samplers: int, num_ranks: int) -> float:
-    """Predicts how often a machine has trained on a mini-batch: as fast as all its samplers (T_s each), or all its
-    trainers (T_t each), can. An epoch has the same mini-batches for any number of trainers, and takes as long for each
-    of them.
-
-    Example:
-        >>> [batch_every_ms(20.0, 60.0, samplers, num_ranks=4) for samplers in (1, 2, 3)]
-        [20.0, 30.0, 60.0]
-    """
-    return max(sample_ms / num_samplers, train_ms / (num_ranks - num_samplers))
 
 
 @dataclass(frozen=True)

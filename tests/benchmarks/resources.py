@@ -27,8 +27,9 @@ from torch import nn
 from torch.nn import functional
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler, Synthetic
-from lightning_gnnload.plugin.job import RolePlan, StageTimes
-from lightning_gnnload.plugin.strategy.resources import shared_ms, slowest_ms, stages_of
+from lightning_gnnload.pipeline.forecast.stages import StageTimes, shared_ms, slowest_ms
+from lightning_gnnload.plugin.job import RolePlan
+from lightning_gnnload.plugin.strategy.resources import stages_of
 from tests.benchmarks.machine import Neighbours, describe
 
 ROUNDS = 2

@@ -16,6 +16,7 @@ PARTS = {
     "pacing": "A queue's depth that follows the waits",
     "epochs": "Epochs beside DDP and DGL",
     "monitoring": "What PipelineMonitor costs",
+    "plan": "Plans: predicted beside actual",
 }
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ _COMMANDS = {
     "validate": ("fit", "run a trained model on the validation split"),
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
+    "plan": ("plan", "predict memory and epoch times before a run, and recommend settings"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "preaggregate": ("preaggregate", "sum features over all in-neighbours once, in place of a hop"),
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
@@ -39,7 +40,7 @@ _HELP = f"""{_USAGE}
 Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 
 {_LIST}
-fit, validate, test, predict and infer take a configuration, --config FILE, and
+fit, validate, test, predict, plan and infer take a configuration, --config FILE, and
 single settings, which go over it: --data.batch_size 512. gnnload COMMAND --help
 lists the options of a command.
 """

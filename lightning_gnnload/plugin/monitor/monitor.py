@@ -13,6 +13,8 @@ from rich.console import Console
 
 from lightning_gnnload.cache.metrics import has_cache, hit_rate
 from lightning_gnnload.errors import LoaderConfigError, warn
+from lightning_gnnload.host.memory import resident_memory
+from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.stats import Delivery, LoaderStats
 from lightning_gnnload.plugin.compat import logging_step, pl
@@ -103,9 +105,11 @@ class PipelineMonitor(pl.Callback):
         timeline: mini-batches ``[first, last)`` for timeline and trace, counted in the fit from 0; None takes twelve
             of the first epoch, after a warm-up.
         stall_s: a wait of so many seconds is a stall, and so is a shorter one of many steps; None never warns.
+        plan: the file of ``gnnload plan``, whose predictions the report shows beside what came of them.
 
     Raises:
         LoaderConfigError: ``timeline`` is no range, or ``stall_s`` not positive.
+        PlanError: when a fit begins, ``plan`` is no file of a plan.
 
     Attributes:
         report: of the last fit.
@@ -121,6 +125,7 @@ class PipelineMonitor(pl.Callback):
         trace: bool = True,
         timeline: tuple[int, int] | None = None,
         stall_s: float | None = 5.0,
+        plan: str | Path | None = None,
     ) -> None:
         if timeline is not None and not 0 <= timeline[0] < timeline[1]:
             raise LoaderConfigError(
@@ -132,6 +137,8 @@ class PipelineMonitor(pl.Callback):
         self.trace = trace
         self.timeline = timeline
         self.stall_s = stall_s
+        self.plan = plan
+        self._planned: Plan | None = None
         self._folder = Path()
         self._begin(None)
 
@@ -158,6 +165,10 @@ class PipelineMonitor(pl.Callback):
             self._window = TraceWindow(*(self.timeline or _early_steps(trainer.num_training_batches)))
         if self.stall_s is not None:
             self._watch = StallWatch(trainer.global_rank, trainer.world_size, self.stall_s)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Reads the plan, if there is one. Raises PlanError: the file is none, which is said before the run."""
+        self._planned = read_plan(Path(self.plan)) if self.plan is not None and stage == "fit" else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._begin(trainer)
@@ -219,7 +230,15 @@ class PipelineMonitor(pl.Callback):
         self._write_timeline(trainer)
         self._folder = _folder(trainer)
         sums = self._sums
-        self.report = TimeReport(sums.loader, sums.train_ms, sums.wall_ms, self._settings, sums.first_wait_ms)
+        self.report = TimeReport(
+            sums.loader,
+            sums.train_ms,
+            sums.wall_ms,
+            self._settings,
+            sums.first_wait_ms,
+            ranks=trainer.world_size // trainer.num_nodes,
+            peak_private_bytes=resident_memory().peak_private,
+        )
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Prints the report now that the progress bar is gone, and cannot write over it."""
@@ -296,14 +315,23 @@ class PipelineMonitor(pl.Callback):
         Console().print(recommended := advice(report), markup=False, highlight=False)
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / f"{REPORT_NAME}.json"
-        file.write_text(
-            json.dumps({**asdict(report), "wait_share": report.wait_share, "advice": recommended}, indent=1) + "\n"
-        )
+        written = {**asdict(report), "wait_share": report.wait_share, "advice": recommended}
+        if self._planned is not None:
+            self._compare(self._planned, written)
+        file.write_text(json.dumps(written, indent=1) + "\n")
         self._written.append(file)
         if self.figure:
             self._written.append(file.with_suffix(".png"))
             draw_report(report, self._written[-1])
         print("Written:", *self._written, sep="\n  ")
+
+    def _compare(self, plan: Plan, written: dict[str, Any]) -> None:
+        """Prints what was planned beside what came of it, and adds it to the report."""
+        forecast, figures = plan.beside(written)
+        Console().print(
+            f"Planned for {forecast.layout}: {'; '.join(map(str, figures))}.", markup=False, highlight=False
+        )
+        written["planned"] = {figure.name: figure._asdict() for figure in figures}
 
 
 class LoaderMonitor(PipelineMonitor):

@@ -32,6 +32,7 @@ class PipelineSettings:
     staleness: int = 0
     alternates: bool = False  # sampling and training take turns, on a lone device
     torch_dropouts: int = 0  # layers of torch's dropout that a CPU trains
+    switching: bool = False  # idle samplers train
 
     @classmethod
     def of(cls, trainer: pl.Trainer, loader: EpochLoader, makers: Collection[tuple[int, str]] = ()) -> PipelineSettings:
@@ -53,6 +54,7 @@ class PipelineSettings:
             queue_depth=getattr(strategy, "queue_depth", 0),
             staleness=getattr(strategy, "staleness", 0),
             torch_dropouts=dropouts,
+            switching=bool(getattr(strategy, "switching", False)),
         )
 
     @property
@@ -101,6 +103,8 @@ class TimeReport:
     # The wait for the first mini-batch, while samplers read the graph. No setting changes it: shares are of the time
     # that remains.
     first_wait_ms: float = 0.0
+    ranks: int = 1  # of this machine, that train
+    peak_private_bytes: int = 0  # the most memory that this trainer's process had for itself
 
     @property
     def other_ms(self) -> float:

@@ -40,7 +40,7 @@ from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
-from lightning_gnnload.plugin.strategy.forecast import loss_beside_ddp
+from lightning_gnnload.plugin.strategy.beside_ddp import loss_beside_ddp
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment

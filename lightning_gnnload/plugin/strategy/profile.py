@@ -19,11 +19,11 @@ from typing import Any
 import torch
 
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, RoleConfigError
+from lightning_gnnload.pipeline.forecast.stages import StageTimes
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.accelerate import copied_from
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
-from lightning_gnnload.plugin.job import StageTimes
 from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, ReadyBatches, RehearsalSetting
 
 _ACCELERATORS = {"cuda": "gpu"}
@@ -60,7 +60,7 @@ def measure(
     options: dict[str, Any] = {name: getattr(trainer, name) for name in _KEPT_OPTIONS} | _BENCH_OPTIONS
     cuda = setting.device.type == "cuda"
     torch_threads = torch.get_num_threads()
-    with _quietly(), pl.utilities.seed.isolate_rng(include_cuda=cuda):
+    with quietly(), pl.utilities.seed.isolate_rng(include_cuda=cuda):
         try:
             bench = pl.Trainer(
                 accelerator=_ACCELERATORS.get(setting.device.type, setting.device.type),
@@ -187,7 +187,7 @@ def _unmeasurable(cause: str, error: Exception | None = None) -> RoleConfigError
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Silences the Trainer that measures."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)

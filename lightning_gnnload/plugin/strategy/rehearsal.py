@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import statistics
 import threading
 import time
@@ -33,7 +34,8 @@ _TURN = 4  # steps that torch computes with as many threads
 @dataclass(frozen=True)
 class RehearsalSetting:
     """The device and threads to measure on. ``sampler_cores`` are for the sampling threads, ``facts`` (JSON) what else
-    the times depend on; ``on_sampler(data module, source)`` is the source that a sampler would use."""
+    the times depend on; ``on_sampler(data module, source)`` is the source that a sampler would use, asked for right
+    before mini-batches are made."""
 
     device: torch.device
     num_threads: int
@@ -41,6 +43,7 @@ class RehearsalSetting:
     facts: dict[str, Any]
     torch_threads: int = 1
     on_sampler: Callable[[Any, BatchSource], BatchSource] = lambda module, source: source
+    limit_s: float | None = None  # of making mini-batches, and of training; None: a usual one
 
 
 class BatchTimer:
@@ -65,7 +68,7 @@ class BatchTimer:
             estimate_ms = (
                 max(statistics.median(times["sample"] + times["gather"] for times in warm), 1e-3) / num_threads
             )
-            count = min(max(int(_LIMIT_S * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
+            count = min(max(int((setting.limit_s or _LIMIT_S) * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
             self._times = list(threads.map(self._make, range(len(warm), len(warm) + count)))
         del self._source  # with what it has on a device, which training is to have
 
@@ -77,10 +80,10 @@ class BatchTimer:
     def _make(self, step: int) -> dict[str, float]:
         slot = self._slots.take()
         # Of this thread, not of the process, in which other sampling threads run.
-        began, core_began, queued_began = time.perf_counter(), time.thread_time(), _queued_s()
+        began, core_began, queued_began = time.perf_counter(), time.thread_time(), queued_s(threading.get_native_id())
         payload = self._source.make(BatchRequest(0, step % self._num_steps, 0, 1), slot)
         took_ms, core_ms = (time.perf_counter() - began) * 1e3, (time.thread_time() - core_began) * 1e3
-        queued_ms = (_queued_s() - queued_began) * 1e3
+        queued_ms = (queued_s(threading.get_native_id()) - queued_began) * 1e3
         if len(self.ready) < _NUM_READY:
             self.ready.append((payload.view(self._slots.lend(slot)), payload))
         else:
@@ -94,11 +97,41 @@ class BatchTimer:
         }
 
 
-def _queued_s() -> float:
-    """How long the calling thread has waited for a core; 0 where the system does not say."""
+def queued_s(thread: int) -> float:
+    """How long a thread of this process has waited for a core; 0 where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
-        return int(Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[1]) / 1e9
     return 0.0
+
+
+class _QueuedSince:
+    """How long threads of this process have waited for a core since this was made, which is no part of a step."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_native_id()
+        self._computed_s, self._num_sleeps = time.thread_time(), _num_sleeps()
+        self._own_s, self._others_s = self._read()
+
+    def delay_s(self, torch_threads: int) -> float:
+        """How much later a step of the calling thread ended for it. The step waits for torch's other threads as well,
+        but only in the time that it computes, of which it takes its part in any case. 0 where the thread has slept:
+        Linux 6.12 and later may count that as waiting for a core."""
+        if _num_sleeps() != self._num_sleeps:
+            return 0.0
+        own_s, others_s = self._read()
+        computed_s = time.thread_time() - self._computed_s
+        return own_s - self._own_s + min(others_s - self._others_s, computed_s * (1 - 1 / torch_threads))
+
+    def _read(self) -> tuple[float, float]:
+        own_s = queued_s(self._thread)
+        with suppress(OSError):
+            return own_s, sum(queued_s(int(thread)) for thread in os.listdir("/proc/self/task")) - own_s
+        return own_s, 0.0
+
+
+def _num_sleeps() -> int:
+    """How often the calling thread has left its core by itself."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 class _ReadyQueue:
@@ -118,7 +151,8 @@ class ReadyBatches:
     """A loader whose mini-batches are ready. It times steps from request to request: all that a trainer does for one,
     from completing and converting the mini-batch to the optimizer's step.
 
-    Torch computes with one thread and with all in turn, a few steps each, so that other load disturbs both alike.
+    Torch computes with one thread and with all in turn, a few steps each, so that other load disturbs both alike. What
+    threads wait for cores that others have is no part of a step.
     """
 
     def __init__(
@@ -132,27 +166,30 @@ class ReadyBatches:
         self._convert = convert
         self._prefetcher = prefetcher
         self._device = setting.device
+        self._limit_s = setting.limit_s or _LIMIT_S
         self._threads = sorted({1, setting.torch_threads}, reverse=True) if setting.device.type == "cpu" else [1]
         self._steps_ms: dict[int, list[float]] = {threads: [] for threads in self._threads}
         self._converts_ms: list[float] = []
         self._turn_threads = self._threads[0]
 
     def __iter__(self) -> Iterator[Any]:
-        requested_s, began_s = 0.0, 0.0
+        requested_s, began_s, queued = 0.0, 0.0, _QueuedSince()
         for step in itertools.count():
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)  # else the time to launch a step is measured, not the step's
+            # Read within the time that is measured, so that no wait is taken off that is not in it.
+            delay_s = queued.delay_s(self._turn_threads)
             now_s = time.perf_counter()
             # From request to request: with batches ready, a step is all that lies between. The first step with other
             # threads starts these, and is not counted.
             last = step - 1 - _WARM_UP_STEPS
             if last >= 0 and (last % _TURN or len(self._threads) == 1):
-                self._steps_ms[self._turn_threads].append((now_s - requested_s) * 1e3)
+                self._steps_ms[self._turn_threads].append((now_s - requested_s - delay_s) * 1e3)
             began_s = began_s or now_s
-            if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > _LIMIT_S):
+            if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > self._limit_s):
                 return
             self._begin_turn(last + 1)
-            requested_s = time.perf_counter()
+            requested_s, queued = time.perf_counter(), _QueuedSince()
             yield self._batch(step)
 
     def _begin_turn(self, step: int) -> None:

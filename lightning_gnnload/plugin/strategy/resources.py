@@ -11,106 +11,21 @@ from pathlib import Path
 
 import torch
 
+from lightning_gnnload.pipeline.forecast.stages import (
+    PipelineStage,
+    StageTimes,
+    allocate,
+    share_cores,
+    shared_ms,
+    slowest_ms,
+)
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.job import MEASURING_ERROR, Job, Role, RoleDecision, RolePlan, StageTimes
+from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
 
 _MEMORY_SHARE = 8
 _GIVEN_THREADS = int(value) if (value := os.environ.get("OMP_NUM_THREADS", "")).isdigit() else None
 """Torch's threads as the user gave them: Lightning sets the same variable when it launches ranks."""
-_MAX_WAITING = 8  # threads that wait for a disk side by side; few disks serve more at once any faster
-
-
-@dataclass(frozen=True)
-class PipelineStage:
-    """What the workers of one stage do for a global step: ``work_ms`` is shared by ``workers`` equal processes, of
-    which each gains from up to ``max_cores`` cores; ``fixed_ms`` is serial, and ``wait_ms`` is time that threads wait
-    off their cores, say for a disk. A stage of 0 workers takes no core: a link, a disk, a device. Stages run side by
-    side.
-
-    Source: BGL (NSDI'23), section 3.4: T / c, f(c) = a / c + d, and D / b and T_net, which take no core.
-    """
-
-    work_ms: float
-    workers: int = 1
-    max_cores: float = math.inf
-    fixed_ms: float = 0.0
-    wait_ms: float = 0.0
-
-    def time_ms(self, threads: int) -> float:
-        """The time of a global step with so many threads a worker, each on a core of its own while it needs one."""
-        if not self.workers:
-            return self.fixed_ms
-        return self.fixed_ms + (self.work_ms + self.wait_ms) / (self.workers * min(threads, self.max_cores))
-
-    def threads_on(self, cores: int) -> int:
-        """The threads of a worker that keep so many cores busy: more than cores where threads wait off them."""
-        busy = round(cores * (self.work_ms + self.wait_ms) / self.work_ms) if self.work_ms else cores
-        return int(min(busy, max(cores, _MAX_WAITING), self.max_cores))
-
-    @property
-    def core_ms(self) -> float:
-        """The time that all its workers need on cores."""
-        return self.work_ms + self.workers * self.fixed_ms
-
-
-def allocate(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...] | None:
-    """Divides cores among the workers of all stages, so that the slowest stage is as fast as it can be. Returns one
-    count a stage, 0 for one without workers; None when there are fewer cores than workers.
-
-    The slowest stage decides how fast batches come. Any better division gives it more than its present count and no
-    other stage fewer than it needs, so giving the slowest one more, again and again, ends at the best division.
-
-    Source: BGL (NSDI'23), section 3.4 (resource isolation; a brute-force search there).
-
-    Example:
-        >>> allocate([PipelineStage(work_ms=30.0), PipelineStage(work_ms=10.0)], num_cores=4)
-        (3, 1)
-    """
-    counts = [min(stage.workers, 1) for stage in stages]
-    free = num_cores - sum(stage.workers for stage in stages)
-    if free < 0:
-        return None
-    while True:
-        slower = [
-            index
-            for index, (stage, count) in enumerate(zip(stages, counts, strict=True))
-            if 0 < stage.workers <= free and count < stage.max_cores and stage.work_ms + stage.wait_ms > 0
-        ]
-        if not slower:
-            return tuple(counts)
-        slowest = max(slower, key=lambda index: stages[index].time_ms(counts[index]))
-        counts[slowest] += 1
-        free -= stages[slowest].workers
-
-
-def share_cores(stages: Sequence[PipelineStage], num_cores: int) -> tuple[int, ...]:
-    """Gives each worker the fewest threads that make no stage slower than it must be, where all threads run on all
-    cores. Returns one count a stage, 0 for one without workers.
-
-    A step takes as long as the slowest stage, or as all work on all cores. More threads than needed take cores from
-    others at the wrong moment (BGL's reason to isolate stages).
-
-    Example:
-        >>> share_cores([PipelineStage(work_ms=100.0, fixed_ms=10.0), PipelineStage(work_ms=12.0)], num_cores=2)
-        (2, 1)
-    """
-    most = [stage.threads_on(num_cores) if stage.workers else 0 for stage in stages]
-    enough_ms = shared_ms(stages, most, num_cores) * (1 + MEASURING_ERROR)
-    return tuple(
-        next((count for count in range(1, limit) if stage.time_ms(count) <= enough_ms), limit)
-        for stage, limit in zip(stages, most, strict=True)
-    )
-
-
-def slowest_ms(stages: Sequence[PipelineStage], threads: Sequence[int]) -> float:
-    """The time of a global step with so many threads a worker, where each has the cores that it needs."""
-    return max(stage.time_ms(count) for stage, count in zip(stages, threads, strict=True))
-
-
-def shared_ms(stages: Sequence[PipelineStage], threads: Sequence[int], num_cores: int) -> float:
-    """The time of a global step with so many threads a worker, where all run on all cores."""
-    return max(slowest_ms(stages, threads), sum(stage.core_ms for stage in stages) / num_cores)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning_gnnload.errors import RoleConfigError
+from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR, batch_every_ms
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.job import FILE_NAME, MEASURING_ERROR, RoleDecision, batch_every_ms
+from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision
 from lightning_gnnload.plugin.module.settings import check_positive, is_positive
 
 

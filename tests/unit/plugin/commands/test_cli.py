@@ -23,7 +23,7 @@ from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from tests.faulted import PAGES, faults_of_a_step
 from tests.forked import in_child
 
-COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "doctor")
+COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "plan", "doctor")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
@@ -63,7 +63,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     [
         (["fti"], "there is no command 'fti'; did you mean fit?"),
         (["Partition"], "there is no command 'Partition'; did you mean partition?"),
-        (["learn"], "there is no command 'learn'."),
+        (["study"], "there is no command 'study'."),
         ([], "give a command."),
     ],
 )

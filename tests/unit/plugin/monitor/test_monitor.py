@@ -15,7 +15,7 @@ import torch
 from pytorch_lightning.loggers import CSVLogger
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, PlanError
 from lightning_gnnload.plugin.monitor.monitor import REPORT_NAME
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
 from tests.unit.plugin.monitor.test_trace import check_chrome
@@ -357,3 +357,12 @@ def test_a_lone_device_that_alternates_does_not_stall(tmp_path: Path) -> None:
     assert not [warning for warning in caught if "lost" in str(warning.message)]
     assert monitor.report is not None
     assert monitor.report.settings.alternates
+
+
+def test_a_plan_that_is_none_is_refused_before_the_run(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text("{}")
+    monitor = PipelineMonitor(plan=file)
+    with pytest.raises(PlanError, match=r"plan\.json: it is no plan of format"):
+        monitor.setup(None, None, "fit")  # type: ignore[arg-type]
+    monitor.setup(None, None, "test")  # type: ignore[arg-type]

@@ -14,9 +14,10 @@ import torch.distributed
 
 from lightning_gnnload.errors import TrainerDiedError, TrainerFailedError
 from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.pipeline.forecast.stages import StageTimes
 from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
-from lightning_gnnload.plugin.job import RoleDecision, StageTimes
+from lightning_gnnload.plugin.job import RoleDecision
 from lightning_gnnload.plugin.strategy import agreement
 from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, _listen, meet
 

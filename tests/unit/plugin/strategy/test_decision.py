@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision, StageTimes
+from lightning_gnnload.pipeline.forecast.stages import StageTimes
+from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision
 from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
 
 STAGES = StageTimes(

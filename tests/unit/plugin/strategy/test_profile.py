@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload import Accelerate, Dropout, GraphDataModule, NeighborSampler, Synthetic
 from lightning_gnnload.errors import LoaderConfigError, RoleConfigError, SeedError
+from lightning_gnnload.pipeline.forecast.stages import StageTimes
 from lightning_gnnload.pipeline.source import BatchSource
-from lightning_gnnload.plugin.job import RoleDecision, StageTimes
+from lightning_gnnload.plugin.job import RoleDecision
 from lightning_gnnload.plugin.module.trainer_device import TrainerDevice
 from lightning_gnnload.plugin.strategy import rehearsal
 from lightning_gnnload.plugin.strategy.profile import measure

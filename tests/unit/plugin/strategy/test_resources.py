@@ -13,18 +13,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload.plugin.job import RoleDecision, RolePlan, StageTimes
+from lightning_gnnload.pipeline.forecast.stages import (
+    PipelineStage,
+    StageTimes,
+    allocate,
+    share_cores,
+    shared_ms,
+    slowest_ms,
+)
+from lightning_gnnload.plugin.job import RoleDecision, RolePlan
 from lightning_gnnload.plugin.strategy import resources
 from lightning_gnnload.plugin.strategy.resources import (
-    PipelineStage,
-    allocate,
     default_queue_memory_bytes,
     default_torch_threads,
     divide_cores,
     kept_to,
-    share_cores,
-    shared_ms,
-    slowest_ms,
 )
 
 STAGES = st.lists(

@@ -1,15 +1,13 @@
-"""Forecast: whether samplers of their own will make epochs longer than DDP on the same cores, by measured times."""
+"""Whether samplers of their own will make epochs longer than DDP on the same cores, by measured times."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from lightning_gnnload.plugin.job import MEASURING_ERROR, Job, RolePlan, StageTimes
+from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR, StageTimes
+from lightning_gnnload.pipeline.forecast.steps import least_ms
+from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
+from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.module.datamodule import default_num_threads
-from lightning_gnnload.plugin.strategy.resources import Division, PipelineStage, shared_ms, stages_of
-
-_ALONE = RolePlan(num_devices=1, num_samplers=1)
+from lightning_gnnload.plugin.strategy.resources import Division
 
 
 def loss_beside_ddp(job: Job, division: Division) -> str:
@@ -46,9 +44,7 @@ def ddp_batch_ms(times: StageTimes, num_ranks: int, num_cores: int) -> float:
         >>> ddp_batch_ms(times, num_ranks=2, num_cores=2)  # 60 ms of work on two cores
         30.0
     """
-    stages: Sequence[PipelineStage] = [
-        replace(stage, work_ms=num_ranks * stage.work_ms, wait_ms=num_ranks * stage.wait_ms, workers=num_ranks)
-        for stage in stages_of(times, _ALONE)
-    ]
-    threads = (max(num_cores // num_ranks, 1), default_num_threads(num_ranks))
-    return shared_ms(stages, threads, num_cores) / num_ranks
+    torch_threads = max(num_cores // num_ranks, 1)
+    threads = default_num_threads(num_ranks)
+    layout = RunLayout(way="ddp", trainers=num_ranks, threads=threads, torch_threads=torch_threads)
+    return least_ms(BatchWork.measured(times), layout, num_cores) / num_ranks

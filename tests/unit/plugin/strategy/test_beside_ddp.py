@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from lightning_gnnload.plugin.job import RoleDecision, RolePlan, StageTimes
-from lightning_gnnload.plugin.strategy.forecast import ddp_batch_ms, loss_beside_ddp
+from lightning_gnnload.pipeline.forecast.stages import StageTimes
+from lightning_gnnload.plugin.job import RoleDecision, RolePlan
+from lightning_gnnload.plugin.strategy.beside_ddp import ddp_batch_ms, loss_beside_ddp
 from lightning_gnnload.plugin.strategy.resources import Division, divide_cores
 
 # Debian on two cores: a second thread saves a third of a step.

@@ -1,0 +1,260 @@
+"""``gnnload plan``: predicts a run's memory and epoch times before it begins, and recommends ranks and threads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lightning_gnnload import GraphDataModule
+from lightning_gnnload.errors import GnnLoadError, PlanError
+from lightning_gnnload.host.memory import in_units, resident_memory
+from lightning_gnnload.host.progress import shown_display
+from lightning_gnnload.pipeline.forecast.machine import read_machine, this_machine
+from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
+from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
+from lightning_gnnload.plugin.compat import lightning_cli, pl
+from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
+from lightning_gnnload.plugin.planning.figure import SWITCHING, draw_plan, headline, one_a_kind
+from lightning_gnnload.plugin.planning.measure import RunMeasurement
+from lightning_gnnload.plugin.strategy.profile import quietly
+
+_SUFFIXES = (".json", ".yaml", ".png")
+_BUSY = 0.1
+_EPILOG = """
+What gnnload fit takes, this takes: --config files, and single settings over them, such as --data.batch_size 512.
+It times mini-batches and training steps on copies of the model and the data module, and changes nothing. It writes
+NAME.json, what was measured and predicted; NAME.yaml, your configuration with the recommended settings, to train by
+gnnload fit --config NAME.yaml; and NAME.png. All layouts train on as many seeds a step as yours.
+A machine is described as {cores: 16, memory_gib: 128, gpus: [{name: H200, count: 8}], links: {nvlink_gb_s: 450}}, and
+optionally disk: {read_gb_s: 3}, machines: 2, network: {gb_s: 12}, and stages: {seeds: 1024, sample_ms: 2, ...}, the
+times of a mini-batch that were measured there.
+"""
+
+
+class PlanCLI(GraphCLI):
+    """The command line of ``gnnload fit``, which makes all objects and starts nothing."""
+
+    def add_arguments_to_parser(self, parser: lightning_cli.LightningArgumentParser) -> None:
+        super().add_arguments_to_parser(parser)
+        parser.add_argument("--ckpt_path", type=str | None, default=None, help="As gnnload fit has it; not read.")
+
+
+def main(arguments: Sequence[str]) -> int:
+    console = Console()
+    imported = resident_memory()
+    options, rest = _parse(arguments)
+    try:
+        if options.compare is not None:
+            return _compare(options, console)
+        machine = this_machine() if options.machine is None else read_machine(options.machine)
+        # Of settings that cannot be, gnnload plan says what gnnload fit says.
+        with errors_in_a_line(), quietly():
+            sys.argv[1:] = rest
+            cli = PlanCLI(
+                pl.LightningModule, GraphDataModule, subclass_mode_model=True, run=False, save_config_callback=None
+            )
+        with _progress(Console(stderr=True)) as advance, quietly():
+            measurement = RunMeasurement(
+                cli.trainer, cli.model, cli.datamodule, this_machine(), options.seconds, imported, advance
+            )
+            measured = measurement.run()
+        plan = Plan.of(measured, machine)
+    except (GnnLoadError, KeyboardInterrupt) as error:
+        return _end(error)
+    _say(console, plan)
+    with quietly():  # newer parsers have another name for an option that older ones need
+        dumped = cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True)
+    _write(options.out, plan, json.loads(dumped), rest)
+    console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
+    return 0
+
+
+def _end(error: BaseException) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        print("gnnload plan: interrupted; nothing was written.", file=sys.stderr)
+        return 130
+    print(f"gnnload plan: {type(error).__name__}: {error}", file=sys.stderr)
+    return 2
+
+
+def _compare(options: argparse.Namespace, console: Console) -> int:
+    plan = read_plan(options.out.with_suffix(".json"))
+    try:
+        report = json.loads(options.compare.read_text())
+    except (OSError, ValueError, RecursionError) as error:
+        raise PlanError(f"the report {options.compare} cannot be read: {error}") from error
+    forecast, figures = plan.beside(report)
+    table = Table(title=f"Predicted beside actual: {forecast.layout}")
+    for column in ("", "predicted", "actual", "off"):
+        table.add_column(column, justify="right" if column else "left")
+    for figure in figures:
+        show = (lambda value: in_units(int(value))) if figure.unit == "bytes" else (lambda value: f"{value:.4g}")
+        unit = "" if figure.unit == "bytes" else f", {figure.unit}"
+        table.add_row(figure.name + unit, show(figure.predicted), show(figure.actual), f"{figure.off:+.0%}")
+    console.print(table)
+    return 0
+
+
+# What is told.
+
+
+def _say(console: Console, plan: Plan) -> None:
+    measured = plan.measured
+    mine = plan.mine.layout
+    work = measured.work_of(mine, plan.machine)
+    stages = {
+        "sampling": work.sample_ms + work.draw_device_ms,
+        "gathering": work.gather_ms + work.gather_device_ms + work.gather_link_ms,
+        "waiting for a disk": work.wait_ms,
+        "conversion": work.convert_ms,
+        f"training, torch threads {mine.torch_threads}": work.train_ms(mine.torch_threads),
+    }
+    listed = ", ".join(f"{name} {ms:.2f} ms" for name, ms in stages.items() if ms >= 0.005)
+    console.print(f"A mini-batch of {mine.batch_size} seeds: {listed}.", markup=False, highlight=False)
+    if measured.cache.ratios:
+        rates = ", ".join(
+            f"{rate:.0%} with {ratio:.3g}"
+            for ratio, rate in zip(measured.cache.ratios, measured.cache.hit_rates, strict=True)
+        )
+        console.print(
+            f"Rows that a cache would serve, by the share of rows it has: {rates}. A row takes "
+            f"{measured.cache.store_ns:.0f} ns from the table, {measured.cache.memory_ns:.0f} ns from memory.",
+            markup=False,
+            highlight=False,
+        )
+    if measured.formats:
+        epochs_s = plan.epochs_by_format()
+        took = ", ".join(f"{name} {ms:.2f} ms ({epochs_s[name]:.3g} s)" for name, ms in measured.formats.items())
+        console.print(
+            f"Conversion to each batch format (and an epoch of the best layout with it): {took}.",
+            markup=False,
+            highlight=False,
+        )
+    console.print(_layouts(plan))
+    console.print(_memory(plan))
+    console.print("* pages of files, which are given up where memory is short", markup=False, highlight=False)
+    if any(forecast.layout.switching and not forecast.layout.alternates for forecast in one_a_kind(plan)):
+        console.print(SWITCHING, markup=False)
+    problems = dict.fromkeys(forecast.problem for forecast in (plan.mine, plan.recommended) if forecast.problem)
+    for problem in problems:
+        console.print(f"Does not fit: {problem}", markup=False, style="bold")
+    if measured.foreign_load > _BUSY:
+        console.print(
+            f"Other processes used {measured.foreign_load:.0%} of the cores meanwhile: plan again when they are done.",
+            markup=False,
+        )
+    if plan.machine.gpus and not plan.machine.is_here and plan.machine.stages is None:
+        console.print(
+            "Nothing was measured on the described GPU: steps there are guessed from its memory's rate. Give stages.",
+            markup=False,
+        )
+    console.print(f"{headline(plan)}.", markup=False, style="bold", highlight=False)
+
+
+def _layouts(plan: Plan) -> Table:
+    title = "Predicted, the fastest of each way to divide ranks: train + sample"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
+    texts = ("strategy", "limited by", "")
+    for column in ("strategy", "ranks", "threads", "ms/step", "s/epoch", "limited by", "memory", ""):
+        table.add_column(column, justify="left" if column in texts else "right", no_wrap=column != "")
+    for forecast in one_a_kind(plan):
+        layout = forecast.layout
+        marks = ["best"] * (forecast == plan.recommended) + ["yours"] * (forecast == plan.mine)
+        marks += ["too large"] * bool(forecast.problem) + ["in turns"] * layout.alternates
+        marks += ["switching"] * (layout.switching and not layout.alternates)
+        marks += [f"{layout.cache:.2g} cached"] * bool(layout.cache)
+        table.add_row(
+            layout.way,
+            f"{layout.trainers}+{layout.samplers}" if layout.samplers else str(layout.trainers),
+            str(layout.threads),
+            f"{forecast.step.step_ms:.1f}",
+            f"{forecast.epoch_s:.3g}",
+            forecast.step.limit,
+            in_units(forecast.host_bytes),
+            ", ".join(marks),
+        )
+    return table
+
+
+def _memory(plan: Plan) -> Table:
+    title = f"Memory of a machine: {plan.recommended.layout}"
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0))
+    for column in ("of", "for", "each", "times", "in all"):
+        table.add_column(column, justify="left" if column in ("of", "for") else "right")
+    for part in plan.recommended.parts:
+        purpose = f"{part.purpose}{' *' * part.reclaimed}"
+        table.add_row(part.owner, purpose, in_units(part.num_bytes), str(part.count), in_units(part.total))
+    return table
+
+
+def _write(out: Path, plan: Plan, configuration: dict[str, Any], rest: Sequence[str]) -> None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    plan_file = out.with_suffix(".json")
+    plan_file.write_text(json.dumps(plan.to_json(), indent=1) + "\n")
+    machines = plan.machine.machines
+    written, changes = planned_configuration(
+        configuration, plan.mine.layout, plan.recommended.layout, plan_file=plan_file, num_nodes=machines
+    )
+    out.with_suffix(".yaml").write_text(as_yaml_file(written, changes, f"gnnload plan {' '.join(rest)}"))
+    draw_plan(plan, out.with_suffix(".png"))
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Any]:
+    status = console.status("measuring ...")
+    with shown_display(status):
+        yield lambda part: status.update(f"measuring: {part} ...")
+
+
+# Arguments.
+
+
+def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    parser = Parser(
+        "gnnload plan",
+        usage="%(prog)s --config YAML [--machine YAML] [options]\n       gnnload plan --compare REPORT [--out NAME]",
+        description=__doc__,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--machine", type=Path, metavar="YAML", help="a description of the machine; default: this one")
+    parser.add_argument("--seconds", type=_seconds, default=60.0, help="about how long to measure; default 60")
+    parser.add_argument(
+        "--out", type=_out, default=Path("runs/plan/plan.json"), metavar="NAME", help="default runs/plan/plan.json"
+    )
+    parser.add_argument(
+        "--compare", type=Path, metavar="REPORT", help="a run's where_the_time_went.json, to show beside NAME.json"
+    )
+    options, rest = parser.parse_known_args(arguments)
+    if options.compare is not None and rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if options.compare is None and not rest:
+        parser.error("give --config FILE, a configuration of gnnload fit")
+    return options, rest
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 1 <= seconds <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r}: seconds from 1 to 3600 are needed")
+    return seconds
+
+
+def _out(text: str) -> Path:
+    """Reads the name of the files to write: its ending is one of theirs, or none."""
+    file = Path(text)
+    if file.suffix not in (*_SUFFIXES, ""):
+        raise argparse.ArgumentTypeError(f"{text!r}: a name is needed that ends in .json, .yaml or .png, or in none")
+    return file.with_suffix(".json")
