@@ -51,7 +51,7 @@ class DirectFile:
         count = 0
         try:
             while count < needed:
-                num_bytes = os.preadv(self.fd, [memory[count:]], offset + count)
+                num_bytes = os.preadv(self.fd, [memory[count:].data], offset + count)
                 count += num_bytes
                 if num_bytes == 0 or num_bytes % PAGE:  # the end of the file
                     break
@@ -68,7 +68,7 @@ class DirectFile:
         """Writes whole pages. Raises OSError."""
         count = 0
         while count < len(memory):
-            count += os.pwritev(self.fd, [memory[count:]], offset + count)
+            count += os.pwritev(self.fd, [memory[count:].data], offset + count)
 
     def close(self) -> None:
         """Closes the file. Safe to call twice."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Future, wait
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import StoreFormatError, warn
 from lightning_gnnload.host.heartbeat import HEARTBEAT
-from lightning_gnnload.host.threads import Threads
+from lightning_gnnload.host.threads import check_process, start_thread
 from lightning_gnnload.storage.targets import folder_lock
 
 _POLL_S = 0.05
@@ -72,7 +73,8 @@ class PackedEpochs(ColdRows):
         self._instead: ColdRows | None = None
         self._leave = leave
         self._progress = progress
-        self._threads = Threads(1, "gnnload-pack")
+        self._pid = os.getpid()
+        self._packing: list[threading.Thread] = []
         self._changed = threading.Lock()
         self._windows: dict[int, Future[Window]] = {}
         self._here = threading.local()
@@ -130,7 +132,8 @@ class PackedEpochs(ColdRows):
             if self._is_closed:
                 return
             self._is_closed = True
-        self._threads.shutdown(cancel_futures=True)
+        for thread in self._packing:
+            thread.join()
         self._reader.close()
         for window in self._windows.values():
             if window.done() and not window.cancelled() and window.exception() is None:
@@ -172,10 +175,11 @@ class PackedEpochs(ColdRows):
             if future is None:
                 is_first = not self._windows
                 self._forget(number)
-                future = self._windows[number] = self._threads.submit(self._ready, number, is_first)
+                future = self._begin(number, is_first)
             following = self.timeline.following(number)
             if following is not None and following not in self._windows:
-                self._windows[following] = self._threads.submit(self._ready, following, False)
+                self._begin(following)
+        check_process(self._pid, "What threads pack (gnnload-pack)")
         if number in self._late and not future.done():
             return None
         began = time.monotonic()
@@ -185,11 +189,11 @@ class PackedEpochs(ColdRows):
                 self._late.add(number)
                 return None
         try:
-            return self._threads.result(future)
+            return future.result()
         except NoRoomError as error:
             self._go_without_room(request, error)
             return None
-        except (StoppedError, CancelledError):
+        except StoppedError:
             return None  # the run ends
 
     def _is_first(self, number: int) -> bool:
@@ -201,11 +205,25 @@ class PackedEpochs(ColdRows):
         """Closes the windows that this process reads no more: all but the last one and the next. Under the lock."""
         neighbors = {number - 1, number, self.timeline.following(number)}
         for other in [other for other in self._windows if other not in neighbors]:
-            window = self._windows.pop(other)
-            window.cancel()
+            del self._windows[other]
+
+    def _begin(self, number: int, is_first: bool = False) -> Future[Window]:
+        """Starts a thread that opens a window, and packs it before where need be. Of several, one packs at a time, as
+        the folder has one lock. Under the lock of this object."""
+        future = self._windows[number] = Future[Window]()
+
+        def ready() -> None:
+            try:
+                future.set_result(self._ready(number, is_first))
+            except BaseException as error:  # raised where the window is waited for
+                future.set_exception(error)
+
+        self._packing = [thread for thread in self._packing if thread.is_alive()]
+        self._packing.append(start_thread("gnnload-pack", ready))
+        return future
 
     def _ready(self, number: int, is_first: bool) -> Window:
-        """Opens a window, and packs it before where that is needed; in the background thread."""
+        """Opens a window, and packs it before where that is needed."""
         path = window_path(self.packer.folder, number)
         keep = range(number - 1, number + 1)
         while True:
@@ -246,7 +264,7 @@ class PackedEpochs(ColdRows):
                 return  # another thread was faster
             warn(f"{error} The window is packed anew; until then mini-batches are read from the table.")
             remove_window(window_path(self.packer.folder, number))
-            self._windows[number] = self._threads.submit(self._ready, number, False)
+            self._begin(number)
             self._late.add(number)
 
     def _go_without_room(self, request: BatchRequest, error: NoRoomError) -> None:

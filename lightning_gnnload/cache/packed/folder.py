@@ -117,7 +117,7 @@ class PackingFolder:
                 "version": VERSION,
                 "key": dict(key),
                 "window": decided.window,
-                "hot_share": decided.hot_share,
+                "hot_share": float(decided.hot_share),
                 "hot": entries,
             }
             self._write(_MANIFEST, json.dumps(with_checksum(manifest), indent=1).encode())
@@ -141,14 +141,15 @@ class PackingFolder:
             if there != here:
                 raise self._mismatch(there if isinstance(there, dict) else {}, here)
             window, share, entries = manifest.get("window"), manifest.get("hot_share"), manifest.get("hot")
-            sound = type(window) is int and window > 0 and isinstance(share, int | float) and 0 <= share <= 1
-            if not sound or not isinstance(entries, list) or len(entries) != len(num_rows):
-                raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: its window or its rows are none.")
+            if not isinstance(entries, list) or len(entries) != len(num_rows):
+                raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: it does not list {len(num_rows)} tables.")
+            if type(window) is not int or window < 1 or type(share) is not float or not 0 <= share <= 1:
+                raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: its window or its share of rows is none.")
             hot = tuple(
                 self._hot(folder, f"hot-{number}.bin", entry, count)
                 for number, (entry, count) in enumerate(zip(entries, num_rows, strict=True))
             )
-            return Decided(window, float(share), hot)
+            return Decided(window, share, hot)
 
     def _hot(self, folder: OpenFolder, name: str, entry: Any, num_rows: int) -> np.ndarray:
         try:

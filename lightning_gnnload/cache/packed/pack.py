@@ -84,7 +84,10 @@ class PackedTable:
         """Rounds rows, in bytes and contiguous, as packing them would; otherwise does nothing."""
         if self.halves and rows.size:
             numbers = torch.from_numpy(rows.reshape(-1)).view(self.store.dtype)
-            numbers.copy_(numbers.half())
+            halves = numbers.half()
+            if halves.isinf().any():
+                raise _too_large(self.name)
+            numbers.copy_(halves)
 
 
 class Packer:
@@ -188,12 +191,13 @@ class Packer:
                 # One table after the other, so that all of the staging memory serves each.
                 for number, table in enumerate(self.tables):
                     lists = [batch[number] for batch in cold]
-                    stages = _Stages(file, [stretch[number] for stretch in stretches], self.staging_bytes, threads)
+                    places = [stretch[number] for stretch in stretches]
+                    stages = _Stages(file, places, self.staging_bytes, threads, are_halves=table.halves)
                     self._distribute(table, lists, stages, advance)
                     for batch, checksum in enumerate(stages.finish()):
                         checksums[batch][number] = checksum
-                    if table.halves:
-                        stages.check_halves(table.name)
+                    if table.halves and stages.have_infinite_halves:
+                        raise _too_large(table.name)
             os.fsync(file.fd)
             if not file.is_direct:
                 drop_page_cache(file.fd)
@@ -227,8 +231,11 @@ class Packer:
 class _Stages:
     """Collects the rows of many mini-batches, and writes each one's in pieces of whole pages, in the background."""
 
-    def __init__(self, file: DirectFile, places: list[Extent], num_bytes: int, threads: Threads) -> None:
+    def __init__(
+        self, file: DirectFile, places: list[Extent], num_bytes: int, threads: Threads, *, are_halves: bool
+    ) -> None:
         self._file = file
+        self._looks_for_infinity = are_halves
         self._threads = threads
         self._offsets = [place.offset for place in places]
         self._checksums = [0] * len(places)
@@ -240,7 +247,8 @@ class _Stages:
         self._stages = [memory[begin : begin + self._size] for begin in range(0, self._size * len(places), self._size)]
         self._fill = [0] * len(places)
         self._writes: list[Future[None] | None] = [None] * len(places)
-        self._overflows = False
+        self.have_infinite_halves = False
+        """Whether some row, taken for numbers of half precision, has an infinite one."""
 
     def append(self, batch: int, rows: np.ndarray, ids: np.ndarray) -> None:
         """Adds rows ``ids`` of ``rows`` to a mini-batch's."""
@@ -267,14 +275,6 @@ class _Stages:
             self._settle(batch)
         return self._checksums
 
-    def check_halves(self, name: str) -> None:
-        """Raises PackingConfigError: some number is too large for half precision."""
-        if self._overflows:
-            raise PackingConfigError(
-                f"the table {name!r} has numbers beyond 65,504, or infinite ones, which dtype='float16' cannot hold. "
-                "Leave dtype out, or scale the table."
-            )
-
     def _flush(self, batch: int, num_bytes: int) -> None:
         if num_bytes:
             self._writes[batch] = self._threads.submit(self._write, batch, num_bytes)
@@ -282,7 +282,9 @@ class _Stages:
     def _write(self, batch: int, num_bytes: int) -> None:
         piece = self._stages[batch][:num_bytes]
         rows = piece[: min(self._fill[batch], num_bytes)]
-        self._checksums[batch] = zlib.crc32(rows, self._checksums[batch])
+        if self._looks_for_infinity and len(rows):
+            self.have_infinite_halves |= bool(((rows.view(np.uint16) & 0x7FFF) == 0x7C00).any())
+        self._checksums[batch] = zlib.crc32(rows.data, self._checksums[batch])
         self._file.write(self._offsets[batch], piece)
         self._offsets[batch] += num_bytes
         rest = self._fill[batch] - num_bytes
@@ -295,3 +297,10 @@ class _Stages:
         write, self._writes[batch] = self._writes[batch], None
         if write is not None:
             self._threads.result(write)
+
+
+def _too_large(name: str) -> PackingConfigError:
+    return PackingConfigError(
+        f"the table {name!r} has numbers beyond 65,504, or infinite ones, which dtype='float16' cannot hold. Leave "
+        "dtype out, or scale the table."
+    )

@@ -79,7 +79,7 @@ def rows_from(
     order, ranks = ranked(ids)
     count = int(ranks[-1]) + 1 if len(ranks) else 0
     extent = stretch.extent(table)
-    if count != extent.count:
+    if count != extent.num_rows:
         return None
     to = positions[order]
     for first, rows in stretch.rows(table):

@@ -46,19 +46,19 @@ class Stretch:
         """
         extent, at, checksum = self._extents[table], 0, 0
         checks = self.number not in self.window.checked
-        while at < extent.count and extent.row_bytes:
+        while at < extent.num_rows and extent.row_bytes:
             offset = extent.offset + at * extent.row_bytes
             if not self._begin_here <= offset <= self._end_here - extent.row_bytes:
                 self._load(offset)
-            count = min(extent.count - at, (self._end_here - offset) // extent.row_bytes)
+            count = min(extent.num_rows - at, (self._end_here - offset) // extent.row_bytes)
             begin = offset - self._begin_here
             self._wait(begin + count * extent.row_bytes)
             part = self.buffer[begin : begin + count * extent.row_bytes]
             if checks:
-                checksum = zlib.crc32(part, checksum)
+                checksum = zlib.crc32(part.data, checksum)
             at += count
             # The last ones are compared before they are used; where there were others, they are of no use either.
-            if checks and at == extent.count and checksum != extent.checksum:
+            if checks and at == extent.num_rows and checksum != extent.checksum:
                 raise StoreFormatError(
                     f"{self.window.file.name} is damaged: the rows of mini-batch {self.number} are not what was "
                     "written, by their checksum."

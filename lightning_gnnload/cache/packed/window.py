@@ -81,13 +81,13 @@ class Extent(NamedTuple):
     """Where the packed rows of one table and mini-batch lie in a window's file."""
 
     offset: int
-    count: int
+    num_rows: int
     row_bytes: int
     checksum: int
 
     @property
     def size(self) -> int:
-        return self.count * self.row_bytes
+        return self.num_rows * self.row_bytes
 
 
 def extents(
