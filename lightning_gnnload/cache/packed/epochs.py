@@ -250,7 +250,7 @@ class PackedEpochs(ColdRows):
         steps = self.timeline.span(number)
         row_bytes = [table.packed_bytes for table in self.packer.tables]
         try:
-            return open_window(path, self.packer.key, steps, row_bytes, len(steps) * len(self.timeline.ranks))
+            return open_window(path, self.packer.key, steps, row_bytes, len(self.timeline.ranks))
         except StoreFormatError as error:
             warn(f"{error} It is packed anew.")
             return None

@@ -83,8 +83,14 @@ class PackingFolder:
             )
 
     def close(self) -> None:
-        """Says that this process uses the folder no more."""
+        """Says that this process uses the folder no more. The last one removes it, unless windows are to stay."""
         self._locks.close()
+        with folder_lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_alone:
+            if is_alone and not self.has_lasting_windows():
+                self.clear()
+                with suppress(OSError):  # something else is there
+                    self.windows.rmdir()
+                    self.path.rmdir()
 
     def clear(self) -> None:
         """Removes all windows, and what killed processes have left."""

@@ -64,6 +64,7 @@ class Run:
         num_threads: that gather at once in a process.
         num_processes: of this machine that gather.
         epoch: that training begins with.
+        lasting_epochs: whose windows lie on the disk together; None: two windows do.
         progress: print and show bars.
     """
 
@@ -77,6 +78,7 @@ class Run:
     num_threads: int = 1
     num_processes: int = 1
     epoch: int = 0
+    lasting_epochs: int | None = None
     progress: bool = False
     tables: dict[str, FeatureStore] = field(init=False)
 
@@ -133,7 +135,7 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
                 layout, decided = None, None
                 folder.join()
             layout, decided = _in_all_ranks(peers, layout, decided)
-            tables = _filled(run, packing, decided, peers)
+            tables = filled_tables(run, packing, decided, peers)
         cold = _cold_rows(packing, run, folder, layout, tables)
     except BaseException:
         folder.close()
@@ -169,11 +171,13 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
     plan = workload.plan(workload.num_ranks)
     memory = packing.memory_bytes or int(free_bytes() * AUTO_SHARE)
     disk = shutil.disk_usage(folder.path)
-    whole = None if packing.cycle is None else packing.cycle * plan.num_steps
+    whole = None if run.lasting_epochs is None else run.lasting_epochs * plan.num_steps
     steps = range(0, plan.num_steps, max(plan.num_steps // _SAMPLED, 1))
     requests = [BatchRequest(run.epoch, step, run.ranks[0], workload.num_ranks) for step in steps[:_SAMPLED]]
     mean, most = sampled_sizes([rows for _, rows in sampled_ahead(run.rows_of, requests)])
-    rates = None if packing.always else measure_rates(list(tables.values()), folder.path)
+    # What was packed ahead of the run is faster in any case.
+    is_packed = packing.always or folder.has_lasting_windows()
+    rates = None if is_packed else measure_rates(list(tables.values()), folder.path)
     hotness: dict[str, np.ndarray | None] = {}
     layouts = list[Layout]()
 
@@ -208,7 +212,7 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
     decided = decided_for(folder, run.key(packing), [store.shape[0] for store in tables.values()], is_alone, choose)
     if is_alone:
         folder.clear_leftovers()
-    if packing.window is not None and packing.window != decided.window and whole is None:
+    if packing.window is not None and min(packing.window, whole or packing.window) != decided.window:
         raise PackingConfigError(
             f"window={packing.window}, but the windows in {folder.path} have {decided.window} steps. Leave window out, "
             "give another folder, or remove that one."
@@ -234,7 +238,7 @@ def packer_for(
         timeline_of(packing, run, layout.window),
         chunk_bytes=layout.chunk_bytes,
         staging_bytes=layout.staging_bytes,
-        stays=packing.cycle is not None,
+        stays=run.lasting_epochs is not None,
     )
 
 
@@ -274,8 +278,11 @@ def _cold_rows(
     return epochs
 
 
-def _filled(run: Run, packing: Packing, decided: Decided, peers: PeerGroup | None) -> list[PackedTable]:
-    """Fills the rows that memory keeps, once on the machine: the rank that leads reads each table in order."""
+def filled_tables(
+    run: Run, packing: Packing, decided: Decided, peers: PeerGroup | None, *, read: bool = True
+) -> list[PackedTable]:
+    """Fills the rows that memory keeps, once on the machine: the rank that leads reads each table in order. Without
+    ``read``, only which rows these are."""
     filled = []
     for (name, store), hot in zip(run.tables.items(), decided.hot, strict=True):
         num_rows, row_bytes = store.shape[0], store.row_bytes
@@ -291,7 +298,8 @@ def _filled(run: Run, packing: Packing, decided: Decided, peers: PeerGroup | Non
             location[hot] = np.arange(len(hot), dtype=np.int32)
             rows = memory[begin:size].reshape(len(hot), row_bytes)
             table = PackedTable(name, store, location, (rows,), halves=packing.dtype is not None)
-            _read_rows(table, hot, rows)
+            if read:
+                _read_rows(table, hot, rows)
         if peers is not None:
             (shared,) = exchange_files(peers, file, [size])
             memory = shared.array

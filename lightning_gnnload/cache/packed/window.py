@@ -28,7 +28,7 @@ from lightning_gnnload.storage.open_folder import OpenFolder
 FORMAT, VERSION = "lightning_gnnload.window", 1
 _MANIFEST, _ROWS = "window.json", "rows.bin"
 _MOST_BYTES = 1 << 28  # of a manifest, which anyone may have written
-_MOST_ROWS = 1 << 48
+_MOST_ROWS, _MOST_STEPS = 1 << 48, 1 << 31
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,11 @@ def rows_path(staging: Path) -> Path:
 
 def numbers_in(folder: Path) -> list[int]:
     """Lists the windows in a folder."""
-    names = (path.name.removeprefix("window-") for path in folder.iterdir() if path.name.startswith("window-"))
-    return sorted(int(name) for name in names if name.isdecimal())
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:  # the last job has removed it
+        return []
+    return sorted(int(name[7:]) for name in names if name.startswith("window-") and name[7:].isdecimal())
 
 
 def write_manifest(
@@ -162,8 +165,11 @@ def write_manifest(
         os.fsync(file.fileno())
 
 
-def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], num_batches: int) -> Window | None:
-    """Opens a window; None where there is none. Raises StoreFormatError: it is damaged, or of another run."""
+def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], num_ranks: int) -> Window | None:
+    """Opens a window that has these steps, and maybe more behind them; None where there is none.
+
+    Raises StoreFormatError: it is damaged, ends before, or is of another run.
+    """
     try:
         folder = OpenFolder(path)
     except StoreFormatError:
@@ -174,14 +180,15 @@ def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], nu
         try:
             with open(folder.open_file(_MANIFEST), "rb") as file:
                 content = file.read(_MOST_BYTES + 1)
-            manifest = json.loads(content) if len(content) <= _MOST_BYTES else None
+            manifest: Any = json.loads(content) if len(content) <= _MOST_BYTES else None
             rows = DirectFile(lambda flags: folder.open_file(_ROWS, flags), f"{path}/{_ROWS}")
         except FileNotFoundError as error:
             raise StoreFormatError(f"{path} is no whole window: {error}.") from error
         except (OSError, ValueError, RecursionError) as error:
             raise StoreFormatError(f"{path} cannot be read: {error}.") from error
         try:
-            stretches, end, stays = _checked(path, manifest, key, steps, row_bytes, num_batches)
+            steps = _steps_of(path, manifest, key, steps, row_bytes)
+            stretches, end, stays = _checked(path, manifest, len(steps) * num_ranks, row_bytes)
             if (size := os.fstat(rows.fd).st_size) != end:
                 raise StoreFormatError(f"{path}/{_ROWS} has {size} bytes, but {end} were written.")
         except BaseException:
@@ -207,15 +214,25 @@ def stays(path: Path) -> bool:
         return False
 
 
-def _checked(
-    path: Path, manifest: Any, key: str, steps: range, row_bytes: Sequence[int], num_batches: int
-) -> tuple[list[list[Extent]], int, bool]:
+def _steps_of(path: Path, manifest: Any, key: str, steps: range, row_bytes: Sequence[int]) -> range:
+    """Returns the steps that a window has."""
     if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
         raise StoreFormatError(f"{path}/{_MANIFEST} does not say format {FORMAT!r}, version {VERSION}.")
     check_checksum(path / _MANIFEST, manifest)
-    wanted = {"key": key, "first": steps.start, "stop": steps.stop, "row_bytes": list(row_bytes)}
+    wanted = {"key": key, "first": steps.start, "row_bytes": list(row_bytes)}
     if differing := [name for name, value in wanted.items() if manifest.get(name) != value]:
-        raise StoreFormatError(f"{path} was packed for another run or other steps: its {', '.join(differing)} differ.")
+        raise StoreFormatError(f"{path} was packed for another run: its {', '.join(differing)} differ.")
+    stop = manifest.get("stop")
+    if type(stop) is not int or not steps.stop <= stop <= steps.start + _MOST_STEPS:
+        raise StoreFormatError(
+            f"{path} was packed for a run of fewer epochs: it ends at step {stop}, not {steps.stop}."
+        )
+    return range(steps.start, stop)
+
+
+def _checked(
+    path: Path, manifest: dict[str, Any], num_batches: int, row_bytes: Sequence[int]
+) -> tuple[list[list[Extent]], int, bool]:
     lists = []
     for name, most in (("counts", _MOST_ROWS), ("crc32", 1 << 32)):
         values = np.array(manifest.get(name) or np.empty((0, len(row_bytes))), dtype=object)

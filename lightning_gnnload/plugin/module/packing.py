@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -75,6 +76,7 @@ class ModulePacking:
         if not gather_group.is_here or getattr(getattr(trainer, "strategy", None), "is_rehearsal", False):
             return data.stores  # a trainer that samples in the place of lost samplers, or a trial
         run = run_of(data, workload, trainer, num_threads, gather_group)
+        run = replace(run, lasting_epochs=self.packing.cycle)
         return open_packed(self.packing, run, gather_group.membership("packing"))
 
 
