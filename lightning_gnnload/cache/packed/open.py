@@ -133,8 +133,9 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
                     print_line(_described(packing, layout))
             else:
                 layout, decided = None, None
-                folder.join()
             layout, decided = _in_all_ranks(peers, layout, decided)
+            if peers is not None and peers.membership.index > 0:
+                folder.join()  # not before, as the rank that leads would not be alone
             tables = filled_tables(run, packing, decided, peers)
         cold = _cold_rows(packing, run, folder, layout, tables)
     except BaseException:
