@@ -61,7 +61,7 @@ def pack_ahead(packing: Packing, run: Run, epochs: range) -> PackedAhead:
             raise PackingConfigError(
                 f"{layout.reason}. Pack fewer epochs, or give Packing(room=...) or another folder."
             )
-        packer = packer_for(packing, run, folder, layout, filled_tables(run, packing, decided, None, read=False))
+        packer = packer_for(packing, run, folder, layout, filled_tables(run, packing, decided, None, None))
         # The last window goes on into the next epoch, as that of a longer run does.
         packer.timeline = timeline = replace(packer.timeline, num_epochs=packing.cycle)
         first, last = epochs.start * timeline.num_steps, epochs.stop * timeline.num_steps - 1

@@ -120,7 +120,7 @@ def lay_out(
         for name, hotness in sizes.hotness.items()
         if hotness is not None
     }
-    chunk = int(np.clip(memory // 16, _LEAST_CHUNK, _MOST_CHUNK))
+    chunk = chunk_bytes_of(memory)
     staging = memory // 8
     # 4 bytes of each cold row that a window has, and as many again of the one that is being sampled.
     for_ids = memory // 16
@@ -158,6 +158,11 @@ def lay_out(
         per_process,
         reason,
     )
+
+
+def chunk_bytes_of(memory: int) -> int:
+    """Returns the bytes of one of two chunks of a table, of so much memory in all."""
+    return min(max(memory // 16, _LEAST_CHUNK), _MOST_CHUNK)
 
 
 def _longest(sizes: Sizes, share: _Share, room: int, staging: int, for_ids: int, whole: int | None) -> int:

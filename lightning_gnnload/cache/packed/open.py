@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE
 from lightning_gnnload.cache.builder import checksum_of_rows, print_line
 from lightning_gnnload.cache.packed.epochs import PackedEpochs
 from lightning_gnnload.cache.packed.folder import Decided, PackingFolder, decided_for, digest
 from lightning_gnnload.cache.packed.groups import ScannedGroups
-from lightning_gnnload.cache.packed.layout import Layout, Sizes, lay_out, sampled_sizes
+from lightning_gnnload.cache.packed.layout import Layout, Sizes, chunk_bytes_of, lay_out, sampled_sizes
 from lightning_gnnload.cache.packed.pack import PackedTable, Packer, RowsOf
 from lightning_gnnload.cache.packed.rates import all_in_memory, measure_rates
 from lightning_gnnload.cache.packed.scan import TableScan
@@ -136,7 +137,7 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
             layout, decided = _in_all_ranks(peers, layout, decided)
             if peers is not None and peers.membership.index > 0:
                 folder.join()  # not before, as the rank that leads would not be alone
-            tables = filled_tables(run, packing, decided, peers)
+            tables = filled_tables(run, packing, decided, peers, layout.chunk_bytes)
         cold = _cold_rows(packing, run, folder, layout, tables)
     except BaseException:
         folder.close()
@@ -178,7 +179,7 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
     mean, most = sampled_sizes([rows for _, rows in sampled_ahead(run.rows_of, requests)])
     # What was packed ahead of the run is faster in any case.
     is_packed = packing.always or folder.has_lasting_windows()
-    rates = None if is_packed else measure_rates(list(tables.values()), folder.path)
+    rates = None if is_packed else measure_rates(list(tables.values()), folder.path, chunk_bytes_of(memory))
     hotness: dict[str, np.ndarray | None] = {}
     layouts = list[Layout]()
 
@@ -280,10 +281,10 @@ def _cold_rows(
 
 
 def filled_tables(
-    run: Run, packing: Packing, decided: Decided, peers: PeerGroup | None, *, read: bool = True
+    run: Run, packing: Packing, decided: Decided, peers: PeerGroup | None, chunk_bytes: int | None
 ) -> list[PackedTable]:
-    """Fills the rows that memory keeps, once on the machine: the rank that leads reads each table in order. Without
-    ``read``, only which rows these are."""
+    """Fills the rows that memory keeps, once on the machine: the rank that leads reads each table in order, in chunks.
+    With ``chunk_bytes`` None, only which rows these are."""
     filled = []
     for (name, store), hot in zip(run.tables.items(), decided.hot, strict=True):
         num_rows, row_bytes = store.shape[0], store.row_bytes
@@ -299,8 +300,8 @@ def filled_tables(
             location[hot] = np.arange(len(hot), dtype=np.int32)
             rows = memory[begin:size].reshape(len(hot), row_bytes)
             table = PackedTable(name, store, location, (rows,), halves=packing.dtype is not None)
-            if read:
-                _read_rows(table, hot, rows)
+            if chunk_bytes is not None:
+                _read_rows(table, hot, rows, chunk_bytes)
         if peers is not None:
             (shared,) = exchange_files(peers, file, [size])
             memory = shared.array
@@ -312,13 +313,13 @@ def filled_tables(
     return filled
 
 
-def _read_rows(table: PackedTable, ids: np.ndarray, rows: np.ndarray) -> None:
+def _read_rows(table: PackedTable, ids: np.ndarray, rows: np.ndarray, chunk_bytes: int) -> None:
     """Reads some rows of a table, ascending, in order."""
     at = 0
-    with TableScan(table.store, 16 << 20) as scan:
+    with TableScan(table.store, chunk_bytes) as scan:
         for first, chunk in scan.chunks([ids]):
             end = at + int(np.searchsorted(ids[at:], first + len(chunk)))
-            rows[at:end] = chunk[ids[at:end] - first]
+            ops.gather_rows(chunk, ids[at:end] - first, rows[at:end])
             at = end
     table.round(rows)
 

@@ -14,7 +14,7 @@ import torch
 from lightning_gnnload.cache.builder import lies_in_memory
 from lightning_gnnload.cache.packed.scan import TableScan
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.host.direct import DirectFile, page_buffer
+from lightning_gnnload.host.direct import DirectFile, page_buffer, whole_pages
 from lightning_gnnload.host.memory import in_units
 
 _PROBE_BYTES = 64 << 20  # read, and written: a tenth of a second on most disks
@@ -48,14 +48,14 @@ class Rates:
         )
 
 
-def measure_rates(stores: Sequence[FeatureStore], folder: Path) -> Rates:
+def measure_rates(stores: Sequence[FeatureStore], folder: Path, chunk_bytes: int) -> Rates:
     """Measures the rates of the largest table and of a folder, within a second on most disks. Raises OSError: the
-    folder cannot be written to."""
+    folder cannot be written to. Takes the memory of two chunks."""
     store = max(stores, key=lambda store: store.shape[0] * store.row_bytes)
     num_rows = min(store.shape[0], max(_PROBE_BYTES // max(store.row_bytes, 1), 1))
     begin = (store.shape[0] - num_rows) // 2
     began = time.monotonic()
-    with TableScan(store, _PROBE_BYTES // 4) as scan:
+    with TableScan(store, chunk_bytes) as scan:
         for _ in scan.chunks([np.arange(begin, begin + num_rows)]):
             pass
     read = num_rows * store.row_bytes / max(time.monotonic() - began, 1e-6)
@@ -64,7 +64,7 @@ def measure_rates(stores: Sequence[FeatureStore], folder: Path) -> Rates:
     began = time.monotonic()
     store.gather(ids, out)
     rows = len(ids) / max(time.monotonic() - began, 1e-6)
-    return Rates(read, _write_rate(folder), rows)
+    return Rates(read, _write_rate(folder, chunk_bytes), rows)
 
 
 def all_in_memory(stores: Sequence[FeatureStore]) -> bool:
@@ -72,17 +72,18 @@ def all_in_memory(stores: Sequence[FeatureStore]) -> bool:
     return all(lies_in_memory(store) for store in stores)
 
 
-def _write_rate(folder: Path) -> float:
+def _write_rate(folder: Path, chunk_bytes: int) -> float:
     path = folder / f".rate-{os.getpid()}"
-    memory = page_buffer(_PROBE_BYTES // 4)
+    memory = page_buffer(chunk_bytes)[: whole_pages(chunk_bytes)]
     memory[:] = 1
     file = DirectFile(lambda flags: os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600), str(path))
     try:
         os.unlink(path)  # nothing is left of it, whatever happens
         began = time.monotonic()
-        for piece in range(4):
+        num_pieces = -(-_PROBE_BYTES // len(memory))
+        for piece in range(num_pieces):
             file.write(piece * len(memory), memory)
         os.fsync(file.fd)
-        return _PROBE_BYTES / max(time.monotonic() - began, 1e-6)
+        return num_pieces * len(memory) / max(time.monotonic() - began, 1e-6)
     finally:
         file.close()
