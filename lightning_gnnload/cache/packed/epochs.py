@@ -79,7 +79,7 @@ class PackedEpochs(ColdRows):
         self._windows: dict[int, Future[Window]] = {}
         self._here = threading.local()
         self._latest, self._stride = -1, 0
-        self._is_closed = False
+        self._is_closed = self._has_warned = False
         self._late: set[int] = set()  # windows that are no longer waited for
 
     def open(self, epoch: int) -> None:
@@ -120,6 +120,12 @@ class PackedEpochs(ColdRows):
         except StoreFormatError as error:
             self._replace(stretch.window, error)
             return None
+        if read is None and not self._has_warned:
+            self._has_warned = True
+            warn(
+                f"a mini-batch gathers other rows of {packed.name!r} than {self.packer.folder} has for it, and reads "
+                "the table. If the sampler's code has changed since they were packed, remove that folder."
+            )
         self._here.num_left -= 1
         if not self._here.num_left:
             stretch.window.checked.add(stretch.number)

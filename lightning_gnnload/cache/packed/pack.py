@@ -148,7 +148,8 @@ class Packer:
                 new = staging / "new"
                 new.mkdir(mode=0o700)
                 checksums = self._write(rows_path(new), cold, stretches, end, title, progress)
-                write_manifest(new, self.key, steps, row_bytes, counts, checksums, stays=self.stays)
+                ids = [[zlib.crc32(rows.astype(np.int64).data) for rows in batch] for batch in cold]
+                write_manifest(new, self.key, steps, row_bytes, counts, checksums, ids, stays=self.stays)
                 os.rename(new, target)
         except OSError as error:
             if error.errno in NO_ROOM:

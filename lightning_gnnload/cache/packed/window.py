@@ -1,9 +1,9 @@
 """Window: the packed rows of some consecutive steps, as a folder that is written whole or not at all.
 
 ``rows.bin`` has, of each mini-batch and each table, the rows that memory does not keep, by ascending number, from a
-page's begin on; ``window.json`` says how many, and their checksums. Mini-batches are in the order of their times: step
-by step, and in each step by rank. There is no index: who reads knows which rows are there, so that nothing in the file
-decides where memory is written.
+page's begin on; ``window.json`` says how many, and has checksums of them and of their numbers. Mini-batches are in the
+order of their times: step by step, and in each step by rank. There is no index: who reads knows which rows are there,
+so that nothing in the file decides where memory is written.
 """
 
 from __future__ import annotations
@@ -84,6 +84,7 @@ class Extent(NamedTuple):
     num_rows: int
     row_bytes: int
     checksum: int
+    ids_checksum: int  # of the rows' numbers, int64
 
     @property
     def size(self) -> int:
@@ -91,15 +92,18 @@ class Extent(NamedTuple):
 
 
 def extents(
-    counts: Sequence[Sequence[int]], row_bytes: Sequence[int], checksums: Sequence[Sequence[int]] | None = None
+    counts: Sequence[Sequence[int]],
+    row_bytes: Sequence[int],
+    checksums: Sequence[Sequence[int]] | None = None,
+    ids_checksums: Sequence[Sequence[int]] | None = None,
 ) -> tuple[list[list[Extent]], int]:
     """Places the rows of each mini-batch and table one after the other; also returns where they end."""
     offset, placed = 0, []
     for number, batch in enumerate(counts):
         stretch = []
         for table, count in enumerate(batch):
-            checksum = 0 if checksums is None else checksums[number][table]
-            stretch.append(Extent(offset, count, row_bytes[table], checksum))
+            sums = [0 if lists is None else lists[number][table] for lists in (checksums, ids_checksums)]
+            stretch.append(Extent(offset, count, row_bytes[table], *sums))
             offset += whole_pages(count * row_bytes[table])
         placed.append(stretch)
     return placed, offset
@@ -144,6 +148,7 @@ def write_manifest(
     row_bytes: Sequence[int],
     counts: Sequence[Sequence[int]],
     checksums: Sequence[Sequence[int]],
+    ids_checksums: Sequence[Sequence[int]],
     *,
     stays: bool,
 ) -> None:
@@ -157,6 +162,7 @@ def write_manifest(
         "row_bytes": list(row_bytes),
         "counts": [list(batch) for batch in counts],
         "crc32": [list(batch) for batch in checksums],
+        "ids_crc32": [list(batch) for batch in ids_checksums],
         "stays": stays,
     }
     with open(staging / _MANIFEST, "w") as file:
@@ -234,7 +240,7 @@ def _checked(
     path: Path, manifest: dict[str, Any], num_batches: int, row_bytes: Sequence[int]
 ) -> tuple[list[list[Extent]], int, bool]:
     lists = []
-    for name, most in (("counts", _MOST_ROWS), ("crc32", 1 << 32)):
+    for name, most in (("counts", _MOST_ROWS), ("crc32", 1 << 32), ("ids_crc32", 1 << 32)):
         values = np.array(manifest.get(name) or np.empty((0, len(row_bytes))), dtype=object)
         is_sound = values.shape == (num_batches, len(row_bytes))
         if not is_sound or not all(type(value) is int and 0 <= value < most for value in values.flat):
@@ -242,4 +248,4 @@ def _checked(
         lists.append(values.tolist())
     if type(manifest.get("stays")) is not bool:
         raise StoreFormatError(f"{path}/{_MANIFEST}: 'stays' is neither true nor false.")
-    return *extents(lists[0], row_bytes, lists[1]), manifest["stays"]
+    return *extents(lists[0], row_bytes, *lists[1:]), manifest["stays"]
