@@ -120,14 +120,14 @@ class BatchSource:
         seeds = self.workload.seed_batch(request)
         arena, layout = draw_here(self.workload.sampler, self.data.graph, seeds.draw)
         contents = self._filler.place(layout, seeds, arena).contents
-        rows, names = dict[str, np.ndarray](), dict[int, np.ndarray]()
+        rows, distinct = dict[str, np.ndarray](), dict[int, np.ndarray]()
         for name, ids in contents:
             if isinstance(name, str):
                 assert ids is not None, "a store's rows are listed"
                 # Tables of the same nodes have the same rows.
-                if (same := names.get(id(ids))) is None:
-                    same = names[id(ids)] = np.unique(ids.numpy())
-                rows[name] = same
+                if id(ids) not in distinct:
+                    distinct[id(ids)] = np.unique(ids.numpy())
+                rows[name] = distinct[id(ids)]
         return rows
 
     def without_features(self) -> BatchSource:

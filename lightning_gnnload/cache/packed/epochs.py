@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import threading
@@ -18,10 +17,10 @@ from lightning_gnnload.cache.packed.store import ColdRows, rows_from
 from lightning_gnnload.cache.packed.stretch import Stretch, StretchReader
 from lightning_gnnload.cache.packed.window import (
     Window,
-    numbers_in,
     open_window,
     remove_window,
     stays,
+    window_numbers,
     window_path,
 )
 from lightning_gnnload.data.features import TierReads
@@ -52,7 +51,7 @@ class PackedEpochs(ColdRows):
         packer: packs.
         reader: reads.
         without_room: makes what serves from then on if the disk has no room for a window.
-        leave: called when it is closed.
+        leave: called when it is closed; the last job removes the windows that were packed for it alone.
         progress: show a bar while the first window is packed.
     """
 
@@ -133,7 +132,7 @@ class PackedEpochs(ColdRows):
         return read
 
     def close(self) -> None:
-        """Ends the thread within the time of one chunk, and removes the windows that were packed for this run alone."""
+        """Ends the threads within the time of one chunk, and leaves the folder."""
         with self._changed:
             if self._is_closed:
                 return
@@ -146,7 +145,6 @@ class PackedEpochs(ColdRows):
                 window.result().file.close()
         if self._instead is not None:
             self._instead.close()
-        self._remove(keep=range(0))
         self._leave()
 
     def _give_back(self) -> None:
@@ -158,12 +156,12 @@ class PackedEpochs(ColdRows):
     def _coming(self, request: BatchRequest, window: Window) -> int | None:
         """Returns the number, in this window, of the mini-batch that this process is likely to gather next: as far
         behind this one as this is behind the last one."""
-        place, ranks = self.timeline.place(request, window.steps), len(self.timeline.ranks)
-        time_of = window.steps.start * ranks + place
+        number, ranks = self.timeline.place(request, window.steps), len(self.timeline.ranks)
+        time_of = window.steps.start * ranks + number
         with self._changed:
             step, self._latest = time_of - self._latest, max(time_of, self._latest) if self._latest >= 0 else time_of
             self._stride = step if 0 < step <= 2 * ranks else self._stride or ranks
-            coming = place + self._stride
+            coming = number + self._stride
         return coming if coming < len(window.stretches) else None
 
     def _window_of(self, request: BatchRequest) -> Window | None:
@@ -210,8 +208,8 @@ class PackedEpochs(ColdRows):
     def _forget(self, number: int) -> None:
         """Closes the windows that this process reads no more: all but the last one and the next. Under the lock."""
         neighbors = {number - 1, number, self.timeline.following(number)}
-        for other in [other for other in self._windows if other not in neighbors]:
-            del self._windows[other]
+        for distant in self._windows.keys() - neighbors:
+            del self._windows[distant]
 
     def _begin(self, number: int, is_first: bool = False) -> Future[Window]:
         """Starts a thread that opens a window, and packs it before where need be. Of several, one packs at a time, as
@@ -285,8 +283,7 @@ class PackedEpochs(ColdRows):
 
     def _remove(self, keep: range) -> None:
         """Removes windows that were packed for this run alone."""
-        with contextlib.suppress(OSError):
-            for number in numbers_in(self.packer.folder):
-                path = window_path(self.packer.folder, number)
-                if number not in keep and not stays(path):
-                    remove_window(path)
+        for number in window_numbers(self.packer.folder):
+            path = window_path(self.packer.folder, number)
+            if number not in keep and not stays(path):
+                remove_window(path)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.cache.packed.window import numbers_in, remove_window, stays, window_path
+from lightning_gnnload.cache.packed.window import remove_window, stays, window_numbers, window_path
 from lightning_gnnload.errors import FeatureFileError, PackingConfigError, PackingMismatchError, StoreFormatError, warn
 from lightning_gnnload.storage.folders import clear_leftovers
 from lightning_gnnload.storage.manifest import check_checksum, with_checksum
@@ -83,10 +83,15 @@ class PackingFolder:
             )
 
     def close(self) -> None:
-        """Says that this process uses the folder no more. The last one removes it, unless windows are to stay."""
+        """Says that this process uses the folder no more. The last one removes it, but for windows that are to stay."""
         self._locks.close()
         with folder_lock(self.path, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_alone:
-            if is_alone and not self.has_lasting_windows():
+            if not is_alone:
+                return
+            for number in window_numbers(self.windows):
+                if not stays(path := window_path(self.windows, number)):
+                    remove_window(path)
+            if not window_numbers(self.windows):
                 self.clear()
                 with suppress(OSError):  # something else is there
                     self.windows.rmdir()
@@ -94,7 +99,7 @@ class PackingFolder:
 
     def clear(self) -> None:
         """Removes all windows, and what killed processes have left."""
-        for number in numbers_in(self.windows):
+        for number in window_numbers(self.windows):
             remove_window(window_path(self.windows, number))
         self.clear_leftovers()
         for path in (self.path / _MANIFEST, *self.path.glob("hot-*.bin")):
@@ -108,7 +113,7 @@ class PackingFolder:
 
     def has_lasting_windows(self) -> bool:
         """Whether there are windows that were packed ahead of a run."""
-        return any(stays(window_path(self.windows, number)) for number in numbers_in(self.windows))
+        return any(stays(window_path(self.windows, number)) for number in window_numbers(self.windows))
 
     def write(self, key: Mapping[str, Any], decided: Decided) -> None:
         """Writes what was decided, through to the disk."""
@@ -236,7 +241,7 @@ def decided_for(
     return decided
 
 
-def digest(key: Mapping[str, Any]) -> str:
+def key_digest(key: Mapping[str, Any]) -> str:
     """Returns hexadecimal digits that are alike for equal keys alone."""
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
 

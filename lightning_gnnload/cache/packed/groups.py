@@ -85,10 +85,10 @@ class ScannedGroups(ColdRows):
             if self.timeline.step_of(request) not in group.steps:
                 return None  # a thread that was overtaken
             there, rows = group.ids[table], group.rows[table]
-            places = np.searchsorted(there, ids)
-            if len(ids) and not (len(there) and np.array_equal(there.take(places, mode="clip"), ids)):
+            slots = np.searchsorted(there, ids)
+            if len(ids) and not (len(there) and np.array_equal(there.take(slots, mode="clip"), ids)):
                 return None
-            ops.gather_rows(rows, places, out, positions)
+            ops.gather_rows(rows, slots, out, positions)
         return TierReads("scanned", len(ids), len(ids) * self.tables[table].store.row_bytes)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class ScannedGroups(ColdRows):
     def _read_group(self, first: int) -> _Group:
         """Samples from step ``first`` on until the rows would take more than there is room for, and reads them. The
         group has one step at least."""
-        wanted = [np.zeros(table.store.shape[0], bool) for table in self.tables]
+        masks = [np.zeros(table.store.shape[0], bool) for table in self.tables]
         needed, stop = 0, first
         end = self.timeline.num_epochs
         last = first + (1 << 20) if end is None else max(end * self.timeline.num_steps, first + 1)
@@ -115,19 +115,19 @@ class ScannedGroups(ColdRows):
         try:
             for number, (_, rows) in enumerate(sampled):
                 cold = [table.cold(rows[table.name]) for table in self.tables]
-                new = [ids[~mask[ids]] for ids, mask in zip(cold, wanted, strict=True)]
+                new = [ids[~mask[ids]] for ids, mask in zip(cold, masks, strict=True)]
                 needed += sum(len(ids) * table.store.row_bytes for ids, table in zip(new, self.tables, strict=True))
                 # Steps come whole: rows of a step that does not fit are read with the next group.
                 if needed > self.num_bytes and stop > first:
                     break
-                for ids, mask in zip(new, wanted, strict=True):
+                for ids, mask in zip(new, masks, strict=True):
                     mask[ids] = True
                 if (number + 1) % len(self.ranks) == 0:
                     stop += 1
         finally:
             sampled.close()  # type: ignore[attr-defined]
-        lists = [np.flatnonzero(mask) for mask in wanted]
-        del wanted
+        lists = [np.flatnonzero(mask) for mask in masks]
+        del masks
         return _Group(range(first, stop), lists, [self._scan(*pair) for pair in zip(self.tables, lists, strict=True)])
 
     def _scan(self, table: PackedTable, ids: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE
 from lightning_gnnload.cache.builder import checksum_of_rows, print_line
 from lightning_gnnload.cache.packed.epochs import PackedEpochs
-from lightning_gnnload.cache.packed.folder import Decided, PackingFolder, decided_for, digest
+from lightning_gnnload.cache.packed.folder import Decided, PackingFolder, decided_for, key_digest
 from lightning_gnnload.cache.packed.groups import ScannedGroups
 from lightning_gnnload.cache.packed.layout import Layout, Sizes, chunk_bytes_of, lay_out, sampled_sizes
 from lightning_gnnload.cache.packed.pack import PackedTable, Packer, RowsOf
@@ -234,7 +234,7 @@ def packer_for(
     """Makes what packs the windows of a run."""
     return Packer(
         folder.windows,
-        digest(run.key(packing)),
+        key_digest(run.key(packing)),
         tuple(tables),
         run.rows_of,
         timeline_of(packing, run, layout.window),

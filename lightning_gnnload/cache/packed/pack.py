@@ -20,7 +20,7 @@ from lightning_gnnload.cache.packed.window import (
     extents,
     rows_path,
     window_path,
-    write_manifest,
+    write_window_manifest,
 )
 from lightning_gnnload.cache.trace import sampled_ahead
 from lightning_gnnload.data.features import FeatureStore
@@ -149,7 +149,7 @@ class Packer:
                 new.mkdir(mode=0o700)
                 checksums = self._write(rows_path(new), cold, stretches, end, title, progress)
                 ids = [[zlib.crc32(rows.astype(np.int64).data) for rows in batch] for batch in cold]
-                write_manifest(new, self.key, steps, row_bytes, counts, checksums, ids, stays=self.stays)
+                write_window_manifest(new, self.key, steps, row_bytes, counts, checksums, ids, stays=self.stays)
                 os.rename(new, target)
         except OSError as error:
             if error.errno in NO_ROOM:
@@ -192,8 +192,8 @@ class Packer:
                 # One table after the other, so that all of the staging memory serves each.
                 for number, table in enumerate(self.tables):
                     lists = [batch[number] for batch in cold]
-                    places = [stretch[number] for stretch in stretches]
-                    stages = _Stages(file, places, self.staging_bytes, threads, are_halves=table.halves)
+                    extents_of_table = [stretch[number] for stretch in stretches]
+                    stages = _Stages(file, extents_of_table, self.staging_bytes, threads, are_halves=table.halves)
                     self._distribute(table, lists, stages, advance)
                     for batch, checksum in enumerate(stages.finish()):
                         checksums[batch][number] = checksum
@@ -210,16 +210,16 @@ class Packer:
         self, table: PackedTable, lists: list[np.ndarray], stages: _Stages, advance: Callable[[int], None]
     ) -> None:
         """Reads a table in order, and deals its rows out to the mini-batches."""
-        done, at = [0] * len(lists), 0
+        positions, at = [0] * len(lists), 0
         with TableScan(table.store, self.chunk_bytes) as scan:
             for first, rows in scan.chunks(lists):
                 self._check_stop()
                 packed = table.packed(rows)
                 for batch, ids in enumerate(lists):
-                    begin = done[batch]
+                    begin = positions[batch]
                     end = begin + int(np.searchsorted(ids[begin:], first + len(rows)))
                     if begin < end:
-                        done[batch] = end
+                        positions[batch] = end
                         stages.append(batch, packed, ids[begin:end].astype(np.int64) - first)
                 advance((first + len(rows) - at) * table.store.row_bytes)
                 at = first + len(rows)
@@ -233,21 +233,21 @@ class _Stages:
     """Collects the rows of many mini-batches, and writes each one's in pieces of whole pages, in the background."""
 
     def __init__(
-        self, file: DirectFile, places: list[Extent], num_bytes: int, threads: Threads, *, are_halves: bool
+        self, file: DirectFile, extents_of_table: list[Extent], num_bytes: int, threads: Threads, *, are_halves: bool
     ) -> None:
         self._file = file
         self._looks_for_infinity = are_halves
         self._threads = threads
-        self._offsets = [place.offset for place in places]
-        self._checksums = [0] * len(places)
-        self._row_bytes = places[0].row_bytes if places else 0
+        num_batches = len(extents_of_table)
+        self._offsets = [extent.offset for extent in extents_of_table]
+        self._checksums = [0] * num_batches
+        self._row_bytes = extents_of_table[0].row_bytes if num_batches else 0
         # Whole pages, and one more row than the rest of a page that an earlier piece left.
         least = whole_pages(self._row_bytes + PAGE)
-        self._size = max(num_bytes // max(len(places), 1) // PAGE * PAGE, least)
-        memory = page_buffer(self._size * len(places))
-        self._stages = [memory[begin : begin + self._size] for begin in range(0, self._size * len(places), self._size)]
-        self._fill = [0] * len(places)
-        self._writes: list[Future[None] | None] = [None] * len(places)
+        self._size = max(num_bytes // max(num_batches, 1) // PAGE * PAGE, least)
+        self._stages = list(page_buffer(self._size * num_batches)[: self._size * num_batches].reshape(-1, self._size))
+        self._fill = [0] * num_batches
+        self._writes: list[Future[None] | None] = [None] * num_batches
         self.have_infinite_halves = False
         """Whether some row, taken for numbers of half precision, has an infinite one."""
 

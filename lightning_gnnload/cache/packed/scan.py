@@ -63,13 +63,13 @@ class TableScan:
         out. Raises FeatureFileError: the table cannot be read.
         """
         num_rows, per_piece = self.store.shape[0], self._rows_a_piece
-        wanted = np.zeros(-(-num_rows // per_piece), np.int64)
+        counts = np.zeros(-(-num_rows // per_piece), np.int64)
         for ids in lists:
-            np.add.at(wanted, ids // per_piece, 1)
+            np.add.at(counts, ids // per_piece, 1)
         pieces_a_chunk = self._rows_a_chunk // per_piece
-        first_pieces = range(0, len(wanted), pieces_a_chunk)
-        starts = [piece for piece in first_pieces if wanted[piece : piece + pieces_a_chunk].any()]
-        begin = partial(self._begin, wanted=wanted, pieces_a_chunk=pieces_a_chunk, lists=lists)
+        first_pieces = range(0, len(counts), pieces_a_chunk)
+        starts = [piece for piece in first_pieces if counts[piece : piece + pieces_a_chunk].any()]
+        begin = partial(self._begin, counts=counts, pieces_a_chunk=pieces_a_chunk, lists=lists)
         ahead = begin(starts[0], 0) if starts else None
         for number, piece in enumerate(starts):
             assert ahead is not None
@@ -80,7 +80,7 @@ class TableScan:
             yield piece * per_piece, rows
 
     def _begin(
-        self, piece: int, number: int, *, wanted: np.ndarray, pieces_a_chunk: int, lists: Sequence[np.ndarray]
+        self, piece: int, number: int, *, counts: np.ndarray, pieces_a_chunk: int, lists: Sequence[np.ndarray]
     ) -> tuple[np.ndarray, list[Future[None]]]:
         """Begins to read a chunk; returns its rows and what is to be waited for."""
         per_piece, row_bytes = self._rows_a_piece, self.store.row_bytes
@@ -88,9 +88,9 @@ class TableScan:
         last = min(first + self._rows_a_chunk, self.store.shape[0])
         if self._memory is not None:
             return self._memory[first:last], []
-        place = (self._offset + first * row_bytes) % PAGE if self._file is not None else 0
-        rows = self._buffers[number % 2][place : place + (last - first) * row_bytes].reshape(last - first, row_bytes)
-        counts = wanted[piece : piece + pieces_a_chunk]
+        shift = (self._offset + first * row_bytes) % PAGE if self._file is not None else 0
+        rows = self._buffers[number % 2][shift : shift + (last - first) * row_bytes].reshape(last - first, row_bytes)
+        counts = counts[piece : piece + pieces_a_chunk]
         if self._file is None:
             every = torch.arange(first, last)
             self.num_bytes += rows.nbytes
@@ -120,8 +120,8 @@ class TableScan:
         chunk_from = (self._offset + first * row_bytes) // PAGE * PAGE
         read_from = (self._offset + begin * row_bytes) // PAGE * PAGE
         needed = self._offset + end * row_bytes - read_from
-        place = read_from - chunk_from
-        self._file.read(read_from, self._buffers[number % 2][place : place + whole_pages(needed)], needed)
+        shift = read_from - chunk_from
+        self._file.read(read_from, self._buffers[number % 2][shift : shift + whole_pages(needed)], needed)
 
 
 def _within(ids: np.ndarray, begin: int, end: int) -> np.ndarray:

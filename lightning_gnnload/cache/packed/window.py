@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
@@ -132,7 +133,7 @@ def rows_path(staging: Path) -> Path:
     return staging / _ROWS
 
 
-def numbers_in(folder: Path) -> list[int]:
+def window_numbers(folder: Path) -> list[int]:
     """Lists the windows in a folder."""
     try:
         names = os.listdir(folder)
@@ -141,7 +142,7 @@ def numbers_in(folder: Path) -> list[int]:
     return sorted(int(name[7:]) for name in names if name.startswith("window-") and name[7:].isdecimal())
 
 
-def write_manifest(
+def write_window_manifest(
     staging: Path,
     key: str,
     steps: range,
@@ -205,10 +206,12 @@ def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], nu
 
 def remove_window(path: Path) -> None:
     """Removes a window; those who have it open read on."""
+    # Moved first, so that nobody takes what is being removed for a damaged window; a killed process leaves what
+    # clear_leftovers() removes.
+    aside = path.parent / f".{path.name}-{secrets.token_hex(8)}.partial"
     with suppress(OSError):
-        # First, so that nobody takes what is being removed for a damaged window.
-        os.unlink(path / _MANIFEST)
-    shutil.rmtree(path, ignore_errors=True)
+        os.rename(path, aside)
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def stays(path: Path) -> bool:
@@ -225,8 +228,8 @@ def _steps_of(path: Path, manifest: Any, key: str, steps: range, row_bytes: Sequ
     if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
         raise StoreFormatError(f"{path}/{_MANIFEST} does not say format {FORMAT!r}, version {VERSION}.")
     check_checksum(path / _MANIFEST, manifest)
-    wanted = {"key": key, "first": steps.start, "row_bytes": list(row_bytes)}
-    if differing := [name for name, value in wanted.items() if manifest.get(name) != value]:
+    expected = {"key": key, "first": steps.start, "row_bytes": list(row_bytes)}
+    if differing := [name for name, value in expected.items() if manifest.get(name) != value]:
         raise StoreFormatError(f"{path} was packed for another run: its {', '.join(differing)} differ.")
     stop = manifest.get("stop")
     if type(stop) is not int or not steps.stop <= stop <= steps.start + _MOST_STEPS:

@@ -305,7 +305,7 @@ def test_a_packer_that_was_killed_is_taken_over_from(tmp_path: Path) -> None:
 
     pid = os.fork()
     if pid == 0:
-        pack_module.write_manifest = hang  # type: ignore[assignment]
+        pack_module.write_window_manifest = hang  # type: ignore[assignment]
         pack_ahead(packing(tmp_path), replace(run_of(data, toy_workload(data), None, 1), progress=False), range(1))
         os._exit(1)
     while not ready.exists():
