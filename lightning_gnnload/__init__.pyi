@@ -16,6 +16,7 @@ from .adapters.graphs import to_dgl_graph as to_dgl_graph
 from .adapters.graphs import to_pyg_graph as to_pyg_graph
 from .cache.cache import FeatureCache as FeatureCache
 from .cache.dynamic import DynamicCache as DynamicCache
+from .cache.packed.settings import Packing as Packing
 from .cache.policy import CachePolicy as CachePolicy
 from .cache.rules import Clairvoyant as Clairvoyant
 from .cache.rules import PreSample as PreSample

@@ -187,6 +187,14 @@ class CacheDisagreementError(CacheShareError):
     them."""
 
 
+class PackingConfigError(GnnLoadError, ValueError):
+    """Settings of packed mini-batches cannot work, alone or with those of the data module they meet."""
+
+
+class PackingMismatchError(GnnLoadError, ValueError):
+    """A folder has packed mini-batches of another run: other data, seeds, sampler, batch size or ranks."""
+
+
 class OutputError(GnnLoadError, ValueError):
     """Results cannot be written as rows of a file: its suffix, its place, or what was to be written is at fault."""
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from lightning_gnnload.errors import GnnLoadError, UnknownSettingError
+
+_MOST_BYTES = 1 << 60
 
 
 def check_whole_number(
@@ -41,6 +44,35 @@ def check_one_of(
     choices = list(choices)  # not a set: a value that cannot be hashed is an error of ours, too
     if not isinstance(value, str) or value not in choices:
         raise error(f"{name}={value!r} is not known; give one of {', '.join(map(repr, choices))}{alternative}.")
+
+
+def amount_of(text: str) -> tuple[float, int]:
+    """Returns a number and how many bytes its unit has; 0 of what is no amount.
+
+    Example:
+        >>> amount_of("4GB"), amount_of("1.5 MiB"), amount_of("plenty")
+        ((4.0, 1000000000), (1.5, 1048576), (0.0, 1))
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", text, re.IGNORECASE)
+    if not match:
+        return 0.0, 1
+    return float(match[1]), (1024 if match[3] else 1000) ** (1 + "KMGT".index(match[2].upper()))
+
+
+def num_bytes_of(name: str, value: Any, error: type[GnnLoadError]) -> int:
+    """Returns an amount of memory in bytes: a whole number of them, or text with a unit. Raises ``error``: it is none.
+
+    Example:
+        >>> from lightning_gnnload.errors import LoaderConfigError
+        >>> num_bytes_of("memory", "2 GiB", LoaderConfigError)
+        2147483648
+    """
+    if isinstance(value, str):
+        number, unit = amount_of(value)
+        value = int(number * unit) or value
+    if type(value) is not int or not 0 < value < _MOST_BYTES:
+        raise error(f"{name}={value!r}: an amount of memory with its unit is needed, as '4GB', or a number of bytes.")
+    return value
 
 
 def keywords_of(function: object) -> list[str]:

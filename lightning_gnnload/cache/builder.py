@@ -85,7 +85,9 @@ class CacheBuilder(ABC, Generic[T]):
         if self.peers is not None:
             hot = self.peers.broadcast(hot)
             # A few rows suffice: they catch ranks whose features were drawn with different seeds.
-            self.peers.agree({"checksum of rows": _checksum(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_ADVICE)
+            self.peers.agree(
+                {"checksum of rows": checksum_of_rows(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_ADVICE
+            )
         assert hot is not None
         return replace(plan, num_rows=len(hot), hot=hot), note
 
@@ -283,7 +285,7 @@ def _rank_rows(policy: CachePolicy, workload: Workload, epoch: int) -> np.ndarra
         ) from error
 
 
-def _checksum(store: FeatureStore, ids: np.ndarray) -> int:
+def checksum_of_rows(store: FeatureStore, ids: np.ndarray) -> int:
     """Computes a checksum of a few rows."""
     rows = torch.zeros(len(ids), store.shape[1], dtype=store.dtype)
     store.gather(torch.from_numpy(ids.copy()), rows)

@@ -121,7 +121,7 @@ def presampled_curve(trace: AccessTrace, ratios: Sequence[float], order: str) ->
     Source: GNNLab (EuroSys'22), section 6.3, PreSC#1.
     """
     warm = np.bincount(np.concatenate(trace.epochs[0]), minlength=trace.num_nodes)
-    slots = [_num_slots(ratio, trace.num_nodes) for ratio in ratios]
+    slots = [slots_of(ratio, trace.num_nodes) for ratio in ratios]
     return _static(trace, "presample", order, slots, [(warm, np.sum(trace.counts(), axis=0))], 0.0)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.host.progress import progress as progress_bar
 from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.sample.workload import Workload
+
+Sampled = TypeVar("Sampled")
 
 
 def node_lists(
@@ -33,12 +36,20 @@ def node_lists(
         >>> [nodes.tolist() for _, nodes in node_lists(workload, workload.requests(epoch=0))]
         [[0, 1, 3], [2, 3, 1]]
     """
+    return sampled_ahead(workload.nodes_of, requests, num_threads=num_threads)
+
+
+def sampled_ahead(
+    sample: Callable[[BatchRequest], Sampled], requests: Iterable[BatchRequest], *, num_threads: int | None = None
+) -> Iterator[tuple[BatchRequest, Sampled]]:
+    """Yields each request with what ``sample`` returns for it, in order, from threads as :func:`node_lists` has
+    them."""
     num_threads = num_threads or len(os.sched_getaffinity(0))
     threads = Threads(num_threads, "gnnload-ahead")
-    ahead: deque[tuple[BatchRequest, Future[np.ndarray]]] = deque()
+    ahead: deque[tuple[BatchRequest, Future[Sampled]]] = deque()
     try:
         for request in requests:
-            ahead.append((request, threads.submit(workload.nodes_of, request)))
+            ahead.append((request, threads.submit(sample, request)))
             # For each thread one in work and one in line, so that none idles while the caller counts.
             if len(ahead) > 2 * num_threads:
                 yield _next_result(ahead, threads)
@@ -85,11 +96,9 @@ def similarity(before: np.ndarray, after: np.ndarray, share: float = 0.1) -> flo
     return float(np.minimum(before[both], after[both]).sum() / visits) if visits else 1.0
 
 
-def _next_result(
-    ahead: deque[tuple[BatchRequest, Future[np.ndarray]]], threads: Threads
-) -> tuple[BatchRequest, np.ndarray]:
-    request, nodes = ahead.popleft()
-    return request, threads.result(nodes)
+def _next_result(ahead: deque[tuple[BatchRequest, Future[Sampled]]], threads: Threads) -> tuple[BatchRequest, Sampled]:
+    request, result = ahead.popleft()
+    return request, threads.result(result)
 
 
 _CLASSES_AN_OCTAVE = 4  # coarse enough that a class has many nodes, fine enough that their degrees are alike

@@ -111,17 +111,21 @@ class MappedFile:
     path: str
     inode: int
     is_writable: bool
+    offset: int = 0
+    """Of the address within the file."""
 
 
 def mapped_file(address: int) -> MappedFile | None:
     """Returns the file mapped at an address of this process; None for private memory."""
     with open("/proc/self/maps", errors="surrogateescape") as file:
         for line in file:
-            span, permissions, _offset, _device, inode, *path = line.rstrip("\n").split(maxsplit=5)
+            span, permissions, offset, _device, inode, *path = line.rstrip("\n").split(maxsplit=5)
             begin, end = (int(part, 16) for part in span.split("-"))
             if begin <= address < end:
                 # What the system calls [heap] or [stack] has no inode.
-                return MappedFile(path[0], int(inode), "w" in permissions) if path and inode != "0" else None
+                if not path or inode == "0":
+                    return None
+                return MappedFile(path[0], int(inode), "w" in permissions, int(offset, 16) + address - begin)
     return None
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from lightning_gnnload.datasets.description import short
 from lightning_gnnload.errors import GraphSpecError
+from lightning_gnnload.settings import amount_of
 
 Check = Callable[[Any, str], Any]
 S = TypeVar("S")
@@ -131,14 +132,6 @@ def an_amount(value: Any, where: str) -> str:
     if 0 < number * unit < _MOST_BYTES:
         return str(value)
     raise wrong(where, value, "an amount of memory with its unit is needed, as 4GB")
-
-
-def amount_of(text: str) -> tuple[float, int]:
-    """Returns a number and how many bytes its unit has; 0 of what is no amount."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT])(i?)B", text, re.IGNORECASE)
-    if not match:
-        return 0.0, 1
-    return float(match[1]), (1024 if match[3] else 1000) ** (1 + "KMGT".index(match[2].upper()))
 
 
 def some_threads(value: Any, where: str) -> int | None:

@@ -20,7 +20,6 @@ from lightning_gnnload.ingest.settings import (
     a_seed,
     a_table,
     a_text,
-    amount_of,
     an_amount,
     did_you_mean,
     one_of,
@@ -31,6 +30,7 @@ from lightning_gnnload.ingest.settings import (
     three_shares,
     wrong,
 )
+from lightning_gnnload.settings import amount_of
 
 S = TypeVar("S")
 

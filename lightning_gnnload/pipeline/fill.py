@@ -80,6 +80,12 @@ class Filler:
             else:
                 self._of_edges.append((name, Column.of(EDGES, "tables", store, key)))
 
+    @property
+    def columns(self) -> dict[str, Column]:
+        """The columns that are gathered from stores, by the store's name, in the order in which they are."""
+        by_axis = [self._of_nodes, *self._of_some.values(), self._of_edges, *self._of_types.values()]
+        return {name: column for group in by_axis for name, column in group}
+
     def place(self, layout: SampleLayout, seeds: SeedBatch, memory: np.ndarray) -> Filling:
         """Places the columns of one drawn mini-batch between its nodes and its hops; ``memory`` (uint8) may be too
         small.

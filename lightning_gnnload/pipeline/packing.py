@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
 
-class Packing(NamedTuple):
+class SlotContents(NamedTuple):
     """Where a mini-batch's arrays lie in one piece of memory: nodes and their queries first, hops at the end.
     ``pieces`` has each array with its offset."""
 
@@ -27,7 +27,7 @@ def aligned(num_bytes: int) -> int:
     return -(-num_bytes // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
 
 
-def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int = 0) -> Packing:
+def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int = 0) -> SlotContents:
     """Lays a sample out for a slot of ``num_bytes`` (None: as many as it takes), with ``room_bytes`` between nodes and
     hops. Hops that share an array, as with ``expand="new"``, share it in the slot.
 
@@ -58,7 +58,7 @@ def pack(sample: DeviceSample, num_bytes: int | None = None, *, room_bytes: int 
         )
         for hop in sample.hops
     )
-    return Packing(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size, queries_piece), pieces)
+    return SlotContents(SampleLayout(sample.nodes.numel(), hops, free_begin, end - size, queries_piece), pieces)
 
 
 def _columns(hop: DeviceHop) -> tuple[torch.Tensor | None, ...]:

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import numpy as np
 import torch
 
 from lightning_gnnload.data.features import FeatureStore, byte_rows, gather
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest, StepPlan
-from lightning_gnnload.data.slab import Header
+from lightning_gnnload.data.slab import Column, Header
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.host.huge_pages import move_to_huge_pages
 from lightning_gnnload.ops import ArenaTooSmall, Draw, SampleLayout
@@ -22,6 +23,7 @@ from lightning_gnnload.pipeline.fill import Filler, Filling, of_rows
 from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.seeds.rows import SeedBatch
 from lightning_gnnload.sample.workload import Workload
 
@@ -117,6 +119,27 @@ class BatchSource:
             request.rank,
         )
         return Payload(filling.header, timing, reads)
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """The columns that are gathered from :attr:`features`, by name, in the order in which they are."""
+        return self._filler.columns
+
+    def rows_of(self, request: BatchRequest) -> dict[str, np.ndarray]:
+        """Samples one mini-batch for the rows alone that it gathers from each of :attr:`columns`: distinct, ascending,
+        int64. Raises SeedError as :meth:`make`."""
+        seeds = self.workload.seed_batch(request)
+        arena, layout = draw_here(self.workload.sampler, self.data.graph, seeds.draw)
+        contents = self._filler.place(layout, seeds, arena).contents
+        rows, distinct = dict[str, np.ndarray](), dict[int, np.ndarray]()
+        for name, ids in contents:
+            if isinstance(name, str):
+                assert ids is not None, "a store's rows are listed"
+                # Tables of the same nodes have the same rows.
+                if id(ids) not in distinct:
+                    distinct[id(ids)] = np.unique(ids.numpy())
+                rows[name] = distinct[id(ids)]
+        return rows
 
     def without_features(self) -> BatchSource:
         """Returns a source of the same mini-batches with labels alone, for a trainer that gathers features itself."""

@@ -40,6 +40,7 @@ class Workload:
         labels: of the nodes, ``[N]`` or ``[N, C]``, for orders that look at them.
         drop_last, keep_rest: as :class:`.StepPlan` has it.
         end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
+        cycle: epochs after which these come again, draws and order alike; None: never.
 
     Attributes:
         kind: of the seeds.
@@ -66,6 +67,7 @@ class Workload:
         labels: torch.Tensor | None = None,
         keep_rest: bool = False,
         end_epoch: int | None = None,
+        cycle: int | None = None,
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -81,6 +83,7 @@ class Workload:
         self.shared_seed: int | None = None
         self.keep_rest = keep_rest
         self.end_epoch = end_epoch
+        self.cycle = cycle
         self.labels = labels
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
@@ -90,7 +93,7 @@ class Workload:
         """Returns the arguments that it was made with, by name, to make another one like it."""
         names = (
             *("graph", "sampler", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks"),
-            *("labels", "keep_rest", "end_epoch"),
+            *("labels", "keep_rest", "end_epoch", "cycle"),
         )
         return {name: getattr(self, name) for name in names} | {"seeds": self._settings_of_seeds}
 
@@ -116,7 +119,7 @@ class Workload:
             settings["labels"] = f"{checksum_of([self.labels]):08x}"
         return {
             "seeds": seeds,
-            "order": self.order.name,
+            "order": self.order.name if self.cycle is None else f"{self.order.name}, {self.cycle} epochs in turn",
             "sampler": self.sampler.description + self.kind.description,
             "settings": json.dumps(settings | self.kind.settings_by_name),
         }
@@ -147,13 +150,13 @@ class Workload:
             return request.rows
         plan = self.plan(request.num_ranks)
         begin, end = plan.slice(request.step, request.rank)
-        return self._epoch_order(request.epoch, plan.global_batch_size)[begin:end]
+        return self._epoch_order(self._drawn(request.epoch), plan.global_batch_size)[begin:end]
 
     def key_of(self, request: BatchRequest) -> DrawKey:
         """Returns the key that its draws depend on, besides the nodes."""
         if self.fixed_draws:
             return DrawKey(self.seed, FIXED_DRAWS_EPOCH, 0)
-        return DrawKey(self.seed, request.epoch, request.step)
+        return DrawKey(self.seed, self._drawn(request.epoch), request.step)
 
     def seed_batch(self, request: BatchRequest) -> SeedBatch:
         """Returns the seeds of one mini-batch, as a sampler is asked for them, and what belongs to its rows.
@@ -174,6 +177,11 @@ class Workload:
     def nodes_of(self, request: BatchRequest) -> np.ndarray:
         """Samples the nodes of one mini-batch, int64, seeds first: those whose features it gathers."""
         return nodes_of(self.sampler, self.graph, self.seed_batch(request).draw)
+
+    def _drawn(self, epoch: int) -> int:
+        """Returns the epoch by which one is ordered and drawn."""
+        # Those that only predict training are no part of the run, which none of them is to be mistaken for.
+        return epoch if self.cycle is None or epoch in PRESAMPLED_EPOCHS else epoch % self.cycle
 
     def _epoch_order(self, epoch: int, global_batch_size: int) -> np.ndarray:
         # Held while an epoch is ordered: threads that need the same order wait for it rather than make it again.

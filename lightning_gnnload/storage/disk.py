@@ -113,6 +113,16 @@ class DiskFeatureStore(FeatureStore):
         self._idle.append(reader)  # not after an error: a reader that failed may have failed for good
         return (TierReads("disk", len(ids), tally.num_bytes),)
 
+    def open_again(self, flags: int) -> int:
+        """Opens the same file once more, with these flags of ``os.open`` in place of its own; returns the descriptor.
+        Its rows begin at byte 0."""
+        return os.open(f"/proc/self/fd/{self._fd}", os.O_RDONLY | os.O_CLOEXEC | flags)
+
+    @property
+    def checksums(self) -> tuple[int, ...]:
+        """The file's checksums, as the manifest of its folder has them."""
+        return self._array.checksums
+
     def close(self) -> None:
         """Closes the file. No other thread may be gathering."""
         fd, self._fd = self._fd, -1

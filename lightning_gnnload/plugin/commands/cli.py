@@ -28,6 +28,7 @@ _COMMANDS = {
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
     "conform": ("conform", "check a sampler of your own: contract and law of its draws"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
+    "pack": ("pack", "write the rows of mini-batches ahead of a run, for tables on a disk"),
     "order": ("order", "compare orders of seeds: what they save, and how labels mix"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
     "verify": ("verify", "read a folder of data or parts, and compare it with its checksums"),

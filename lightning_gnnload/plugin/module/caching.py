@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.cache.builder import lies_in_memory
 from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
+from lightning_gnnload.cache.packed.settings import Packing
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.shared import share_rows
 from lightning_gnnload.cache.static import SharerOf
@@ -27,6 +28,7 @@ from lightning_gnnload.errors import (
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import TrainerFn, TrainerStatus, pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.packing import ModulePacking
 from lightning_gnnload.plugin.module.partition import ModulePartition
 from lightning_gnnload.plugin.module.probe import CacheProbe, MachineMemory
 from lightning_gnnload.sample.base import Sampler
@@ -70,8 +72,9 @@ def _levels(cache: TableCache) -> tuple[FeatureCache, ...]:
 class ModuleCache:
     """The feature caches of a data module, from one ``setup`` to its ``teardown``."""
 
-    def __init__(self, cache: CacheSettings) -> None:
+    def __init__(self, cache: CacheSettings, packing: Packing | None = None) -> None:
         self.levels = cache_levels(cache)
+        self._packing = None if packing is None else ModulePacking(packing)
         self._stores: dict[str, DeferredStore] = {}
         self._waiting: dict[str, DeferredStore] = {}  # until a fit's first steps have shown how much memory they leave
         self._left: dict[str, Allowance] = {}  # for each of these, once that is known
@@ -90,6 +93,13 @@ class ModuleCache:
         # By the first phase alone: a fit's validation is gathered from the cache of its training.
         if not self._stores:
             self.phase = "train" if (trainer is None or is_fit(trainer)) and module.has_seeds("train") else phase
+        if self._packing is not None and self.phase == "train":
+            if phase != "train":
+                return {}, False
+            if not self._stores:
+                workload = module.workload("train")
+                self._stores.update(self._packing.stores(data, workload, trainer, module.threads_of_rank))
+            return dict(self._stores), True
         for name, store in data.stores.items():
             levels = fitting(self.levels.get(name, ()), data, name)
             if name not in self._stores and (levels or (trainer is not None and _is_worth_sharing(store))):
@@ -131,6 +141,8 @@ class ModuleCache:
         stores, self._stores = self._stores, {}
         for store in stores.values():
             store.close()
+        if self._packing is not None:
+            self._packing.close()
 
     def _deferred(
         self, name: str, store: FeatureStore, module: CachedModule, trainer: pl.Trainer | None
@@ -216,6 +228,8 @@ class CachedModule(Protocol):
     def batch_format(self) -> str: ...
     @property
     def sampling_device(self) -> str: ...
+    @property
+    def threads_of_rank(self) -> int: ...
     def workload(self, phase: str) -> Workload: ...
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import distributed
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
+from lightning_gnnload.cache.packed.settings import Packing
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
@@ -46,6 +47,7 @@ from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
+from lightning_gnnload.plugin.module.packing import check_packing
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
@@ -115,12 +117,17 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         on_resume_change: what to do where a run resumes in mid-epoch with other seeds, another graph or other settings
             than its checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
         task: the name of the task to train, validate and test on, where the data have several.
+        packing: for tables on a disk: ``Packing(folder)`` reads them in order and writes the rows of each training
+            mini-batch to that folder before it is needed (:class:`.Packing`). It changes no mini-batch, unless it is
+            told to round rows or repeat epochs. Evaluation reads the tables.
         verify: under a Trainer, compare data and parts from a folder with their checksums, during training and once a
             machine: see :class:`.BackgroundCheck`.
 
     Raises:
         LoaderConfigError: settings that cannot work.
         CacheConfigError: ``cache`` is no such thing.
+        PackingConfigError: ``packing`` is no such thing, or goes with no other setting here.
+        PackingMismatchError: when the first mini-batch is needed: the folder is of another run.
         CudaUnavailableError, KernelCompileError, DeviceMemoryError: with ``sampling_device="cuda"``, when the first
             mini-batch is needed.
         StoreFormatError: in training, or at its end: a file is damaged.
@@ -172,6 +179,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         on_resume_change: OnResumeChange = "error",
         task: str | None = None,
         verify: bool = True,
+        packing: Packing | None = None,
         **unknown: Any,
     ) -> None:
         refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
@@ -184,6 +192,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         check_one_of("batch_format", batch_format, FORMATS, LoaderConfigError)
         check_one_of("on_resume_change", on_resume_change, ("error", "warn"), LoaderConfigError)
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
+        check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
         self.sampler = sampler
         self.eval_sampler = eval_sampler or sampler
         for checked in (self.sampler, self.eval_sampler):
@@ -213,9 +222,10 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._copies = DeviceCopies()
         self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase and part
         self._part_by_hand: int | None = None
-        self.caching = ModuleCache(cache)
-        self.sampling_device = sampling_device
-        self._sampling = TrainerDevice(sampling_device)
+        self.packing = packing
+        self.caching = ModuleCache(cache, packing)
+        self.sampling_device = sampling_device if packing is None else "cpu"
+        self._sampling = TrainerDevice(self.sampling_device)
         self.module_partition = ModulePartition(partition)
         self._folder_checks = FolderChecks(verify)
 
@@ -365,7 +375,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         # What is open belongs to this process.
         state["_copies"] = DeviceCopies()
         state["_next_epochs"] = defaultdict[str, NextEpoch](NextEpoch)
-        state["caching"] = ModuleCache(self.cache)
+        state["caching"] = ModuleCache(self.cache, self.packing)
         state["_sampling"] = TrainerDevice(self.sampling_device)
         state["_folder_checks"] = FolderChecks(self._folder_checks.verify)
         if self._dataset is not None:
@@ -415,6 +425,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             "fixed_draws": overfit,
             "drop_last": self.drop_last,
             "end_epoch": max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
+            "cycle": None if self.packing is None else self.packing.cycle,
         }
 
     def _evaluation_settings(self) -> dict[str, Any]:
@@ -456,6 +467,13 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             weights={name: self.graph_data.node_column(name) for name in names},
         )
 
+    @property
+    def threads_of_rank(self) -> int:
+        """The number of sampling threads of this rank."""
+        if self.num_threads is not None:
+            return self.num_threads
+        return default_num_threads(1 if self.trainer is None else self.trainer.num_devices)
+
     def _num_ranks(self, phase: str) -> int | None:
         """Counts the trainers that share a phase's steps; None in a loop by hand whose process group comes later."""
         if phase == "train" and self._part_by_hand is not None:
@@ -474,20 +492,18 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
 
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks = self._num_ranks(phase)
-        rank, num_local, pinned = self._rank(phase, num_ranks), 1, False
+        rank, pinned = self._rank(phase, num_ranks), False
         if self.trainer is not None:
-            num_local = self.trainer.num_devices
             pinned = self._pins_memory and self.trainer.strategy.root_device.type == "cuda"
         if phase == "train":
             check_training_labels(self.graph_data)
-        num_threads = default_num_threads(num_local) if self.num_threads is None else self.num_threads
         source = self.source(phase)
         convert = self._convert(source.workload) or _as_it_is
         loader = SampledLoader(
             source,
             num_ranks=num_ranks,
             rank=rank,
-            num_threads=num_threads,
+            num_threads=self.threads_of_rank,
             convert=convert,
             pinned=pinned,
             on_device=partial(self._sampling.batches, self, source, convert),

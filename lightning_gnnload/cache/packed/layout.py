@@ -1,0 +1,218 @@
+"""Layout: how packed mini-batches share the memory and the disk that they may take, and which way is the fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from lightning_gnnload.cache.packed.rates import Rates
+from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.errors import PackingConfigError
+from lightning_gnnload.host.memory import in_units
+
+Way = Literal["packed", "scanned", "direct"]
+_WRITTEN = 4
+"""Packed rows of a window, in tables: reading the table once is then a ninth of the bytes that a window moves."""
+_PIECE, _LEAST_PIECE = 256 << 10, 16 << 10  # of a mini-batch, that are written at once
+_MOST_CHUNK, _LEAST_CHUNK = 32 << 20, 64 << 10
+_LEAST_BUFFER = 64 << 10
+_SHARES = 33  # of the rows that memory may keep, that are tried
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a run's mini-batches need: sampled from some of them.
+
+    Attributes:
+        stores: the tables, by name.
+        hotness: of each table's rows; None: nobody knows, so that memory keeps none.
+        mean_rows, most_rows: distinct rows of a mini-batch, by table.
+        num_ranks: whose mini-batches are packed on this machine.
+        num_gathering: threads of all ranks of the machine that gather at once.
+        num_processes: that gather.
+        num_steps: that there are at all; None: without an end.
+        packed_bytes: of a row, by table.
+    """
+
+    stores: Mapping[str, FeatureStore]
+    hotness: Mapping[str, np.ndarray | None]
+    mean_rows: Mapping[str, float]
+    most_rows: Mapping[str, int]
+    num_ranks: int
+    num_gathering: int
+    num_processes: int
+    num_steps: int | None
+    packed_bytes: Mapping[str, int]
+
+    @property
+    def table_bytes(self) -> int:
+        return sum(store.shape[0] * store.row_bytes for store in self.stores.values())
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The memory and the disk that packing takes.
+
+    Attributes:
+        way: ``"packed"``; ``"scanned"``, where the disk has no room; ``"direct"``, where both would take longer.
+        window: steps of one.
+        hot_share: of each table's rows, that memory keeps.
+        chunk_bytes: of one of two chunks of a table.
+        staging_bytes: of what is to be written next.
+        reader_bytes: of a rank's buffers.
+        group_bytes: of a rank's group, if the disk has no room.
+        reason: in words, with figures.
+    """
+
+    way: Way
+    window: int
+    hot_share: float
+    chunk_bytes: int
+    staging_bytes: int
+    reader_bytes: int
+    group_bytes: int
+    reason: str
+
+
+class _Share:
+    """What it means that memory keeps this share of the rows."""
+
+    def __init__(self, sizes: Sizes, share: float, sorted_hotness: Mapping[str, np.ndarray]) -> None:
+        self.share = share
+        self.hot_bytes = self.cold_rows = self.cold_bytes = self.most_bytes = 0.0
+        for name, store in sizes.stores.items():
+            cold = 1.0
+            self.hot_bytes += 4 * store.shape[0]  # where each row is
+            if name in sorted_hotness:
+                visits = sorted_hotness[name]
+                count = int(share * store.shape[0])
+                self.hot_bytes += count * store.row_bytes
+                total = float(visits[-1]) if len(visits) else 0.0
+                cold = 1 - float(visits[count - 1]) / total if count and total else 1.0
+            self.cold_rows += cold * sizes.mean_rows[name] * sizes.num_ranks
+            self.cold_bytes += cold * sizes.mean_rows[name] * sizes.num_ranks * sizes.packed_bytes[name]
+            self.most_bytes += cold * sizes.most_rows[name] * sizes.packed_bytes[name]
+
+
+def lay_out(
+    sizes: Sizes,
+    memory: int,
+    room: int,
+    *,
+    window: int | None,
+    whole: int | None,
+    rates: Rates | None,
+    hot_share: float | None = None,
+) -> Layout:
+    """Shares ``memory`` and ``room``, in bytes, out.
+
+    ``window``: steps of one, if the user says so. ``whole``: steps that must lie on the disk together; None: two
+    windows. ``rates`` None: packing is not to be compared with other ways. ``hot_share``: of the rows that memory
+    keeps, if that was decided before.
+
+    Raises PackingConfigError: the memory does not suffice for the buffers.
+    """
+    visits = {
+        name: np.cumsum(np.sort(hotness)[::-1], dtype=np.float64)
+        for name, hotness in sizes.hotness.items()
+        if hotness is not None
+    }
+    chunk = chunk_bytes_of(memory)
+    staging = memory // 8
+    # 4 bytes of each cold row that a window has, and as many again of the one that is being sampled.
+    for_ids = memory // 16
+    chosen = None
+    shares = np.linspace(1, 0, _SHARES) if visits else [0.0]
+    for share in shares if hot_share is None else [hot_share]:
+        candidate = _Share(sizes, float(share), visits)
+        # A stretch for each thread that gathers and one ahead a rank, or a part of it where memory is short.
+        reader = candidate.most_bytes * (sizes.num_gathering + sizes.num_processes)
+        least = _LEAST_BUFFER * (sizes.num_gathering + sizes.num_processes)
+        reader = max(min(reader, memory / 3), least)
+        needed = candidate.hot_bytes + reader + 2 * chunk + staging + for_ids
+        if needed <= memory:
+            chosen = candidate
+            break
+    if chosen is None:
+        raise PackingConfigError(
+            f"memory={in_units(memory)} is too little to pack: {in_units(int(candidate.hot_bytes))} are for rows that "
+            f"stay, and where they are, and {in_units(int(needed - candidate.hot_bytes))} for buffers. Give more "
+            "memory, or fewer threads."
+        )
+    longest = _longest(sizes, chosen, room, staging, for_ids, whole)
+    steps = window or max(longest, 1)
+    if whole is not None:
+        steps = min(steps, whole)
+    per_process = int((memory - chosen.hot_bytes - 2 * chunk) / sizes.num_processes)
+    way, reason = _choose(sizes, chosen, steps, room, per_process, whole, rates)
+    return Layout(
+        way,
+        steps,
+        chosen.share,
+        chunk,
+        staging,
+        int(reader / sizes.num_processes),
+        per_process,
+        reason,
+    )
+
+
+def chunk_bytes_of(memory: int) -> int:
+    """Returns the bytes of one of two chunks of a table, of so much memory in all."""
+    return min(max(memory // 16, _LEAST_CHUNK), _MOST_CHUNK)
+
+
+def _longest(sizes: Sizes, share: _Share, room: int, staging: int, for_ids: int, whole: int | None) -> int:
+    """Returns the steps of a window that are worth it, and that there is room for."""
+    cold_bytes, cold_rows = max(share.cold_bytes, 1), max(share.cold_rows, 1)
+    limits = [
+        _WRITTEN * sizes.table_bytes / cold_bytes,
+        staging / (_PIECE if staging >= 16 * _PIECE else _LEAST_PIECE) / sizes.num_ranks,
+        for_ids / 4 / cold_rows,
+        room / 2 / cold_bytes if whole is None else float(whole),
+    ]
+    if sizes.num_steps is not None:
+        limits.append(sizes.num_steps)
+    return int(min(limits))
+
+
+def _choose(
+    sizes: Sizes, share: _Share, steps: int, room: int, group_bytes: int, whole: int | None, rates: Rates | None
+) -> tuple[Way, str]:
+    packed = steps * share.cold_bytes
+    on_disk = packed * 2 if whole is None else whole * share.cold_bytes
+    if sizes.num_steps is not None and whole is None:
+        on_disk = min(on_disk, sizes.num_steps * share.cold_bytes)
+    figures = (
+        f"windows of {steps} steps, {in_units(int(packed))} each; memory keeps {share.share:.0%} of the rows; a step "
+        f"reads {in_units(int(share.cold_bytes))}"
+    )
+    fits = on_disk <= room
+    scans_a_step = min(share.cold_bytes / max(min(group_bytes, sizes.table_bytes), 1), 1.0)
+    if rates is None:
+        no_room = f"the disk has room for {in_units(room)}, but {in_units(int(on_disk))} are needed"
+        return ("packed", figures) if fits else ("scanned", no_room)
+    packed_ms = rates.packed_s(sizes.table_bytes, packed) / steps * 1e3
+    direct_ms = rates.direct_s(share.cold_rows) * 1e3
+    scanned_ms = rates.scanned_s(sizes.table_bytes, scans_a_step) * 1e3
+    times = (
+        f"a step's rows take {packed_ms:.0f} ms packed, {direct_ms:.0f} ms at random, {scanned_ms:.0f} ms by scans of "
+        f"groups ({rates})"
+    )
+    if fits and packed_ms <= direct_ms:
+        return "packed", f"{figures}; {times}"
+    if not fits and scanned_ms <= direct_ms:
+        return "scanned", f"the disk has room for {in_units(room)}, but packing needs {in_units(int(on_disk))}; {times}"
+    return "direct", times
+
+
+def sampled_sizes(rows: Sequence[Mapping[str, np.ndarray]]) -> tuple[dict[str, float], dict[str, int]]:
+    """Returns the mean and the largest number of rows that some mini-batches have, by table."""
+    names = rows[0]
+    counts = {name: [len(batch[name]) for batch in rows] for name in names}
+    return {name: float(np.mean(count)) for name, count in counts.items()}, {
+        name: max(count) for name, count in counts.items()
+    }

@@ -1,0 +1,254 @@
+"""Window: the packed rows of some consecutive steps, as a folder that is written whole or not at all.
+
+``rows.bin`` has, of each mini-batch and each table, the rows that memory does not keep, by ascending number, from a
+page's begin on; ``window.json`` says how many, and has checksums of them and of their numbers. Mini-batches are in the
+order of their times: step by step, and in each step by rank. There is no index: who reads knows which rows are there,
+so that nothing in the file decides where memory is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import StoreFormatError
+from lightning_gnnload.host.direct import DirectFile, whole_pages
+from lightning_gnnload.storage.manifest import check_checksum, with_checksum
+from lightning_gnnload.storage.open_folder import OpenFolder
+
+FORMAT, VERSION = "lightning_gnnload.window", 1
+_MANIFEST, _ROWS = "window.json", "rows.bin"
+_MOST_BYTES = 1 << 28  # of a manifest, which anyone may have written
+_MOST_ROWS, _MOST_STEPS = 1 << 48, 1 << 31
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The order of a run's mini-batches over all epochs, cut into windows of equal length.
+
+    Attributes:
+        num_steps: of an epoch.
+        ranks: those of the trainers whose mini-batches are packed here, of ``num_ranks``.
+        window: steps of one.
+        num_epochs: that there are, or come again in turn; None: without an end.
+        comes_again: the epochs come again in turn.
+    """
+
+    num_steps: int
+    ranks: tuple[int, ...]
+    num_ranks: int
+    window: int
+    num_epochs: int | None = None
+    comes_again: bool = False
+
+    def step_of(self, request: BatchRequest) -> int:
+        """Returns the number of its step, counted from the first epoch's first."""
+        epoch = request.epoch % self.num_epochs if self.comes_again and self.num_epochs else request.epoch
+        return epoch * self.num_steps + request.step
+
+    def span(self, window: int) -> range:
+        """Returns the steps of a window; none behind the last epoch."""
+        begin, end = window * self.window, (window + 1) * self.window
+        return range(begin, end if self.num_epochs is None else min(end, self.num_epochs * self.num_steps))
+
+    def following(self, window: int) -> int | None:
+        """Returns the window that comes next; None where there is none."""
+        if self.span(window + 1):
+            return window + 1
+        return 0 if self.comes_again and window > 0 else None
+
+    def requests(self, steps: range) -> list[BatchRequest]:
+        """Returns the mini-batches of these steps, in the order of a window's file."""
+        return [
+            BatchRequest(*divmod(step, self.num_steps), rank, self.num_ranks) for step in steps for rank in self.ranks
+        ]
+
+    def place(self, request: BatchRequest, steps: range) -> int:
+        """Returns the number of a mini-batch among those of these steps."""
+        return (self.step_of(request) - steps.start) * len(self.ranks) + self.ranks.index(request.rank)
+
+
+class Extent(NamedTuple):
+    """Where the packed rows of one table and mini-batch lie in a window's file."""
+
+    offset: int
+    num_rows: int
+    row_bytes: int
+    checksum: int
+    ids_checksum: int  # of the rows' numbers, int64
+
+    @property
+    def size(self) -> int:
+        return self.num_rows * self.row_bytes
+
+
+def extents(
+    counts: Sequence[Sequence[int]],
+    row_bytes: Sequence[int],
+    checksums: Sequence[Sequence[int]] | None = None,
+    ids_checksums: Sequence[Sequence[int]] | None = None,
+) -> tuple[list[list[Extent]], int]:
+    """Places the rows of each mini-batch and table one after the other; also returns where they end."""
+    offset, placed = 0, []
+    for number, batch in enumerate(counts):
+        stretch = []
+        for table, count in enumerate(batch):
+            sums = [0 if lists is None else lists[number][table] for lists in (checksums, ids_checksums)]
+            stretch.append(Extent(offset, count, row_bytes[table], *sums))
+            offset += whole_pages(count * row_bytes[table])
+        placed.append(stretch)
+    return placed, offset
+
+
+class Window:
+    """A window that was packed, open for reading. Its file stays readable when another process removes it."""
+
+    def __init__(self, steps: range, stretches: list[list[Extent]], file: DirectFile, *, stays: bool) -> None:
+        self.steps = steps
+        self.stretches = stretches
+        self.file = file
+        self.stays = stays
+        """Whether it was packed ahead of the run, and is not removed after use."""
+        self.checked: set[int] = set()
+        """The mini-batches whose checksums were compared, or need not be."""
+
+
+def window_path(folder: Path, number: int) -> Path:
+    """Names the folder of a window."""
+    return folder / f"window-{number:08d}"
+
+
+def rows_path(staging: Path) -> Path:
+    """Names the file of rows in a window's folder."""
+    return staging / _ROWS
+
+
+def window_numbers(folder: Path) -> list[int]:
+    """Lists the windows in a folder."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:  # the last job has removed it
+        return []
+    return sorted(int(name[7:]) for name in names if name.startswith("window-") and name[7:].isdecimal())
+
+
+def write_window_manifest(
+    staging: Path,
+    key: str,
+    steps: range,
+    row_bytes: Sequence[int],
+    counts: Sequence[Sequence[int]],
+    checksums: Sequence[Sequence[int]],
+    ids_checksums: Sequence[Sequence[int]],
+    *,
+    stays: bool,
+) -> None:
+    """Writes what ``rows.bin`` in this folder has, through to the disk. ``key`` names the run that it is of."""
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "key": key,
+        "first": steps.start,
+        "stop": steps.stop,
+        "row_bytes": list(row_bytes),
+        "counts": [list(batch) for batch in counts],
+        "crc32": [list(batch) for batch in checksums],
+        "ids_crc32": [list(batch) for batch in ids_checksums],
+        "stays": stays,
+    }
+    with open(staging / _MANIFEST, "w") as file:
+        json.dump(with_checksum(manifest), file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], num_ranks: int) -> Window | None:
+    """Opens a window that has these steps, and maybe more behind them; None where there is none.
+
+    Raises StoreFormatError: it is damaged, ends before, or is of another run.
+    """
+    try:
+        folder = OpenFolder(path)
+    except StoreFormatError:
+        if os.path.lexists(path):
+            raise
+        return None
+    with folder:
+        try:
+            with open(folder.open_file(_MANIFEST), "rb") as file:
+                content = file.read(_MOST_BYTES + 1)
+            manifest: Any = json.loads(content) if len(content) <= _MOST_BYTES else None
+            rows = DirectFile(lambda flags: folder.open_file(_ROWS, flags), f"{path}/{_ROWS}")
+        except FileNotFoundError as error:
+            raise StoreFormatError(f"{path} is no whole window: {error}.") from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise StoreFormatError(f"{path} cannot be read: {error}.") from error
+        try:
+            steps = _steps_of(path, manifest, key, steps, row_bytes)
+            stretches, end, stays = _checked(path, manifest, len(steps) * num_ranks, row_bytes)
+            if (size := os.fstat(rows.fd).st_size) != end:
+                raise StoreFormatError(f"{path}/{_ROWS} has {size} bytes, but {end} were written.")
+        except BaseException:
+            rows.close()
+            raise
+        return Window(steps, stretches, rows, stays=stays)
+
+
+def remove_window(path: Path) -> None:
+    """Removes a window; those who have it open read on."""
+    # Moved first, so that nobody takes what is being removed for a damaged window; a killed process leaves what
+    # clear_leftovers() removes.
+    aside = path.parent / f".{path.name}-{secrets.token_hex(8)}.partial"
+    with suppress(OSError):
+        os.rename(path, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def stays(path: Path) -> bool:
+    """Returns whether a window says that it was packed ahead of a run; False for what is none."""
+    try:
+        with OpenFolder(path) as folder, open(folder.open_file(_MANIFEST), "rb") as file:
+            return bool(json.loads(file.read(_MOST_BYTES))["stays"])
+    except (StoreFormatError, OSError, ValueError, RecursionError, TypeError, KeyError):
+        return False
+
+
+def _steps_of(path: Path, manifest: Any, key: str, steps: range, row_bytes: Sequence[int]) -> range:
+    """Returns the steps that a window has."""
+    if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
+        raise StoreFormatError(f"{path}/{_MANIFEST} does not say format {FORMAT!r}, version {VERSION}.")
+    check_checksum(path / _MANIFEST, manifest)
+    expected = {"key": key, "first": steps.start, "row_bytes": list(row_bytes)}
+    if differing := [name for name, value in expected.items() if manifest.get(name) != value]:
+        raise StoreFormatError(f"{path} was packed for another run: its {', '.join(differing)} differ.")
+    stop = manifest.get("stop")
+    if type(stop) is not int or not steps.stop <= stop <= steps.start + _MOST_STEPS:
+        raise StoreFormatError(
+            f"{path} was packed for a run of fewer epochs: it ends at step {stop}, not {steps.stop}."
+        )
+    return range(steps.start, stop)
+
+
+def _checked(
+    path: Path, manifest: dict[str, Any], num_batches: int, row_bytes: Sequence[int]
+) -> tuple[list[list[Extent]], int, bool]:
+    lists = []
+    for name, most in (("counts", _MOST_ROWS), ("crc32", 1 << 32), ("ids_crc32", 1 << 32)):
+        values = np.array(manifest.get(name) or np.empty((0, len(row_bytes))), dtype=object)
+        is_sound = values.shape == (num_batches, len(row_bytes))
+        if not is_sound or not all(type(value) is int and 0 <= value < most for value in values.flat):
+            raise StoreFormatError(f"{path}/{_MANIFEST}: {name!r} are not {num_batches} x {len(row_bytes)} counts.")
+        lists.append(values.tolist())
+    if type(manifest.get("stays")) is not bool:
+        raise StoreFormatError(f"{path}/{_MANIFEST}: 'stays' is neither true nor false.")
+    return *extents(lists[0], row_bytes, *lists[1:]), manifest["stays"]
