@@ -239,7 +239,7 @@ def test_a_model_whose_dropout_is_torchs_is_told_no_step() -> None:
     with pytest.raises(DropoutError, match=r"Call accelerate\(model\) once"):
         set_step(nn.Sequential(nn.Dropout()), 0, 0)
     set_step(nn.Sequential(nn.Linear(1, 1), nn.Dropout(0)), 0, 0)  # nothing is dropped there
-    with pytest.raises(DropoutError, match="a torch.nn.Module is needed"):
+    with pytest.raises(DropoutError, match=r"a torch\.nn\.Module is needed"):
         set_step([Dropout()], 0, 0)  # type: ignore[arg-type]
 
 
