@@ -59,7 +59,7 @@ class AccelerationReport:
 
 
 def accelerate(model: nn.Module) -> AccelerationReport:
-    """Swaps torch's dropout in a model, in place, for :class:`.Dropout`, which takes a fiftieth of its time on most
+    """Swaps torch's dropout in a model, in place, for :class:`.Dropout`, which takes a thirtieth of its time on most
     CPUs; and with it an ``nn.ReLU`` directly before it in an ``nn.Sequential``, whose place an ``nn.Identity`` takes.
 
     Modules of any library are swapped, such as PyG's and DGL's layers have. The names of parameters stay: checkpoints

@@ -22,7 +22,8 @@ from torchmetrics import Metric
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import SwitchingError
 from lightning_gnnload.nn.accelerate import accelerate
-from lightning_gnnload.nn.steps import set_step
+from lightning_gnnload.nn.keys import DropoutStep
+from lightning_gnnload.nn.steps import follow
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.streams import Stream, StreamSpec, TrainerPeer
@@ -251,7 +252,8 @@ class Standby:
         # Trainer 0 must know the version before the gradient comes, to decide whether to wait for it.
         self._send("begun", stream=stream.number, slice=number, version=version.number)
         seed = seed_of(loader.source.workload.seed, stream.spec.epoch, number)
-        set_step(self._replica.module, stream.spec.epoch, step, seed=loader.source.workload.seed, rank=rank)
+        at = DropoutStep(loader.source.workload.seed, stream.spec.epoch, step, rank)
+        follow(self._replica.module, lambda: at)
         gradients = self._replica.train(batch, step, global_step=version.global_step, seed=seed)
         with self._news:
             # There is one: ``_next_task`` has waited for it, and no other thread takes any.
