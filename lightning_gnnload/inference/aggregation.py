@@ -2,8 +2,8 @@
 
 The sum of a column needs no other column. So as many columns as memory holds are read for all nodes, and summed at
 random there, instead of reading rows at random from a disk: a table of four times the memory is read some eight times
-in turn, where blocks of nodes would read a part of it again for each block. Of 300,000 nodes and 3 million edges, with a
-quarter of the table in memory, that takes a twelfth of the processor time of layer-wise inference with the same mean.
+in turn, where blocks of nodes would read a part of it again for each block. Of 300,000 nodes and 3 million edges, with
+a quarter of the table in memory, that takes a twelfth of the processor time of layer-wise inference with the same mean.
 
 Shapes: N nodes, S sources, n nodes of a block, e edges of a block, w columns.
 """

@@ -54,6 +54,7 @@ def test_every_configuration_is_tested() -> None:
     assert tested | on_top == {path.stem for path in (ROOT / "examples/configs").glob("*.yaml")}
 
 
+@pytest.mark.matrix
 def test_models_train_on_sums_that_were_made_beforehand(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     preaggregate(Debian(), hops=2, out=tmp_path / "graph", progress=False)
     for name in ("debian_preaggregated", "debian_sign"):

@@ -139,7 +139,7 @@ def test_a_preaggregated_first_layer_takes_the_weights_of_a_sampled_one_and_pred
     data = preaggregate(data, progress=False)
     settings = {"batch_size": 100, "num_threads": 0, "predict": "test"}
     whole, less = (GraphDataModule(data, NeighborSampler([-1] * hops), **settings) for hops in (2, 1))
-    fit, sampled = trainer(tmp_path, epochs=2), SAGE(hidden=16, first_layer="sampled")
+    fit, sampled = trainer(tmp_path, epochs=1), SAGE(hidden=16, first_layer="sampled")
     fit.fit(sampled, whole)
     fit.save_checkpoint(tmp_path / "model.ckpt")
     expected = torch.cat(trainer(tmp_path).predict(sampled, whole))
@@ -155,9 +155,9 @@ def test_a_preaggregated_first_layer_takes_the_weights_of_a_sampled_one_and_pred
     torch.testing.assert_close(rows[data.test], predicted)
     # Training goes on from it, and ends with the weights that the sampled one would have.
     torch.manual_seed(0)
-    fit = trainer(tmp_path, epochs=3)
+    fit = trainer(tmp_path, epochs=2)
     fit.fit(SAGE(hidden=16, first_layer="preaggregated"), less, ckpt_path=str(tmp_path / "model.ckpt"))
-    again = trainer(tmp_path, epochs=3)
+    again = trainer(tmp_path, epochs=2)
     torch.manual_seed(0)
     again.fit(SAGE(hidden=16, first_layer="sampled"), whole, ckpt_path=str(tmp_path / "model.ckpt"))
     fit.save_checkpoint(tmp_path / "dense.ckpt")
@@ -172,7 +172,7 @@ def test_a_model_without_a_graph_learns_from_sums_of_hops(tmp_path):
     data = preaggregate(plain(lambda y: y), hops=2, progress=False)
     settings = {"batch_size": 100, "num_threads": 0, "predict": "test"}
     module = GraphDataModule(data, NeighborSampler([]), **settings)
-    fit, model = trainer(tmp_path, epochs=20), SIGN(hidden=32, lr=0.01)
+    fit, model = trainer(tmp_path, epochs=12), SIGN(hidden=32, lr=0.02)
     fit.fit(model, module)
     [found] = fit.test(model, module, verbose=False)
     assert found["test_accuracy"] > 0.9
