@@ -71,6 +71,25 @@ def test_small_pages_of_shared_memory_come_with_advice(tmp_path: Path, chosen: s
     assert found["2 MB pages"].found.startswith("unknown")  # there is no such file
 
 
+@pytest.mark.parametrize(
+    ("switch", "can_move", "says", "advised"),
+    [
+        ("off", True, "off: GNNLOAD_HUGE_PAGES=off", "unset GNNLOAD_HUGE_PAGES"),
+        ("", True, "are moved when loading begins", ""),
+        ("", False, "not moved", "GLIBC_TUNABLES=glibc.malloc.hugetlb=1"),
+    ],
+)
+def test_what_becomes_of_tensors_on_small_pages_is_said(
+    switch: str, can_move: bool, says: str, advised: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNNLOAD_HUGE_PAGES", switch)
+    monkeypatch.setattr(doctor_command, "can_move_to_huge_pages", lambda: can_move)
+    check = next(each for each in machine_findings() if each.about == "2 MB pages, tensors")
+    assert says in check.found
+    assert advised in check.advice
+    assert bool(check.advice) is bool(advised)
+
+
 @pytest.fixture
 def _two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second reaches the first, but not the reverse."""
