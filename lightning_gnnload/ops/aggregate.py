@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
-from .checks import check_apart, check_array
+from .checks import as_integer_within, check_apart, check_array
 from .dispatch import bytes_view, kernels
 
 # MaxFormat of kernels/aggregate/max_neighbors.h. NumPy has no bfloat16: uint16 holds its bits.
 _FORMATS: dict[np.dtype[Any], int] = {np.dtype(np.float32): 0, np.dtype(np.float64): 1, np.dtype(np.uint16): 2}
+_MOST_THREADS = 1 << 16
 
 
 def max_neighbors(
@@ -55,7 +56,7 @@ def max_neighbors(
         _FORMATS[x.dtype],
         bytes_view(out),
         source.reshape(-1),
-        num_threads,
+        as_integer_within("num_threads", num_threads, 1, _MOST_THREADS, AggregationError),
     )
 
 
@@ -82,5 +83,5 @@ def add_to_sources(source: np.ndarray, grad: np.ndarray, into: np.ndarray, num_t
         len(into),
         width,
         _FORMATS[grad.dtype],
-        num_threads,
+        as_integer_within("num_threads", num_threads, 1, _MOST_THREADS, AggregationError),
     )

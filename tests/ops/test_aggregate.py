@@ -118,5 +118,8 @@ def test_shapes_and_dtypes_that_do_not_fit() -> None:
         max_neighbors(indptr, indices, x, np.empty((1, 3), np.float32), source)
     with pytest.raises(AggregationError, match="x"):
         max_neighbors(indptr, indices, x.astype(np.float16), out, source)
+    for num_threads in (0, 1.5):
+        with pytest.raises(AggregationError, match=f"num_threads is {num_threads}, but must"):
+            max_neighbors(indptr, indices, x, out, source, num_threads)  # type: ignore[arg-type]
     with pytest.raises(AggregationError, match="must agree"):
         add_to_sources(source, out, np.empty((1, 3), np.float32))
