@@ -71,8 +71,8 @@ def draw_plan(plan: Plan, file: Path) -> None:
     axes.set_xlabel("seconds an epoch")
     axes.set_xlim(0, 1.15 * longest)
     tidy(axes, grid="x")
-    handles = [axes.barh(0, 0, color=color, label=limit) for limit, color in used.items()]
-    axes.legend(handles=handles, title="limited by", title_fontsize=SMALL, fontsize=SMALL, frameon=False, loc="best")
+    handles = [axes.barh(0, 0, color=color, label=f"limited by {limit}") for limit, color in used.items()]
+    axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=SMALL, frameon=False)
     save_figure(figure, file)
 
 

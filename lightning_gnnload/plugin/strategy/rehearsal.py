@@ -109,14 +109,14 @@ class _QueuedSince:
 
     def __init__(self) -> None:
         self._thread = threading.get_native_id()
-        self._computed_s, self._num_sleeps = time.thread_time(), _num_sleeps()
+        self._computed_s, self._balance = time.thread_time(), _displaced_less_slept()
         self._own_s, self._others_s = self._read()
 
     def delay_s(self, torch_threads: int) -> float:
         """How much later a step of the calling thread ended for it. The step waits for torch's other threads as well,
-        but only in the time that it computes, of which it takes its part in any case. 0 where the thread has slept:
-        Linux 6.12 and later may count that as waiting for a core."""
-        if _num_sleeps() != self._num_sleeps:
+        but only in the time that it computes, of which it takes its part in any case. 0 where the thread has rather
+        slept than been displaced: Linux 6.12 and later may count sleep as waiting for a core."""
+        if _displaced_less_slept() <= self._balance:
             return 0.0
         own_s, others_s = self._read()
         computed_s = time.thread_time() - self._computed_s
@@ -129,9 +129,10 @@ class _QueuedSince:
         return own_s, 0.0
 
 
-def _num_sleeps() -> int:
-    """How often the calling thread has left its core by itself."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+def _displaced_less_slept() -> int:
+    """How many times more the calling thread was displaced from its core than it has left it by itself."""
+    used = resource.getrusage(resource.RUSAGE_THREAD)
+    return used.ru_nivcsw - used.ru_nvcsw
 
 
 class _ReadyQueue:
