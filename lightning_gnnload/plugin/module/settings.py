@@ -113,9 +113,9 @@ def check_negatives(**settings: Any) -> None:
         by_type = value if isinstance(value, Mapping) else {None: value}
         for edge_type, negatives in by_type.items():
             if not isinstance(negatives, Negatives | None):
-                of_type = "" if edge_type is None else f" of {edge_type!r}"
+                setting = name if edge_type is None else f"{name} of {edge_type!r}"
                 raise LoaderConfigError(
-                    f"{name}{of_type}={negatives!r:.200}: Negatives are needed, such as Negatives('binary', num=1), "
+                    f"{setting}={negatives!r:.200}: Negatives are needed, such as Negatives('binary', num=1), "
                     "or of links of several types a dict of them by edge type."
                 )
 
