@@ -65,6 +65,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     limit_s = item.config.getoption("--begin-within")
     if limit_s is not None and not rings.may_begin(_file_of(item.nodeid), limit_s):
         pytest.skip(_NO_TIME)
+    # Torch's threads wait for each other by spinning: a model of some hundred nodes takes forty times the processor
+    # seconds by two threads on busy cores. Ranks that tests start have one each, too.
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -224,7 +224,7 @@ class _LinkType:
         ):
             bad = ids.long() >= count
             if bool(bad.any()):
-                row, at = (int(numbers[0]) for numbers in torch.nonzero(bad, as_tuple=True))
+                row, at = torch.nonzero(bad)[0].tolist()
                 at += 0 if name == "destination" else num_dst
                 raise SeedError(
                     f"{self.table.title(edge_type)}: negatives[{row}, {at}] is {column[rows.start + row, at]}, which "
