@@ -12,6 +12,7 @@ PARTS = {
     "fifo": "Caches that evict, and the order of seeds",
     "cache_memory": "Memory of a shared cache",
     "disk": "A table of three times the memory",
+    "packing": "Packed mini-batches",
     "safety": "What leases and checksums cost",
 }
 
