@@ -36,8 +36,8 @@ WAYS = {
     "presample cache, direct reads": "presample",
     "next-use cache, direct reads": "belady",
 }
-_BATCH_SIZE = 512
-_MEMORY_SHARE = 0.1  # of the table, for the cache or for packing: the process needs the rest for itself
+_BATCH_SIZE = 256
+_MEMORY_SHARE = 0.08  # of the table, for the cache or for packing: the process needs the rest for itself
 
 
 def measure(way: str, graph: CitationsOnDisk, packed: Path, limit_s: float) -> dict[str, Any]:
