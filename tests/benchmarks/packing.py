@@ -114,8 +114,8 @@ def main(arguments: list[str]) -> int:
     size = graph.num_nodes * graph.num_features * 4
     lines = [
         f"a table of {size / 1e9:.3g} GB; processes of {size * _LIMIT_SHARE / 1e9:.2g} GB, all they have, of which "
-        f"the cache or packing gets {size * _MEMORY_SHARE / 1e9:.2g} GB; citations, {graph.num_nodes // 100:,} training "
-        f"nodes, batches of {_BATCH_SIZE}, fanouts {FANOUTS}, one thread, {EPOCHS} epochs; no model",
+        f"the cache or packing gets {size * _MEMORY_SHARE / 1e9:.2g} GB; citations, {graph.num_nodes // 100:,} "
+        f"training nodes, batches of {_BATCH_SIZE}, fanouts {FANOUTS}, one thread, {EPOCHS} epochs; no model",
         f"packing ahead: {ahead['windows']} windows, {ahead['bytes'] / 2**30:.2f} GiB in {ahead['seconds']:.1f} s "
         f"({ahead['cpu_s']:.1f} processor s), sampling included: {ahead['share_of_rate']:.0%} of what the disk's rates "
         f"allow ({ahead['rates']})",
