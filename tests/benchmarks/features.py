@@ -14,6 +14,7 @@ PARTS = {
     "cache_memory": "Memory of a shared cache",
     "disk": "A table of three times the memory",
     "preaggregated": "First layers aggregated beforehand",
+    "packing": "Packed mini-batches",
     "safety": "What leases and checksums cost",
 }
 

@@ -83,7 +83,8 @@ class PackedEpochs(ColdRows):
 
     def open(self, epoch: int) -> None:
         """Packs the window of an epoch's first step, or waits for it, before a mini-batch does so."""
-        self.announce(BatchRequest(epoch, 0, self.timeline.ranks[0], self.timeline.num_ranks))
+        # Without a stretch of it, as another thread may gather.
+        self._window_of(BatchRequest(epoch, 0, self.timeline.ranks[0], self.timeline.num_ranks))
 
     def announce(self, request: BatchRequest) -> None:
         """Waits for the mini-batch's window, and begins to read what comes next.

@@ -19,7 +19,7 @@ _WRITTEN = 4
 _PIECE, _LEAST_PIECE = 256 << 10, 16 << 10  # of a mini-batch, that are written at once
 _MOST_CHUNK, _LEAST_CHUNK = 32 << 20, 64 << 10
 _LEAST_BUFFER = 64 << 10
-_SHARES = 33  # of the rows that memory may keep, that are tried
+_SHARES = 513  # of the rows that memory may keep, that are tried
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,18 @@ def lay_out(
         if hotness is not None
     }
     chunk = chunk_bytes_of(memory)
-    staging = memory // 8
+    staging = memory // 12
     # 4 bytes of each cold row that a window has, and as many again of the one that is being sampled.
     for_ids = memory // 16
     chosen = None
     shares = np.linspace(1, 0, _SHARES) if visits else [0.0]
     for share in shares if hot_share is None else [hot_share]:
         candidate = _Share(sizes, float(share), visits)
-        # A stretch for each thread that gathers and one ahead a rank, or a part of it where memory is short.
+        # A stretch for each thread that gathers and one ahead a rank, or a part of it where memory is short: there hot
+        # rows save more than it does to read a stretch at once.
         reader = candidate.most_bytes * (sizes.num_gathering + sizes.num_processes)
         least = _LEAST_BUFFER * (sizes.num_gathering + sizes.num_processes)
-        reader = max(min(reader, memory / 3), least)
+        reader = max(min(reader, memory / 6), least)
         needed = candidate.hot_bytes + reader + 2 * chunk + staging + for_ids
         if needed <= memory:
             chosen = candidate
@@ -162,7 +163,7 @@ def lay_out(
 
 def chunk_bytes_of(memory: int) -> int:
     """Returns the bytes of one of two chunks of a table, of so much memory in all."""
-    return min(max(memory // 16, _LEAST_CHUNK), _MOST_CHUNK)
+    return min(max(memory // 24, _LEAST_CHUNK), _MOST_CHUNK)
 
 
 def _longest(sizes: Sizes, share: _Share, room: int, staging: int, for_ids: int, whole: int | None) -> int:

@@ -24,7 +24,7 @@ class Store:
     waiting: deque[_Process] = field(default_factory=deque)
 
 
-class Run(NamedTuple):
+class Compute(NamedTuple):
     """Computes by ``threads`` threads at once, for so long if each has a core."""
 
     ms: float
@@ -49,7 +49,7 @@ class Give(NamedTuple):
     store: Store
 
 
-Command: TypeAlias = Run | Off | Take | Give
+Command: TypeAlias = Compute | Off | Take | Give
 
 
 @dataclass(eq=False)
@@ -70,7 +70,7 @@ class Clockwork:
         waited_ms: how long each process has waited to take from each store, by their names.
 
     Example:
-        >>> def twice(name): yield from (Run(10.0), Run(10.0))
+        >>> def twice(name): yield from (Compute(10.0), Compute(10.0))
         >>> clockwork = Clockwork(cores=1)
         >>> clockwork.run({name: twice(name) for name in ("a", "b")})
         40.0

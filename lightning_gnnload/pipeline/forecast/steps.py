@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lightning_gnnload.pipeline.forecast.fluid import Clockwork, Command, Give, Off, Run, Store, Take
+from lightning_gnnload.pipeline.forecast.fluid import Clockwork, Command, Compute, Give, Off, Store, Take
 from lightning_gnnload.pipeline.forecast.stages import PipelineStage, shared_ms
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
@@ -178,7 +178,7 @@ class _Run:
 
     def _turn(self, store: Store, *commands: Command) -> Iterator[Command]:
         """Commands that only one may run at a time, if they take any time."""
-        if any(command.ms for command in commands if isinstance(command, Run | Off)):
+        if any(command.ms for command in commands if isinstance(command, Compute | Off)):
             yield Take(store)
             yield from commands
             yield Give(store)
@@ -193,12 +193,12 @@ class _Run:
             trainer = batch % layout.trainers if layout.samplers else own_rank
             batch += step
             yield Take(self.free[trainer])
-            yield from self._turn(self.python[rank], Run(work.making_python_ms))
+            yield from self._turn(self.python[rank], Compute(work.making_python_ms))
             yield from self._turn(self.device_of[rank], Off(work.draw_device_ms))
-            yield Run(max(work.making_core_ms - work.making_python_ms, 0.0))
+            yield Compute(max(work.making_core_ms - work.making_python_ms, 0.0))
             yield Off(work.wait_ms)
             if not layout.samplers:
-                yield from self._turn(self.python[rank], Run(work.convert_ms))
+                yield from self._turn(self.python[rank], Compute(work.convert_ms))
             yield Give(self.made[trainer])
 
     def _fetch(self, rank: int) -> Iterator[Command]:
@@ -218,11 +218,11 @@ class _Run:
             if work.gather_link_ms:
                 yield Give(self.room[rank])
             if layout.samplers:
-                yield from self._turn(self.python[rank], Run(work.convert_ms))
-            yield from self._turn(self.python[rank], Run(work.train_python_ms))
+                yield from self._turn(self.python[rank], Compute(work.convert_ms))
+            yield from self._turn(self.python[rank], Compute(work.train_python_ms))
             # Torch's other threads keep their cores while one computes alone: they wait by looking again and again.
             on_cores_ms = work.train_on_cores_ms(layout.torch_threads) - work.train_python_ms
-            yield Run(on_cores_ms, layout.torch_threads)
+            yield Compute(on_cores_ms, layout.torch_threads)
             yield from self._turn(self.device_of[rank], Off(work.gather_device_ms), Off(work.train_device_ms))
             if layout.trainers > 1:
                 yield Give(self.arrived)

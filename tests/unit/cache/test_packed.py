@@ -130,6 +130,24 @@ def test_rows_come_from_memory_and_packed_stretches_alone(num_threads: int, tmp_
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload-pack")]
 
 
+def test_the_next_stretch_is_read_ahead_in_two_buffers(tmp_path: Path) -> None:
+    with opened(wide_data(), packing(tmp_path)) as source:
+        reader = source.features["x"]._cold._reader  # type: ignore[attr-defined]
+        make = source.make
+        ahead: list[int | None] = []
+
+        def made(request: BatchRequest, slot: Any) -> Any:
+            payload = make(request, slot)
+            ahead.append(None if reader._ahead is None else reader._ahead.number)
+            return payload
+
+        source.make = made  # type: ignore[method-assign]
+        batches(source, range(2), num_threads=1)
+        # Windows of five steps: the first stretch of each is not read before it begins.
+        assert ahead[:10] == [1, 2, 3, 4, None, 1, 2, 3, 4, None]
+        assert reader._num_buffers == 2
+
+
 def test_a_reader_without_memory_reads_stretches_in_parts(tmp_path: Path) -> None:
     data = toy_data(600, 112, width=3000)  # 12,000 bytes a row: more than a buffer's page
     expected = batches(toy_source(data))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightning_gnnload.pipeline.forecast.fluid import Clockwork, Give, Off, Run, Store, Take, pace_of
+from lightning_gnnload.pipeline.forecast.fluid import Clockwork, Compute, Give, Off, Store, Take, pace_of
 from lightning_gnnload.pipeline.forecast.machine import Machine, machine_of
 from lightning_gnnload.pipeline.forecast.search import recommend_layout
 from lightning_gnnload.pipeline.forecast.steps import forecast_step, least_ms
@@ -166,7 +166,7 @@ def test_what_one_can_use_at_a_time_is_used_in_turns() -> None:
             yield Take(device)
             yield Off(5.0)
             yield Give(device)
-            yield Run(1.0)
+            yield Compute(1.0)
 
     clockwork = Clockwork(cores=4)
     assert clockwork.run({"a": user(), "b": user()}) == pytest.approx(26.0)  # five turns before its last, and that
