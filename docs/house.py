@@ -42,7 +42,8 @@ class Room:
 
 # From the top down. A layer may import those below it; .importlinter enforces it.
 WINGS = [
-    Room("commands", "gnnload fit, predict, build, infer, cache, partition, conform, verify, doctor", 0, 0, 6),
+    Room("commands", "gnnload fit, predict, build, infer, plan, pack, preaggregate, doctor ...", 0, 0, 4),
+    Room("planning", "measures a run before it begins", 0, 4, 2),
     Room("strategy", "FactoredStrategy: roles, ranks, launching", 1, 0, 4),
     Room("monitor", "where the time of a step goes", 1, 4, 2),
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),
@@ -61,7 +62,7 @@ LAYERS = [
     Room("partition", "who owns which node", 2, 2, 1),
     Room("conform", "tests for any sampler", 2, 3, 1),
     Room("inference", "all nodes, layer by layer", 2, 4, 1),
-    Room("nn", "dropout in little time", 2, 5, 1),
+    Room("nn", "layers for faster steps", 2, 5, 1),
     Room("sample", "sampling algorithms, on CPUs and GPUs", 3, 0, 2),
     Room("adapters", "mini-batches as DGL or PyG wants them", 3, 2, 2),
     Room("ingest", "tables into graph folders", 3, 4, 2),
