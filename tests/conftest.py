@@ -89,6 +89,7 @@ def _own_cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def _leaves_nothing_behind(_own_cache_folder: None) -> Iterator[None]:
     before = guards.footprint()
     yield
+    guards.restore_loaders()
     if left := guards.leaks(before):
         guards.kill(guards.new_children(before))
         pytest.fail("the test passed its own checks but left something behind:\n  " + "\n  ".join(left), pytrace=False)

@@ -76,6 +76,19 @@ def our_threads() -> list[threading.Thread]:
     return [thread for thread in ours if thread.name not in LASTING]
 
 
+def restore_loaders() -> None:
+    """Undoes what Lightning does to torch's classes of loaders while it asks for one, and leaves where that raises."""
+    if (data := sys.modules.get("torch.utils.data")) is None:
+        return
+    classes = [data.DataLoader, data.BatchSampler]
+    for cls in classes:
+        classes += cls.__subclasses__()
+        for name in ("__init__", "__setattr__", "__delattr__"):
+            if (own := vars(cls).get(f"__old{name}")) is not None:
+                setattr(cls, name, own)
+                delattr(cls, f"__old{name}")
+
+
 def has_group() -> bool:
     """Whether torch has a process group; without importing it."""
     distributed = sys.modules.get("torch.distributed")

@@ -179,7 +179,8 @@ class MemoryFeatureStore(FeatureStore):
         return self.gather_at(ids, None, out)
 
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        self.open()
+        if not self._is_open:
+            self.open()
         gather(self.rows, ids, out, positions)
         return (TierReads("memory", len(ids), len(ids) * self._row_bytes),)
 

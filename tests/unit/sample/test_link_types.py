@@ -442,7 +442,7 @@ def test_columns_that_some_lack_are_filled() -> None:
         GraphData(graph_of(timed=False), train={"buys": one, BUYS: one})
     with pytest.raises(GraphDataError, match="how many of the 2 rows each type has"):
         SeedTable(src=[1, 2], dst=[3, 4], edge_type={"buys": 1, "sees": 2})
-    with pytest.raises(GraphDataError, match=r"src\[1\] is 40"):
+    with pytest.raises(GraphDataError, match=r"\('user', 'sees', 'item'\): src\[0\] is 40"):
         GraphData(graph_of(timed=False), train={BUYS: one, SEES: SeedTable(src=[40], dst=[1], weight=[1.0])})
     ends = {"src": [1, 2], "dst": [3, 4]}
     for edge_type in (["user", "buys", "item"], 0, "buys", "user__buys__item"):  # number 0 is a type as well
