@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import resource
+from pathlib import Path
 
 BLOCK_BYTES, NUM_BLOCKS = 40 << 20, 3  # as activations: glibc by itself keeps less than 32 MiB
 PAGES = NUM_BLOCKS * BLOCK_BYTES // resource.getpagesize()
@@ -26,3 +27,8 @@ def faults_of_a_step() -> int:
         for block in blocks:
             libc.free(block)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+def resident_pages() -> int:
+    """The pages of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1])

@@ -18,7 +18,18 @@ from lightning_gnnload.plugin.commands import cli
 from tests.unit.toy import toy_graph
 
 _ELLIPSIS = "…"  # by which rich cuts what finds no room
-HELP = ["", "conform", "cache", "partition", "verify", "doctor"]  # fit's and its kin's are Lightning's
+HELP = [
+    "",
+    "conform",
+    "cache",
+    "order",
+    "pack",
+    "plan",
+    "preaggregate",
+    "partition",
+    "verify",
+    "doctor",
+]  # fit's and its kin's are Lightning's
 
 
 Run = Callable[..., list[str]]

@@ -159,7 +159,7 @@ def _say_reused(console: Console, reused: Mapping[str, Reuse]) -> None:
     for order, uses in reused.items():
         saved = f"the last mini-batch had {uses.saved[LAST]:.0%} of the missed rows"
         best = f"as much memory saves most as {uses.best}, {uses.saved[uses.best]:.0%}"
-        console.print(f"{order}: {saved}; {best}.", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{order}: {saved}; {best}.", markup=False, highlight=False)
 
 
 def _write(

@@ -22,13 +22,13 @@ _COMMANDS = {
     "validate": ("fit", "run a trained model on the validation split"),
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
-    "plan": ("plan", "predict memory and epoch times before a run, and recommend settings"),
+    "plan": ("plan", "predict memory and epoch times before a run"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "preaggregate": ("preaggregate", "sum features over all in-neighbours once, in place of a hop"),
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
     "conform": ("conform", "check a sampler of your own: contract and law of its draws"),
     "cache": ("cache", "compare caches of features on your graph and sampler"),
-    "pack": ("pack", "write the rows of mini-batches ahead of a run, for tables on a disk"),
+    "pack": ("pack", "write coming mini-batches ahead of a run, for tables on a disk"),
     "order": ("order", "compare orders of seeds: what they save, and how labels mix"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
     "verify": ("verify", "read a folder of data or parts, and compare it with its checksums"),
@@ -41,9 +41,9 @@ _HELP = f"""{_USAGE}
 Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 
 {_LIST}
-fit, validate, test, predict, plan and infer take a configuration, --config FILE, and
-single settings, which go over it: --data.batch_size 512. gnnload COMMAND --help
-lists the options of a command.
+fit, validate, test, predict, plan and infer take a configuration (--config
+FILE) and single settings, which go over it: --data.batch_size 512. gnnload
+COMMAND --help lists the options of a command.
 """
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE_S = 1.0  # signals that follow each other faster are one request: Ctrl-C twice, systemd's SIGTERM and SIGHUP

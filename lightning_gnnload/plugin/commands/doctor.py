@@ -118,8 +118,8 @@ def _malloc() -> MachineCheck:
     return MachineCheck(
         "malloc",
         f"{allocator}; gnnload fit and FactoredStrategy have it keep freed memory for the next step",
-        "under other strategies, large mini-batches train faster on CPUs with freed memory kept: "
-        f"{malloc.VARIABLES} python script.py",
+        "large mini-batches train faster on CPUs with freed memory kept.\n"
+        f"Start scripts with other strategies by\n  {malloc.VARIABLES} python script.py",
     )
 
 

@@ -16,12 +16,17 @@ from lightning_gnnload.plugin.commands.arguments import FANOUT, data_parser, par
 from lightning_gnnload.plugin.module.packing import run_of
 from lightning_gnnload.sample.workload import Workload
 
+_ABOUT = "Packs the rows of coming mini-batches, which a run then reads in long stretches."
 _EPILOG = f"""
-DATA: Debian, Synthetic, OGB, package.module.Class of your own, or the folder of a graph. Where no sampler is given, it
-is a NeighborSampler of fanouts {FANOUT}, {FANOUT}. The settings are those of the run to come: it trains from what is
-packed only if data, sampler, seed, order, batch size and number of trainers are the same.
+DATA: Debian, Synthetic, OGB, package.module.Class of your own, or the folder of
+a graph. Where no sampler is given, it is a NeighborSampler of fanouts {FANOUT}, {FANOUT}.
+
   gnnload pack --config run.yaml --data.packing.folder packed --epochs 0:3
-What was packed stays until you remove the folder. A command that was broken off goes on where it was.
+
+The settings are those of the run to come: it trains from what is packed only if
+data, sampler, seed, order, batch size and number of trainers are the same.
+What was packed stays until you remove the folder. A command that was broken off
+goes on where it was.
 """
 
 
@@ -46,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, GraphDataModule]:
-    parser = data_parser("gnnload pack", __doc__, _EPILOG)
+    parser = data_parser("gnnload pack", _ABOUT, _EPILOG)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--epochs",

@@ -8,20 +8,19 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from lightning_gnnload import __version__
-from lightning_gnnload.host.malloc import glibc_release
 from lightning_gnnload.plugin.accelerate import Accelerate
 from lightning_gnnload.plugin.commands import cli, fit
 from lightning_gnnload.plugin.commands.fit import GraphCLI
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
-from tests.faulted import PAGES, faults_of_a_step
-from tests.forked import in_child
 
 COMMANDS = ("fit", "validate", "test", "predict", "infer", "conform", "cache", "partition", "plan", "doctor")
 
@@ -132,12 +131,19 @@ def test_spawned_ranks_get_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pickle.loads(pickle.dumps(made.parser)).error.args[0].prog == made.parser.prog  # noqa: S301
 
 
-@pytest.mark.skipif(glibc_release() is None, reason="malloc is not glibc's here")
 def test_fit_keeps_freed_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
-    monkeypatch.setattr(fit, "GraphCLI", lambda *_, **__: os.write(1, str(faults_of_a_step()).encode()))
-    status, printed = in_child(lambda: fit.main([]))
-    assert (status, int(printed) < 0.01 * PAGES) == (0, True)
+    events = []
+
+    @contextmanager
+    def kept() -> Iterator[bool]:
+        events.append("kept")
+        yield True
+        events.append("given back")
+
+    monkeypatch.setattr(fit.malloc, "freed_memory_kept", kept)
+    monkeypatch.setattr(fit, "GraphCLI", lambda *_, **__: events.append("run"))
+    assert fit.main([]) == 0
+    assert events == ["kept", "run", "given back"]
 
 
 @pytest.mark.parametrize(("value", "bf16"), [(False, []), (True, [False]), ("bf16", [True])])
