@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
@@ -149,6 +149,43 @@ def test_the_callback_swaps_and_tells_the_step_with_any_loader(capsys: pytest.Ca
     assert all(map(torch.equal, runs[0], runs[1]))
     assert not torch.equal(runs[0][0], runs[2][0])
     follows_generator(model.dropout)
+    data = LightningDataModule.from_datasets(rows, batch_size=8, num_workers=0)
+    data.seed = None  # whatever another library means by it
+    fit(Model(nn.Dropout(0.4)), data, Accelerate(), max_epochs=1)
+
+
+def test_a_validation_in_training_mode_changes_no_training_mask() -> None:
+    class InTraining(Model):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.dropout.train()
+            assert self.dropout.training
+            self.seen.append(self(batch.x) != 0)
+
+    validated, alone = InTraining(Dropout(0.4)), Model(Dropout(0.4))
+    alone.load_state_dict(validated.state_dict())
+    validated.seen = []
+    fit(validated, module(), val_check_interval=2)
+    fit(alone, module(), limit_val_batches=0)
+    assert len(validated.seen) > 1
+    assert validated.outputs.keys() == alone.outputs.keys()
+    for step, masks in validated.outputs.items():
+        assert all(map(torch.equal, masks, alone.outputs[step]))
+
+
+def test_another_trainer_amid_a_fit_leaves_the_steps_to_the_first() -> None:
+    class Amid(Callback):
+        def on_train_batch_end(self, trainer: Trainer, model: LightningModule, *_: Any) -> None:
+            settings = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+            Trainer(accelerator="cpu", **settings).validate(model, module(), verbose=False)
+            model.trainer = trainer
+            model.train()
+
+    validated, alone = new_model(Dropout(0.4)), new_model(Dropout(0.4))
+    fit(validated, module(), Amid(), max_epochs=1)
+    fit(alone, module(), max_epochs=1)
+    for step, masks in validated.outputs.items():
+        assert all(map(torch.equal, masks, alone.outputs[step]))
+    follows_generator(validated.dropout)
 
 
 def test_models_that_are_built_late_are_swapped() -> None:
