@@ -99,6 +99,9 @@ class Accelerate(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         forget_trainer(trainer)
 
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        forget_trainer(trainer)  # no teardown comes
+
 
 def copied_from(trainer: pl.Trainer) -> list[Accelerate]:
     """Copies of a Trainer's callbacks of this class, for what trains its model elsewhere, where no callbacks run."""

@@ -149,9 +149,14 @@ def test_the_callback_swaps_and_tells_the_step_with_any_loader(capsys: pytest.Ca
     assert all(map(torch.equal, runs[0], runs[1]))
     assert not torch.equal(runs[0][0], runs[2][0])
     follows_generator(model.dropout)
-    data = LightningDataModule.from_datasets(rows, batch_size=8, num_workers=0)
-    data.seed = None  # whatever another library means by it
-    fit(Model(nn.Dropout(0.4)), data, Accelerate(), max_epochs=1)
+
+    class Other(LightningDataModule):
+        seed = None  # whatever another library means by it
+
+        def train_dataloader(self) -> Any:
+            return DataLoader(rows, batch_size=8)
+
+    fit(Model(nn.Dropout(0.4)), Other(), Accelerate(), max_epochs=1)
 
 
 def test_a_validation_in_training_mode_changes_no_training_mask() -> None:
@@ -186,6 +191,20 @@ def test_another_trainer_amid_a_fit_leaves_the_steps_to_the_first() -> None:
     for step, masks in validated.outputs.items():
         assert all(map(torch.equal, masks, alone.outputs[step]))
     follows_generator(validated.dropout)
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_a_fit_that_fails_is_followed_no_longer(with_data: bool) -> None:
+    class Failing(Model):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            super().training_step(batch, batch_idx)
+            raise ValueError("in the step")
+
+    model, rows = Failing(Dropout(0.4)), [(torch.randn(5), torch.tensor(i % 7)) for i in range(32)]
+    callbacks = [] if with_data else [Accelerate()]
+    with pytest.raises(ValueError, match="in the step"):
+        fit(model, module() if with_data else DataLoader(rows, batch_size=8), *callbacks)
+    follows_generator(model.train().dropout)
 
 
 def test_models_that_are_built_late_are_swapped() -> None:
