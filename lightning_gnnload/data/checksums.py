@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from lightning_gnnload.settings import keywords_of
+
+_DEEPEST = 8  # of lists in lists, which may hold themselves
 
 
 def checksum_of(arrays: Iterable[np.ndarray | torch.Tensor | None], start: int = 0) -> int:
@@ -60,10 +63,21 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, depth: int = 0) -> str:
     if _is_array(value):
         return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)} '{checksum_of([value]):08x}'"
     if isinstance(description := getattr(value, "description", None), str):  # a sampler within another
         return description
-    # Sets have another order in each process.
-    return repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
+    if depth == _DEEPEST:
+        return repr(value)
+    show = partial(_shown, depth=depth + 1)
+    # Sets have another order in each process; and repr leaves out the middle of arrays that lie in lists and dicts.
+    if isinstance(value, set | frozenset):
+        return f"[{', '.join(sorted(map(show, value)))}]"
+    if type(value) is dict:
+        return "{" + ", ".join(f"{show(key)}: {show(entry)}" for key, entry in value.items()) + "}"
+    if type(value) is list:
+        return f"[{', '.join(map(show, value))}]"
+    if type(value) is tuple:
+        return f"({', '.join(map(show, value))}{',' * (len(value) == 1)})"
+    return repr(value)

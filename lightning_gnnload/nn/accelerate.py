@@ -64,8 +64,8 @@ def accelerate(model: nn.Module) -> AccelerationReport:
 
     Modules of any library are swapped, such as PyG's and DGL's layers have. The names of parameters stay: checkpoints
     from before and after load into each other. A model that is swapped already stays as it is. What is left stays
-    torch's own, and the report says why: dropout of another law, subclasses, modules with hooks, calls of
-    ``torch.nn.functional.dropout``, and a relu that is ``inplace`` where others could see its input.
+    torch's own, and the report says why: dropout of another law, subclasses, modules with hooks or attributes of their
+    own, calls of ``torch.nn.functional.dropout``, and a relu that is ``inplace`` where others could see its input.
 
     bfloat16 is a setting of the Trainer: ``precision="bf16-mixed"``, or :class:`.Accelerate`.
 
@@ -104,7 +104,7 @@ def accelerate(model: nn.Module) -> AccelerationReport:
                 else:
                     layer = replaced.setdefault(child, Dropout(child.p, child.inplace))
                 parent._modules[name] = report.swapped[path] = layer.train(child.training)
-    if isinstance(model, _TORCHS):
+    if isinstance(model, _TORCHS) and not isinstance(model, Dropout):
         report.unchanged["the model"] = "it is a dropout itself: make a lightning_gnnload.Dropout in its place"
     return report
 
@@ -116,6 +116,11 @@ def _reason_to_leave(parent: nn.Module, module: nn.Module) -> str | None:
         return f"{type(module).__name__} is a class of its own, which may do more"
     if _has_hooks(module):
         return "it has hooks"
+    if own := ", ".join(sorted(vars(module).keys() - vars(nn.Dropout()).keys())):  # such as another forward
+        return f"it has attributes of its own: {own}"
+    p: object = module.p  # torch takes tensors, too, and looks at numbers in use alone
+    if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
+        return f"its p is {p!r:.100}, not a number in [0, 1]"
     if isinstance(parent, torch.jit.ScriptModule):
         return "it is part of compiled TorchScript"
     return None
@@ -127,10 +132,10 @@ def _has_hooks(module: nn.Module) -> bool:
 
 def _relu_before(parent: nn.Module, children: list[tuple[str, nn.Module | None]], index: int) -> str | None:
     """The name of the relu whose output goes to the dropout at ``index``, and nowhere else."""
-    if type(parent).forward is not nn.Sequential.forward or index == 0:
+    if type(parent).forward is not nn.Sequential.forward or "forward" in vars(parent) or index == 0:
         return None
     name, relu = children[index - 1]
-    if type(relu) is not nn.ReLU or _has_hooks(relu):
+    if type(relu) is not nn.ReLU or _has_hooks(relu) or vars(relu).keys() - vars(nn.ReLU()).keys():
         return None
     before = children[index - 2][1] if index > 1 else None
     # In place, it also changes what others may have of its input.

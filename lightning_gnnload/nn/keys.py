@@ -30,7 +30,7 @@ class MaskKeys:
     """
 
     def __init__(self) -> None:
-        self._read: Callable[[], DropoutStep] | None = None
+        self.read: Callable[[], DropoutStep] | None = None
         self._layer = 0
         self._begins = True
         self._step: DropoutStep | None = None
@@ -38,16 +38,16 @@ class MaskKeys:
 
     def follow(self, read: Callable[[], DropoutStep] | None, layer: int) -> None:
         """Takes the step from ``read`` at each call, and counts calls from 0; None: from torch's generator."""
-        self._read, self._layer, self._begins = read, layer, True
+        self.read, self._layer, self._begins = read, layer, True
 
     def next(self) -> DropoutKey:
         """Returns the key of the call that begins. Raises DropoutError: it repeats one that is not known."""
         tag = int(torch.empty((), dtype=torch.int64, device="cpu").random_())
-        if self._read is None:
+        if self.read is None:
             return DropoutKey.of(tag, 0, 0, 0, 0, 0)
         if _in_backward():
             return self._repeated(tag)
-        step = self._read()
+        step = self.read()
         if self._begins or step != self._step:
             self._begins, self._step, self._keys_by_draw = False, step, {}
         # Where the generator was seeded anew within a step, a mask repeats, as torch's own would.

@@ -61,6 +61,11 @@ def set_step(model: nn.Module, epoch: int, step: int, *, seed: int = 0, rank: in
         )
 
 
+def following(model: nn.Module) -> Callable[[], DropoutStep] | None:
+    """Returns what a model's dropout layers ask for the step: the first one's, as :func:`follow` tells all alike."""
+    return next((module.keys.read for module in model.modules() if isinstance(module, Dropout)), None)
+
+
 def follow(model: nn.Module, read: Callable[[], DropoutStep] | None) -> int:
     """Numbers a model's dropout layers, and has them ask ``read`` for the step at each call; None: no longer. Returns
     their number."""

@@ -45,7 +45,10 @@ class DropoutKey(NamedTuple):
 
 
 def threshold_of(p: float) -> int:
-    """Returns how many of LEVELS elements are dropped: the nearest number, but all of them for 1 alone."""
+    """Returns how many of LEVELS elements are dropped: the nearest number, but all of them for 1 alone. Raises
+    DropoutError: it is none."""
+    if not 0 <= p <= 1:
+        raise DropoutError(f"Dropout: p is {p!r}, but a probability in [0, 1] is needed.")
     return LEVELS if p == 1 else min(round(p * LEVELS), LEVELS - 1)
 
 

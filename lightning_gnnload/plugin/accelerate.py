@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -10,24 +11,41 @@ import torch
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.nn.accelerate import AccelerationReport, accelerate
 from lightning_gnnload.nn.keys import DropoutStep
-from lightning_gnnload.nn.steps import follow
+from lightning_gnnload.nn.steps import follow, following
 from lightning_gnnload.ops.checks import as_integer_within
 from lightning_gnnload.plugin.compat import pl, training_progress
 
 _BF16_FLAGS = ("avx512_bf16", "amx_bf16", "bf16")  # of x86-64, and of Arm
+_OF_EVALUATION = 0x5851F42D4C957F2D
 
 
 def follow_trainer(trainer: pl.Trainer, seed: int) -> None:
     """Has the dropout layers of the Trainer's model draw by its epoch, batch and rank. A batch is a step, also where
     gradients of several are accumulated."""
-    rank = trainer.global_rank
-    follow(trainer.lightning_module, lambda: DropoutStep(seed, *training_progress(trainer), rank))
+    follow(trainer.lightning_module, _StepOf(trainer, seed, trainer.global_rank))
 
 
 def forget_trainer(trainer: pl.Trainer) -> None:
-    """Has them draw from torch's generator again."""
-    if trainer.lightning_module is not None:
+    """Has them draw from torch's generator again, unless they follow another Trainer, amid whose fit this one ran."""
+    if trainer.lightning_module is None:
+        return
+    read = following(trainer.lightning_module)
+    if not isinstance(read, _StepOf) or read.trainer is trainer:
         follow(trainer.lightning_module, None)
+
+
+@dataclass(frozen=True)
+class _StepOf:
+    """Reads a Trainer's step. A validation whose model is in training mode draws by another seed, so that the masks of
+    the next training step do not depend on whether there was one."""
+
+    trainer: pl.Trainer
+    seed: int
+    rank: int
+
+    def __call__(self) -> DropoutStep:
+        seed = self.seed if self.trainer.training else self.seed ^ _OF_EVALUATION
+        return DropoutStep(seed, *training_progress(self.trainer), self.rank)
 
 
 class Accelerate(pl.Callback):
@@ -72,10 +90,17 @@ class Accelerate(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.report = accelerate(pl_module)
         pl.utilities.rank_zero.rank_zero_info(f"Accelerate: {self.report}")
-        follow_trainer(trainer, getattr(trainer.datamodule, "seed", self.seed))  # type: ignore[attr-defined]
+        from lightning_gnnload.plugin.module.datamodule import GraphDataModule  # which imports this file
+
+        data = trainer.datamodule  # type: ignore[attr-defined]
+        # Other data modules may keep anything under this name.
+        follow_trainer(trainer, data.seed if isinstance(data, GraphDataModule) else self.seed)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         forget_trainer(trainer)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        forget_trainer(trainer)  # no teardown comes
 
 
 def copied_from(trainer: pl.Trainer) -> list[Accelerate]:

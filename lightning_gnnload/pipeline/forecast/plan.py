@@ -101,7 +101,7 @@ class Plan:
             raise PlanError(f"it is no plan of format {FORMAT}. Make one by gnnload plan.")
         try:
             return cls.of(_measured_of(values["measured"]), Machine.from_json(values["machine"]))
-        except (TypeError, KeyError, ValueError, AttributeError) as error:
+        except (TypeError, LookupError, ValueError, AttributeError, ArithmeticError) as error:
             raise PlanError(f"it is no plan: {type(error).__name__}: {error}. Make one by gnnload plan.") from error
 
     def layout_like(self, *, samplers: int, trainers: int, threads: int, switching: bool) -> RunLayout:
@@ -184,7 +184,11 @@ def _measured_of(values: Mapping[str, Any]) -> MeasuredRun:
     slowdown = {int(count): float(factor) for count, factor in values.pop("slowdown").items()}
     cache: dict[str, Any] = dict(values.pop("cache"))
     rates: dict[str, Any] = {name: tuple(map(float, cache.pop(name))) for name in ("ratios", "hit_rates")}
+    if len(rates["ratios"]) != len(rates["hit_rates"]):
+        raise PlanError("cache: there is not one of the hit_rates for each of the ratios.")
     effect = CacheEffect(**rates, **_numbers("cache", cache))
+    for name, ms in values["formats"].items():
+        check_number(f"formats: {name}", ms, _MOST_BYTES)
     return MeasuredRun(works, sizes, data, mine=layout, slowdown=slowdown, cache=effect, **_numbers("measured", values))
 
 

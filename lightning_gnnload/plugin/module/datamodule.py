@@ -314,6 +314,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             assert self.trainer is not None
             run = public_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
             error_reporting.note(exception, run, f"rank {self.trainer.global_rank}")
+        if self.trainer is not None:
+            forget_trainer(self.trainer)
         try:
             self._sampling.close()
         finally:

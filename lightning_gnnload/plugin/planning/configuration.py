@@ -49,7 +49,8 @@ def as_yaml_file(configuration: Mapping[str, Any], changes: list[str], source: s
     """Returns the text of the file, which begins with what was changed."""
     import yaml
 
-    lines = [f"# Planned from {source}. Changed:", *(f"#   {line}" for line in changes or ["nothing"])]
+    lines = [f"Planned from {source}. Changed:", *(f"  {line}" for line in changes or ["nothing"])]
+    lines = [f"# {' '.join(line.splitlines())}" for line in lines]  # what stands behind a line break is a setting
     return "\n".join(lines) + "\n" + yaml.safe_dump(dict(configuration), sort_keys=False)
 
 

@@ -121,17 +121,38 @@ def test_a_sequence_with_a_forward_of_its_own_keeps_its_relu() -> None:
 
     (layer,) = accelerate(Skips(nn.ReLU(), nn.Dropout())).swapped.values()
     assert not layer.relu
+    changed = nn.Sequential(nn.ReLU(), nn.Dropout())
+    changed.forward = lambda x: changed[0](x)  # type: ignore[method-assign]
+    (layer,) = accelerate(changed).swapped.values()
+    assert not layer.relu
+
+
+def test_what_looks_for_dropout_finds_it() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout())
+    accelerate(model)
+    for module in model.eval().modules():
+        if isinstance(module, nn.Dropout):  # several predictions of one model, and schedules of p
+            module.train()
+            module.p = 1.0
+    assert not model(torch.ones(2, 4)).any()
+    model[1].p = 1.5
+    with pytest.raises(DropoutError, match="probability in"):
+        model(torch.ones(2, 4))
 
 
 def test_what_is_left_and_why() -> None:
     watched, watched_relu = nn.Dropout(), nn.ReLU()
     watched.register_forward_hook(lambda *_: None)
     watched_relu.register_forward_hook(lambda *_: None)
+    changed, of_tensor = nn.Dropout(), nn.Dropout(torch.tensor(0.5))  # type: ignore[arg-type]
+    changed.forward = lambda x: x + 1  # type: ignore[method-assign]
     layers = OrderedDict(
         alpha=nn.AlphaDropout(),
         rows=nn.Dropout1d(),
         doubled=Doubled(),
         watched=watched,
+        changed=changed,
+        of_tensor=of_tensor,
         function=Functional(0.5),
         relu=watched_relu,
         plain=nn.Dropout(),
@@ -145,6 +166,8 @@ def test_what_is_left_and_why() -> None:
         "  rows: Dropout1d drops by another law",
         "  doubled: Doubled is a class of its own, which may do more",
         "  watched: it has hooks",
+        "  changed: it has attributes of its own: forward",
+        "  of_tensor: its p is tensor(0.5000), not a number in [0, 1]",
         "  function.forward(): calls torch.nn.functional.dropout; call a lightning_gnnload.Dropout there",
     ]
     assert list(accelerate(nn.Dropout()).unchanged) == ["the model"]

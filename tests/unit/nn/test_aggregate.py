@@ -73,6 +73,11 @@ def test_the_maximum_is_embedding_bags(dtype: torch.dtype, block: Block) -> None
 
 def test_gradients_and_derivatives_of_the_maximum(block: Block) -> None:
     assert torch.autograd.gradcheck(lambda x: aggregate(block, x, "max"), rows(), raise_exception=True)
+    assert torch.autograd.gradgradcheck(lambda x: aggregate(block, x, "max") ** 2, rows(), raise_exception=True)
+    nothing = Block(torch.zeros(3, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), num_dst=2, num_src=0)
+    x = torch.zeros(0, 4, requires_grad=True)
+    (gradient,) = torch.autograd.grad((aggregate(nothing, x, "max") ** 2).sum(), x, create_graph=True)
+    gradient.sum().backward()
 
 
 def test_it_trains_under_autocast_and_with_rows_that_are_a_view(block: Block) -> None:
@@ -98,6 +103,20 @@ def test_compiled_models_are_one_graph(block: Block) -> None:
 def test_other_floats_are_torchs(block: Block) -> None:
     x = rows(torch.float16)
     assert torch.equal(aggregate(block, x, "sum"), aggregate(block, x.float(), "sum").half())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("how", ["mean", "sum", "max"])
+def test_the_gradient_of_a_row_that_many_have_is_whole(how: Any, dtype: torch.dtype) -> None:
+    """Above 2048 and 256, one more is nothing to these dtypes."""
+    num_dst = 8192
+    hub = torch.zeros(num_dst, dtype=torch.int32)
+    x = torch.ones(1, 2, dtype=dtype, requires_grad=True)
+    for weights in [None] if how == "max" else [None, torch.ones(num_dst)]:
+        ours = aggregate(Block(torch.arange(num_dst + 1, dtype=torch.int32), hub, num_dst, 1), x, how, weights)
+        assert ours.dtype == dtype
+        (gradient,) = torch.autograd.grad(ours, x, torch.ones_like(ours))
+        assert gradient.tolist() == [[num_dst, num_dst]]
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from pytorch_lightning import LightningModule, Trainer
+from pytorch_lightning import LightningDataModule, LightningModule, Trainer
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 from pytorch_lightning.plugins import MixedPrecision
 from torch import Tensor, nn
@@ -149,6 +149,62 @@ def test_the_callback_swaps_and_tells_the_step_with_any_loader(capsys: pytest.Ca
     assert all(map(torch.equal, runs[0], runs[1]))
     assert not torch.equal(runs[0][0], runs[2][0])
     follows_generator(model.dropout)
+
+    class Other(LightningDataModule):
+        seed = None  # whatever another library means by it
+
+        def train_dataloader(self) -> Any:
+            return DataLoader(rows, batch_size=8)
+
+    fit(Model(nn.Dropout(0.4)), Other(), Accelerate(), max_epochs=1)
+
+
+def test_a_validation_in_training_mode_changes_no_training_mask() -> None:
+    class InTraining(Model):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.dropout.train()
+            assert self.dropout.training
+            self.seen.append(self(batch.x) != 0)
+
+    validated, alone = InTraining(Dropout(0.4)), Model(Dropout(0.4))
+    alone.load_state_dict(validated.state_dict())
+    validated.seen = []
+    fit(validated, module(), val_check_interval=2)
+    fit(alone, module(), limit_val_batches=0)
+    assert len(validated.seen) > 1
+    assert validated.outputs.keys() == alone.outputs.keys()
+    for step, masks in validated.outputs.items():
+        assert all(map(torch.equal, masks, alone.outputs[step]))
+
+
+def test_another_trainer_amid_a_fit_leaves_the_steps_to_the_first() -> None:
+    class Amid(Callback):
+        def on_train_batch_end(self, trainer: Trainer, model: LightningModule, *_: Any) -> None:
+            settings = {"logger": False, "enable_progress_bar": False, "enable_checkpointing": False}
+            Trainer(accelerator="cpu", **settings).validate(model, module(), verbose=False)
+            model.trainer = trainer
+            model.train()
+
+    validated, alone = new_model(Dropout(0.4)), new_model(Dropout(0.4))
+    fit(validated, module(), Amid(), max_epochs=1)
+    fit(alone, module(), max_epochs=1)
+    for step, masks in validated.outputs.items():
+        assert all(map(torch.equal, masks, alone.outputs[step]))
+    follows_generator(validated.dropout)
+
+
+@pytest.mark.parametrize("with_data", [True, False])
+def test_a_fit_that_fails_is_followed_no_longer(with_data: bool) -> None:
+    class Failing(Model):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            super().training_step(batch, batch_idx)
+            raise ValueError("in the step")
+
+    model, rows = Failing(Dropout(0.4)), [(torch.randn(5), torch.tensor(i % 7)) for i in range(32)]
+    callbacks = [] if with_data else [Accelerate()]
+    with pytest.raises(ValueError, match="in the step"):
+        fit(model, module() if with_data else DataLoader(rows, batch_size=8), *callbacks)
+    follows_generator(model.train().dropout)
 
 
 def test_models_that_are_built_late_are_swapped() -> None:

@@ -198,6 +198,10 @@ def test_a_plan_is_read_again_and_stands_beside_the_report(tmp_path: Path) -> No
         (("measured", "data", "num_nodes"), -5),
         (("measured", "more"), 1),
         (("measured", "slowdown"), {"1": "x"}),
+        (("measured", "slowdown"), {"1": 10**400}),
+        (("measured", "mine", "slots"), 0),
+        (("measured", "cache", "ratios"), [0.1]),
+        (("measured", "formats"), {"pyg": "x"}),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused(path: tuple[str, ...], value: Any, tmp_path: Path) -> None:

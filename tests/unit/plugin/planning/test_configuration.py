@@ -42,6 +42,7 @@ def test_ranks_and_threads_are_written_and_all_else_stays() -> None:
     text = as_yaml_file(written, changes, "run.yaml")
     assert text.startswith("# Planned from run.yaml. Changed:\n#   trainer.devices: 3")
     assert yaml.safe_load(text) == written
+    assert yaml.safe_load(as_yaml_file(written, ["a: 1\nb: 2"], "run.yaml --out one\ntwo: 2")) == written
 
 
 def test_settings_of_the_strategy_that_no_layout_decides_stay() -> None:
