@@ -36,7 +36,7 @@ class AccelerationReport:
     """What :func:`accelerate` did with the dropout of a model, by the names of modules; printed, a line each.
 
     Example:
-        >>> print(accelerate(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(), nn.Dropout1d())))
+        >>> print(accelerate(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(), nn.Dropout1d()), fuse_relu=True))
         1 dropout layer swapped, 1 with the relu before it
           2: Dropout(p=0.5, inplace=False, relu=True)
         unchanged:
@@ -58,9 +58,9 @@ class AccelerationReport:
         return "\n".join(lines)
 
 
-def accelerate(model: nn.Module) -> AccelerationReport:
+def accelerate(model: nn.Module, *, fuse_relu: bool = False) -> AccelerationReport:
     """Swaps torch's dropout in a model, in place, for :class:`.Dropout`, which takes a thirtieth of its time on most
-    CPUs; and with it an ``nn.ReLU`` directly before it in an ``nn.Sequential``, whose place an ``nn.Identity`` takes.
+    CPUs.
 
     Modules of any library are swapped, such as PyG's and DGL's layers have. The names of parameters stay: checkpoints
     from before and after load into each other. A model that is swapped already stays as it is. What is left stays
@@ -71,6 +71,9 @@ def accelerate(model: nn.Module) -> AccelerationReport:
 
     Args:
         model: any module, also one that is wrapped for several ranks.
+        fuse_relu: swap an ``nn.ReLU`` directly before it in an ``nn.Sequential``, too, whose place an ``nn.Identity``
+            takes; that saves a few per cent more. Only for models that run such sequences whole: ``model[:2](x)``, or
+            a loop over the layers that keeps what each gives, would see what comes before the relu.
 
     Returns:
         What was swapped, and what was left.
@@ -80,8 +83,8 @@ def accelerate(model: nn.Module) -> AccelerationReport:
 
     Example:
         >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Dropout(0.3))
-        >>> accelerate(model).swapped, model[1]
-        ({'2': Dropout(p=0.3, inplace=False, relu=True)}, Identity())
+        >>> accelerate(model).swapped
+        {'2': Dropout(p=0.3, inplace=False)}
     """
     if not isinstance(model, nn.Module):
         raise DropoutError(f"accelerate() takes a torch.nn.Module, whose dropout it swaps, not {model!r:.100}.")
@@ -97,7 +100,7 @@ def accelerate(model: nn.Module) -> AccelerationReport:
             elif isinstance(child, _TORCHS) and (reason := _reason_to_leave(parent, child)) is not None:
                 report.unchanged[path] = reason
             elif isinstance(child, nn.Dropout):
-                relu = _relu_before(parent, children, index)
+                relu = _relu_before(parent, children, index) if fuse_relu else None
                 if relu is not None:
                     parent._modules[relu] = nn.Identity().train(child.training)
                     layer = Dropout(child.p, relu=True)
@@ -116,8 +119,8 @@ def _reason_to_leave(parent: nn.Module, module: nn.Module) -> str | None:
         return f"{type(module).__name__} is a class of its own, which may do more"
     if _has_hooks(module):
         return "it has hooks"
-    if own := ", ".join(sorted(vars(module).keys() - vars(nn.Dropout()).keys())):  # such as another forward
-        return f"it has attributes of its own: {own}"
+    if names := ", ".join(sorted(vars(module).keys() - vars(nn.Dropout()).keys())):  # such as another forward
+        return f"it has attributes of its own: {names}"
     p: object = module.p  # torch takes tensors, too, and looks at numbers in use alone
     if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
         return f"its p is {p!r:.100}, not a number in [0, 1]"

@@ -90,11 +90,7 @@ class Accelerate(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.report = accelerate(pl_module)
         pl.utilities.rank_zero.rank_zero_info(f"Accelerate: {self.report}")
-        from lightning_gnnload.plugin.module.datamodule import GraphDataModule  # which imports this file
-
-        data = trainer.datamodule  # type: ignore[attr-defined]
-        # Other data modules may keep anything under this name.
-        follow_trainer(trainer, data.seed if isinstance(data, GraphDataModule) else self.seed)
+        follow_trainer(trainer, self.seed)  # the loaders of a GraphDataModule, which come later, have its own seed
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         forget_trainer(trainer)

@@ -49,7 +49,7 @@ def test_dropout_is_swapped_and_the_relu_before_it_in_a_sequence() -> None:
     model = network()
     keys, x = list(model.state_dict()), torch.randn(50, 4)
     wanted = model.eval()(x)
-    report = accelerate(model.train())
+    report = accelerate(model.train(), fuse_relu=True)
     assert list(report.swapped) == ["2", "3.drop"]
     assert [(layer.p, layer.inplace, layer.relu) for layer in report.swapped.values()] == [
         (0.3, False, True),
@@ -62,9 +62,16 @@ def test_dropout_is_swapped_and_the_relu_before_it_in_a_sequence() -> None:
     assert not report.unchanged
 
 
+def test_a_sequence_that_is_read_in_parts_gives_what_it_gave() -> None:
+    model, x = network().eval(), torch.randn(20, 4)
+    wanted = model[:2](x)
+    accelerate(model)
+    assert torch.equal(model[:2](x), wanted)
+
+
 def test_checkpoints_from_before_and_after_load_into_each_other() -> None:
     plain, swapped = network(), network()
-    accelerate(swapped)
+    accelerate(swapped, fuse_relu=True)
     plain.load_state_dict(swapped.state_dict())
     swapped.load_state_dict(plain.state_dict())
 
@@ -83,14 +90,14 @@ def test_once_is_enough() -> None:
 def test_the_mode_stays() -> None:
     model = network()
     model[2].eval()  # as where a part is frozen
-    accelerate(model)
+    accelerate(model, fuse_relu=True)
     assert [module.training for module in (model[1], model[2], model[3].drop)] == [False, False, True]
 
 
 def test_what_stands_in_several_places_is_one_layer_still() -> None:
     drop, relu = nn.Dropout(), nn.ReLU()
     model = nn.ModuleDict({"a": nn.Sequential(nn.Linear(4, 4), relu, drop), "b": drop, "c": relu, "d": drop})
-    accelerate(model)
+    accelerate(model, fuse_relu=True)
     assert model["b"] is model["d"]
     assert isinstance(model["b"], Dropout)
     assert model["c"] is relu
@@ -110,7 +117,7 @@ def test_what_stands_in_several_places_is_one_layer_still() -> None:
     ],
 )
 def test_relus_that_go_to_the_dropout_alone(layers: list[nn.Module], fuses: bool) -> None:
-    (layer,) = accelerate(nn.Sequential(*layers)).swapped.values()
+    (layer,) = accelerate(nn.Sequential(*layers), fuse_relu=True).swapped.values()
     assert layer.relu == fuses
 
 
@@ -119,11 +126,11 @@ def test_a_sequence_with_a_forward_of_its_own_keeps_its_relu() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self[0](x) + self[1](x)
 
-    (layer,) = accelerate(Skips(nn.ReLU(), nn.Dropout())).swapped.values()
+    (layer,) = accelerate(Skips(nn.ReLU(), nn.Dropout()), fuse_relu=True).swapped.values()
     assert not layer.relu
     changed = nn.Sequential(nn.ReLU(), nn.Dropout())
     changed.forward = lambda x: changed[0](x)  # type: ignore[method-assign]
-    (layer,) = accelerate(changed).swapped.values()
+    (layer,) = accelerate(changed, fuse_relu=True).swapped.values()
     assert not layer.relu
 
 
@@ -157,7 +164,7 @@ def test_what_is_left_and_why() -> None:
         relu=watched_relu,
         plain=nn.Dropout(),
     )
-    report = accelerate(nn.Sequential(layers))
+    report = accelerate(nn.Sequential(layers), fuse_relu=True)
     assert str(report).splitlines() == [
         "1 dropout layer swapped",
         "  plain: Dropout(p=0.5, inplace=False)",
