@@ -167,6 +167,35 @@ def test_a_preaggregated_first_layer_takes_the_weights_of_a_sampled_one_and_pred
     )
 
 
+def test_means_go_to_the_weights_of_their_edge_type_whatever_the_order_of_types(tmp_path):
+    generator = np.random.default_rng(0)
+    edges = {("u", name, "i"): generator.integers(0, 20, (2, 60)) for name in ("buys", "views")}
+
+    def of(order) -> GraphData:
+        graph = Graph.from_hetero({"u": 20, "i": 20}, {edge_type: edges[edge_type] for edge_type in order})
+        x = np.random.default_rng(1).random((20, 4), dtype=np.float32)
+        seeds = SeedTable(np.arange(20), node_type="i", y=np.arange(20) % 2)
+        data = GraphData(graph, train=seeds, test=seeds, tables={"u": {"x": x}, "i": {"x": x[::-1].copy()}})
+        return preaggregate(data, progress=False)
+
+    modules = [GraphDataModule(of(order), NeighborSampler([9]), batch_size=20) for order in (edges, reversed(edges))]
+    fit = trainer(tmp_path, epochs=1)
+    fit.fit(SAGE(hidden=8, first_layer="preaggregated"), modules[0])
+    fit.save_checkpoint(tmp_path / "model.ckpt")
+    path = str(tmp_path / "model.ckpt")
+    new = [lambda: (SAGE(hidden=8, first_layer="preaggregated"), path), lambda: (SAGE.load_from_checkpoint(path), None)]
+    for make in new:
+        predictions = []
+        for module in modules:
+            model, ckpt_path = make()
+            fit = trainer(tmp_path)
+            fit.test(model, module, ckpt_path=ckpt_path, verbose=False)
+            batch = next(iter(module.test_dataloader()))
+            with torch.no_grad():
+                predictions.append(model.eval()(batch))
+        torch.testing.assert_close(*predictions)
+
+
 def test_a_model_without_a_graph_learns_from_sums_of_hops(tmp_path):
     pl.seed_everything(0)
     data = preaggregate(plain(lambda y: y), hops=2, progress=False)

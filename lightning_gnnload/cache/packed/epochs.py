@@ -248,8 +248,14 @@ class PackedEpochs(ColdRows):
                     assert window is not None, "it was packed under the lock"
                     window.checked.update(range(len(window.stretches)))  # the disk has had no time to forget
                     return window
+            if not self._is_there:  # nobody gets its lock any more
+                raise NoRoomError("the folder was removed, or may not be read")
             HEARTBEAT.beat()
             time.sleep(_POLL_S)
+
+    @property
+    def _is_there(self) -> bool:
+        return self.packer.folder.is_dir() and os.access(self.packer.folder, os.R_OK | os.X_OK)
 
     def _open(self, path: Path, number: int) -> Window | None:
         steps = self.timeline.span(number)

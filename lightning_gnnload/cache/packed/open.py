@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE
-from lightning_gnnload.cache.builder import checksum_of_rows, print_line
+from lightning_gnnload.cache.builder import checksum_of_rows, lies_in_memory, print_line
 from lightning_gnnload.cache.packed.epochs import PackedEpochs
 from lightning_gnnload.cache.packed.folder import Decided, PackingFolder, decided_for, key_digest
 from lightning_gnnload.cache.packed.groups import ScannedGroups
@@ -23,7 +25,7 @@ from lightning_gnnload.cache.packed.pack import PackedTable, Packer, RowsOf
 from lightning_gnnload.cache.packed.rates import all_in_memory, measure_rates
 from lightning_gnnload.cache.packed.scan import TableScan
 from lightning_gnnload.cache.packed.settings import Packing
-from lightning_gnnload.cache.packed.store import ColdRows, PackedStore
+from lightning_gnnload.cache.packed.store import ColdRows, NoColdRows, PackedStore
 from lightning_gnnload.cache.packed.stretch import StretchReader
 from lightning_gnnload.cache.packed.window import Timeline
 from lightning_gnnload.cache.peers import Membership, PeerGroup
@@ -32,14 +34,14 @@ from lightning_gnnload.cache.rules import PreSample
 from lightning_gnnload.cache.static import StaticCache, exchange_files
 from lightning_gnnload.cache.store import CacheLevels
 from lightning_gnnload.cache.trace import sampled_ahead
-from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.slab import Column
 from lightning_gnnload.errors import PackingConfigError
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.memory import free_bytes
-from lightning_gnnload.host.pages import private_bytes
+from lightning_gnnload.host.pages import mapped_file, private_bytes
 from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
 from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.storage.disk import DiskFeatureStore
@@ -271,7 +273,8 @@ def _cold_rows(
     if layout.way != "packed":
         folder.close()
     if layout.way == "direct":
-        return None
+        # Rows that memory keeps are rounded, and the others are to be like them.
+        return None if packing.dtype is None else NoColdRows()
     if layout.way == "scanned":
         return groups()
     reader = StretchReader(layout.reader_bytes, run.num_threads)
@@ -358,10 +361,17 @@ def _packed_bytes(store: FeatureStore, packing: Packing) -> int:
 
 
 def _identity(store: FeatureStore) -> str:
-    """Returns digits that tell a table from others: of its files' checksums, or of some of its rows."""
+    """Returns digits that tell a table from others: by checksums of files, or of what lies in memory; of a mapped
+    file, which would take a pass over it, by when it was written; of other stores by some of their rows alone."""
     spaced = np.linspace(0, max(store.shape[0] - 1, 0), min(_PROBED_ROWS, store.shape[0])).astype(np.int64)
     sums = store.checksums if isinstance(store, DiskFeatureStore) else ()
     facts = [list(store.shape), str(store.dtype), checksum_of_rows(store, spaced), *sums]
+    if lies_in_memory(store):
+        facts.append(zlib.crc32(byte_rows(store.rows).data))  # type: ignore[attr-defined]
+    elif type(store) is MemoryFeatureStore and (file := mapped_file(store.rows.data_ptr())) is not None:
+        with suppress(OSError):  # of a file that was deleted
+            written = os.stat(file.path)
+            facts += [file.inode, file.offset, written.st_ino, written.st_size, written.st_mtime_ns]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 

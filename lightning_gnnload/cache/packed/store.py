@@ -34,6 +34,10 @@ class ColdRows(Protocol):
         """Ends what works in the background."""
 
 
+class NoColdRows(ColdRows):
+    """Has none of them, so that all are read from the table."""
+
+
 class PackedStore(StaticCache):
     """A store of the same rows as a table on disk, of which hot rows lie in memory, and the others of announced
     mini-batches in :class:`ColdRows`; what these lack is read from the table.
@@ -68,7 +72,9 @@ class PackedStore(StaticCache):
         reads = super()._ask_behind(missed, out)
         if self._table.halves:
             rows = torch.from_numpy(missed[1])
-            out[rows] = out[rows].half().to(out.dtype)
+            rounded = out[rows]
+            self._table.round(byte_rows(rounded))
+            out[rows] = rounded
         return reads
 
 

@@ -204,14 +204,21 @@ class SAGE(NodeLearner):
         super().configure_model()
         if self.first_layer == "preaggregated" and self._trainer is not None:
             # Also of weights that were loaded before: these data may have tables of other names, or none.
-            self.layers.means = self.sizes["means"] = _means_in(self.trainer.datamodule.data)  # type: ignore[attr-defined]
+            data = self.trainer.datamodule.data  # type: ignore[attr-defined]
+            self.layers.means = self.sizes["means"] = _means_in(data, self.sizes["edge_types"])
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         sizes = {"means": None, **checkpoint["sizes"]}
         if self.first_layer != "preaggregated":
             sizes["means"] = None
         elif hasattr(self, "layers"):
-            sizes["means"] = self.sizes["means"]
+            # In the order of the weights' edge types, which may be another than that of the data's.
+            of_type = dict(zip(map(tuple, self.sizes["edge_types"]), self.sizes["means"], strict=True))
+            if lacking := [tuple(edge_type) for edge_type in sizes["edge_types"] if tuple(edge_type) not in of_type]:
+                raise GraphDataError(
+                    f"the checkpoint has weights for edges {lacking[0]}, which these data do not have."
+                )
+            sizes["means"] = [of_type[tuple(edge_type)] for edge_type in sizes["edge_types"]]
         self._make({"encodes": True, **sizes})
 
     def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
@@ -231,20 +238,21 @@ class SAGE(NodeLearner):
             "edge_types": [("", "", "")] if types is None else list(types.edge_types),
             "num_layers": num_hops + is_dense,
             "encodes": encodes,
-            "means": _means_in(data) if is_dense else None,
+            "means": _means_in(data, [] if types is None else types.edge_types) if is_dense else None,
         }
 
     def layers_of(self, sizes: dict[str, Any]) -> _SageLayers:
         return _SageLayers(sizes, self.hparams["hidden"], self.hparams["dropout"])
 
 
-def _means_in(data: GraphData) -> list[str]:
-    """The names of the tables of means of the features' in-neighbours, one for each edge type. Raises GraphDataError,
-    StaleTableError: there is none, or it cannot be used."""
-    types = data.graph.types
+def _means_in(data: GraphData, edge_types: Sequence[tuple[str, str, str]]) -> list[str]:
+    """The names of the tables of means of the features' in-neighbours, one for each of these edge types.
+
+    Raises GraphDataError, StaleTableError: there is none, or it cannot be used.
+    """
     sources: list[tuple[str, str | None]] = [("x", None)]
-    if types is not None:
-        sources = [(f"x.{edge_type[0]}", "__".join(edge_type)) for edge_type in types.edge_types]
+    if data.graph.types is not None:
+        sources = [(f"x.{edge_type[0]}", "__".join(edge_type)) for edge_type in edge_types]
     means = []
     for table, edge_type in sources:
         name = data.aggregates_of(table, "mean", edge_type).get(1)

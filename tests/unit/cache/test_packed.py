@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import threading
 import time
@@ -17,9 +18,19 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import DiskFeatureStore, GraphData, MemoryFeatureStore, NeighborSampler, NodeTable, save_features
+from lightning_gnnload import (
+    DiskFeatureStore,
+    GraphData,
+    MemoryFeatureStore,
+    NeighborSampler,
+    NodeTable,
+    load_graph_data,
+    save_features,
+    save_graph_data,
+)
 from lightning_gnnload.cache.packed import epochs as epochs_module
 from lightning_gnnload.cache.packed import layout as layout_module
+from lightning_gnnload.cache.packed import open as open_module
 from lightning_gnnload.cache.packed import pack as pack_module
 from lightning_gnnload.cache.packed.ahead import pack_ahead
 from lightning_gnnload.cache.packed.layout import Sizes, lay_out
@@ -210,7 +221,7 @@ def test_epochs_of_a_cycle_come_again_and_stay(tmp_path: Path) -> None:
             pass
 
 
-def test_half_precision_rounds_all_rows_alike(tmp_path: Path) -> None:
+def test_half_precision_rounds_all_rows_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = wide_data()
     data.x = MemoryFeatureStore(data.x.rows / 7)
     loader = SampledLoader(toy_source(data), num_threads=0)
@@ -222,6 +233,11 @@ def test_half_precision_rounds_all_rows_alike(tmp_path: Path) -> None:
         assert torch.equal(next(iter(unpacked)).x, expected[0])
     with opened(data, packing(tmp_path, dtype="float16", room=9)) as source:
         assert all(torch.equal(x, batch.x) for x, batch in zip(expected, SampledLoader(source), strict=True))
+    with monkeypatch.context() as patched:  # where packing does not pay, and memory keeps some rows
+        patched.setattr(open_module, "all_in_memory", lambda stores: False)
+        patched.setattr(open_module, "measure_rates", lambda *arguments: Rates(1, 1, 1e12))
+        with opened(data, packing(tmp_path, dtype="float16", always=False)) as source:
+            assert all(torch.equal(x, batch.x) for x, batch in zip(expected, SampledLoader(source), strict=True))
     years = GraphData(data.graph, torch.arange(600)[:, None], train=data.train)
     with pytest.raises(PackingConfigError, match=r"'x' has torch\.int64"):  # noqa: SIM117
         with opened(years, packing(tmp_path, dtype="float16")):
@@ -259,6 +275,34 @@ def test_a_disk_that_is_full_in_the_middle_loses_nothing(tmp_path: Path, monkeyp
         assert made == batches(toy_source(data))
         assert {"packed", "scanned"} < source.tiers.keys()
     assert not (tmp_path / "packed").exists()
+
+
+def test_a_folder_that_is_removed_in_the_middle_keeps_nobody_waiting(tmp_path: Path) -> None:
+    data = wide_data()
+    with opened(data, packing(tmp_path)) as source:
+        made = batches(source, range(1))
+        shutil.rmtree(tmp_path / "packed")
+        with pytest.warns(UserWarning, match="the folder was removed"):
+            made += batches(source, range(1, EPOCHS))
+    assert made == batches(toy_source(data))
+
+
+@pytest.mark.parametrize("is_mapped", [False, True])
+def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(is_mapped: bool, tmp_path: Path) -> None:
+    def again(change: float) -> GraphData:
+        data = wide_data()
+        data.x.rows[1] += change
+        if is_mapped:
+            save_graph_data(data, tmp_path / "graph", overwrite=True)
+            data = load_graph_data(tmp_path / "graph")
+        return data
+
+    data = again(0)
+    pack_ahead(packing(tmp_path), replace(run_of(data, toy_workload(data), None, 1), progress=False), range(EPOCHS))
+    with opened(data, packing(tmp_path)):
+        pass
+    with pytest.raises(PackingMismatchError, match="tables"), opened(again(1), packing(tmp_path)):
+        pass
 
 
 @pytest.mark.parametrize("damage", ["bits", "end", "manifest", "rows"])
