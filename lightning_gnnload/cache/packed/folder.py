@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +25,7 @@ from lightning_gnnload.storage.targets import check_creatable, folder_lock
 
 FORMAT, VERSION = "lightning_gnnload.packing", 1
 _MANIFEST, _WINDOWS = "packing.json", "windows"
+_OURS = re.compile(r"hot-\d+\.bin|\.(hot-\d+\.bin|packing\.json|rate)-.+")
 _MOST_BYTES = 1 << 24
 
 
@@ -210,9 +212,7 @@ class PackingFolder:
     def _is_strange(self) -> bool:
         """Whether something else is in the folder than what this class writes."""
         names = {path.name for path in self.path.iterdir()}
-        return bool(names) and not names <= {_MANIFEST, _WINDOWS} | {
-            name for name in names if name.startswith(("hot-", ".hot-", f".{_MANIFEST}", ".rate-"))
-        }
+        return not all(name in (_MANIFEST, _WINDOWS) or _OURS.fullmatch(name) for name in names)
 
 
 def decided_for(

@@ -260,6 +260,16 @@ def test_later_edges_do_not_count_and_earlier_seeds_are_refused() -> None:
     assert early.tables["x_sum_1"].rows[1].tolist() == [1.0, 0.0]
 
 
+def test_times_of_seeds_may_be_those_of_their_nodes() -> None:
+    def data_of(train: list[int]) -> GraphData:
+        graph = Graph.from_coo([0, 1, 2], [1, 2, 3], num_nodes=5, edge_time=[1, 2, 3], node_time=[0, 1, 5, 9, 9])
+        return preaggregate(GraphData(graph, x=torch.ones(5, 2), train=train), as_of=5, progress=False)
+
+    check_fresh(data_of([2, 3]), "x_mean_1")
+    with pytest.raises(GraphDataError, match="but seeds of train are of 1 and later"):
+        check_fresh(data_of([1, 3]), "x_mean_1")
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
