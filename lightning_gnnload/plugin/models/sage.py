@@ -213,12 +213,14 @@ class SAGE(NodeLearner):
             sizes["means"] = None
         elif hasattr(self, "layers"):
             # In the order of the weights' edge types, which may be another than that of the data's.
-            of_type = dict(zip(map(tuple, self.sizes["edge_types"]), self.sizes["means"], strict=True))
-            if lacking := [tuple(edge_type) for edge_type in sizes["edge_types"] if tuple(edge_type) not in of_type]:
+            mean_by_type = dict(zip(map(tuple, self.sizes["edge_types"]), self.sizes["means"], strict=True))
+            if lacking := [
+                tuple(edge_type) for edge_type in sizes["edge_types"] if tuple(edge_type) not in mean_by_type
+            ]:
                 raise GraphDataError(
                     f"the checkpoint has weights for edges {lacking[0]}, which these data do not have."
                 )
-            sizes["means"] = [of_type[tuple(edge_type)] for edge_type in sizes["edge_types"]]
+            sizes["means"] = [mean_by_type[tuple(edge_type)] for edge_type in sizes["edge_types"]]
         self._make({"encodes": True, **sizes})
 
     def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
