@@ -25,7 +25,7 @@ from lightning_gnnload.cache.packed.pack import PackedTable, Packer, RowsOf
 from lightning_gnnload.cache.packed.rates import all_in_memory, measure_rates
 from lightning_gnnload.cache.packed.scan import TableScan
 from lightning_gnnload.cache.packed.settings import Packing
-from lightning_gnnload.cache.packed.store import ColdRows, NoColdRows, PackedStore
+from lightning_gnnload.cache.packed.store import ColdRows, PackedStore
 from lightning_gnnload.cache.packed.stretch import StretchReader
 from lightning_gnnload.cache.packed.window import Timeline
 from lightning_gnnload.cache.peers import Membership, PeerGroup
@@ -274,7 +274,7 @@ def _cold_rows(
         folder.close()
     if layout.way == "direct":
         # Rows that memory keeps are rounded, and the others are to be like them.
-        return None if packing.dtype is None else NoColdRows()
+        return None if packing.dtype is None else ColdRows()
     if layout.way == "scanned":
         return groups()
     reader = StretchReader(layout.reader_bytes, run.num_threads)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import zlib
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -17,8 +16,9 @@ from lightning_gnnload.data.features import Reads, TierReads, byte_rows
 from lightning_gnnload.data.plan import BatchRequest
 
 
-class ColdRows(Protocol):
-    """What has the rows that memory does not keep: windows of packed mini-batches, or groups that are scanned."""
+class ColdRows:
+    """What has the rows that memory does not keep: windows of packed mini-batches, or groups that are scanned. By itself
+    it has none, so that all are read from the table."""
 
     def announce(self, request: BatchRequest) -> None:
         """Hears which mini-batch this thread gathers next."""
@@ -29,13 +29,10 @@ class ColdRows(Protocol):
         """Writes row ``ids[m]`` to ``out[positions[m]]``. Called once for each table of an announced mini-batch.
 
         Returns None, with ``out`` as it was or written in part, where it has not just these rows."""
+        return None
 
     def close(self) -> None:
         """Ends what works in the background."""
-
-
-class NoColdRows(ColdRows):
-    """Has none of them, so that all are read from the table."""
 
 
 class PackedStore(StaticCache):
