@@ -17,8 +17,8 @@ from lightning_gnnload.data.plan import BatchRequest
 
 
 class ColdRows:
-    """What has the rows that memory does not keep: windows of packed mini-batches, or groups that are scanned. By itself
-    it has none, so that all are read from the table."""
+    """What has the rows that memory does not keep: windows of packed mini-batches, or groups that are scanned. By
+    itself it has none, so that all are read from the table."""
 
     def announce(self, request: BatchRequest) -> None:
         """Hears which mini-batch this thread gathers next."""
