@@ -69,6 +69,7 @@ def run(folder: str, way: str, packed: str, memory: int, batch_size: int, limit_
         for first in range(0, len(store.rows), 1 << 16):
             rows = store.rows[first : first + (1 << 16)]
             data.x.gather(torch.arange(first, first + len(rows)), rows)
+        store.open()  # moves it to 2 MB pages
         stores = {"x": store}
     elif way in ("packed", "beside", "scanned"):
         stores = open_packed(packing, described)  # type: ignore[assignment]
