@@ -23,9 +23,9 @@ class DropoutStep(NamedTuple):
 class MaskKeys:
     """The keys of one layer's masks, call by call.
 
-    Without a step, a call's key is tag from torch's generator, so that masks follow ``torch.manual_seed`` as those of
+    Without a step, a call's key is drawn from torch's generator, so that masks follow ``torch.manual_seed`` as those of
     torch's dropout do. With one, it is the step's, and the number of the call in it. Activation checkpoints call the
-    layer once more during the backward pass, after they have put torch's generator back: the number that is tag from
+    layer once more during the backward pass, after they have put torch's generator back: the number that is drawn from
     it there says which call is repeated.
     """
 
