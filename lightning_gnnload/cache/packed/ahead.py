@@ -52,7 +52,7 @@ def pack_ahead(packing: Packing, run: Run, epochs: range) -> PackedAhead:
     check_tables(packing, run.tables)
     # Whether it pays is decided by who asks for it.
     packing, run = replace(packing, always=True), replace(run, lasting_epochs=len(epochs))
-    folder = PackingFolder(packing.folder)
+    folder = PackingFolder(str(packing.folder))
     began = time.monotonic()
     try:
         with folder.deciding() as is_alone:
@@ -83,7 +83,7 @@ def pack_ahead(packing: Packing, run: Run, epochs: range) -> PackedAhead:
                 remove_window(path)
                 num_bytes += packer.pack(number, num_threads=None, progress=run.progress)
                 num_new += 1
-        return PackedAhead(packing.folder, num_new, len(windows), num_bytes, time.monotonic() - began)
+        return PackedAhead(str(packing.folder), num_new, len(windows), num_bytes, time.monotonic() - began)
     except NoRoomError as error:
         raise FeatureFileError(f"{packing.folder} has no room for another window: {error}.") from error
     finally:

@@ -126,7 +126,7 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
                 "packing: the tables are in memory, where packing saves nothing; always=True packs all the same."
             )
         return dict(run.stores)
-    folder = PackingFolder(packing.folder)
+    folder = PackingFolder(str(packing.folder))
     try:
         with nullcontext() if membership is None else membership.connect() as peers:
             if peers is None or peers.membership.index == 0:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from lightning_gnnload.errors import PackingConfigError
@@ -40,7 +42,7 @@ class Packing:
         2000000000
     """
 
-    folder: str
+    folder: str | Path
     window: int | None = None
     memory: int | str | None = None
     room: int | str | None = None
@@ -49,6 +51,8 @@ class Packing:
     always: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.folder, os.PathLike):
+            object.__setattr__(self, "folder", os.fspath(self.folder))
         if not isinstance(self.folder, str) or not self.folder or "\0" in self.folder:
             raise PackingConfigError(f"folder={self.folder!r}: the path of a folder for packed rows is needed.")
         for name in ("window", "cycle"):

@@ -264,6 +264,11 @@ def _means_in(data: GraphData, edge_types: Sequence[tuple[str, str, str]]) -> li
                 f"{'' if edge_type is None else f' by {edge_type}'}, which these data do not have. Make it: "
                 "preaggregate(data), or gnnload preaggregate FOLDER."
             )
+        if data.aggregates[name].self_loops:
+            raise GraphDataError(
+                f"SAGE(first_layer='preaggregated') has weights of their own for nodes, but {name!r} counts each node "
+                "among its in-neighbours. Make it without self_loops."
+            )
         check_fresh(data, name)
         means.append(name)
     return means

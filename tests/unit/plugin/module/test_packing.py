@@ -101,3 +101,13 @@ def test_a_run_resumes_in_mid_epoch(tmp_path: Path) -> None:
 def test_what_excludes_packing_is_named(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(PackingConfigError, match=problem):
         module(**settings)
+
+
+@pytest.mark.parametrize("name", ["packing.json", "hot-items.bin", "notes.txt"])
+def test_files_of_others_are_not_taken_for_packed_rows(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text('{"format": "of another program"}')
+    packed = module(packing=Packing(tmp_path, memory="4MB", room="1GB", always=True))
+    with pytest.raises(PackingConfigError, match="has files that are no packed mini-batches"):
+        next(iter(packed.train_dataloader()))
+    packed.teardown()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
