@@ -1,4 +1,4 @@
-"""How much of the package runs for one training step of a trainer whose mini-batches samplers make."""
+"""How much of the package, but for the model, runs for one training step of a trainer with samplers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from tests.integration.scripts import launch
 from tests.trace import Call, Trace
 
-MOST_CALLS = 290  # some 250, and what comes in while it waits
+MOST_CALLS = 260  # some 230, and what comes in while it waits
+MODEL = ("nn/", "ops/", "plugin/models/")
 
 pytestmark = pytest.mark.matrix
 
@@ -20,5 +21,6 @@ pytestmark = pytest.mark.matrix
 def test_a_trainers_step_takes_no_more_calls(tmp_path: Path) -> None:
     launch.run(Path(__file__).parent / "scripts" / "traced.py", folder=tmp_path, num_devices=3, timeout_s=200)
     trace = Trace()
-    trace.calls = [Call(*call) for call in json.loads((tmp_path / "trace.json").read_text())]
+    calls = [Call(*call) for call in json.loads((tmp_path / "trace.json").read_text())]
+    trace.calls = [call for call in calls if not call.file.startswith(MODEL)]
     assert 50 < trace.figures["calls"] <= MOST_CALLS, "\n".join(f"{call.file} {call.function}" for call in trace.calls)

@@ -244,10 +244,9 @@ class PackedEpochs(ColdRows):
                     remove_window(path)  # a damaged one
                     self._remove(keep)
                     self.packer.pack(number, num_threads=None if is_first else 1, progress=self._progress and is_first)
-                    window = self._open(path, number)
-                    assert window is not None, "it was packed under the lock"
-                    window.checked.update(range(len(window.stretches)))  # the disk has had no time to forget
-                    return window
+                    if (window := self._open(path, number)) is not None:
+                        window.checked.update(range(len(window.stretches)))  # the disk has had no time to forget
+                        return window
             if not self._is_there:  # nobody gets its lock any more
                 raise NoRoomError("the folder was removed, or may not be read")
             HEARTBEAT.beat()

@@ -133,8 +133,8 @@ class Packer:
         """Packs a window, of which nobody sees a part before it is whole. Returns the bytes that it takes.
 
         Raises:
-            NoRoomError: the disk has no room for it, and nothing is left behind.
-                StoppedError: as :attr:`should_stop` said.
+            NoRoomError: the disk has no room for it, and nothing is left behind; or the folder was removed.
+            StoppedError: as :attr:`should_stop` said.
             FeatureFileError: a table cannot be read, or the folder not be written to.
         """
         steps, target = self.timeline.span(number), window_path(self.folder, number)
@@ -154,6 +154,8 @@ class Packer:
         except OSError as error:
             if error.errno in NO_ROOM:
                 raise NoRoomError(str(error)) from error
+            if not self.folder.is_dir():
+                raise NoRoomError("the folder was removed") from error
             if isinstance(error, FeatureFileError):
                 raise
             raise FeatureFileError(

@@ -277,14 +277,28 @@ def test_a_disk_that_is_full_in_the_middle_loses_nothing(tmp_path: Path, monkeyp
     assert not (tmp_path / "packed").exists()
 
 
-def test_a_folder_that_is_removed_in_the_middle_keeps_nobody_waiting(tmp_path: Path) -> None:
-    data = wide_data()
-    with opened(data, packing(tmp_path)) as source:
-        made = batches(source, range(1))
+@pytest.mark.parametrize("during_packing", [False, True])
+def test_a_folder_that_is_removed_in_the_middle_keeps_nobody_waiting(
+    during_packing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove() -> None:
         while (tmp_path / "packed").exists():  # the packer may be writing to it
             shutil.rmtree(tmp_path / "packed", ignore_errors=True)
-        with pytest.warns(UserWarning, match="the folder was removed"):
-            made += batches(source, range(1, EPOCHS))
+
+    def sample(packer: Packer, steps: range, *others: Any) -> list[list[np.ndarray]]:
+        if steps.start > packer.timeline.window:
+            remove()
+        return sample_before(packer, steps, *others)
+
+    sample_before = Packer._sample
+    if during_packing:
+        monkeypatch.setattr(Packer, "_sample", sample)
+    data = wide_data()
+    with opened(data, packing(tmp_path)) as source, pytest.warns(UserWarning, match="the folder was removed"):
+        made = batches(source, range(1))
+        if not during_packing:
+            remove()
+        made += batches(source, range(1, EPOCHS))
     assert made == batches(toy_source(data))
 
 
