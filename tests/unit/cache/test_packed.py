@@ -295,8 +295,8 @@ def test_a_folder_that_is_removed_in_the_middle_keeps_nobody_waiting(
         monkeypatch.setattr(Packer, "_sample", sample)
     data = wide_data()
     with (  # noqa: PT031  it is warned as soon as packing notices
-        opened(data, packing(tmp_path)) as source,
         pytest.warns(UserWarning, match="the folder was removed"),
+        opened(data, packing(tmp_path)) as source,
     ):
         made = batches(source, range(1))
         if not during_packing:
