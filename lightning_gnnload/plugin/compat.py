@@ -239,6 +239,18 @@ def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
     return trainer.current_epoch, batches.processed
 
 
+def batch_limits(trainer: pl.Trainer) -> tuple[int | None, int | None]:
+    """How many batches of an epoch, and how many at all, training takes at most, by ``limit_train_batches`` and
+    ``max_steps``; None: all."""
+    limit: int | float | None = trainer.limit_train_batches
+    num_batches = trainer.num_training_batches  # infinite before Lightning has counted them
+    if isinstance(limit, float):
+        limit = None if limit == 1.0 or num_batches == float("inf") else int(num_batches)
+    # A step has one optimizer's batches; where a loop makes several of a batch, they are fewer.
+    steps = trainer.max_steps
+    return limit, None if steps < 0 else steps * trainer.accumulate_grad_batches
+
+
 @contextmanager
 def no_advice_to_sync(num_trainers: int) -> Iterator[None]:
     """Leaves out Lightning's advice to log with ``sync_dist=True`` where a single trainer has nobody to sync with."""

@@ -58,14 +58,15 @@ def pack_ahead(packing: Packing, run: Run, epochs: range) -> PackedAhead:
         with folder.deciding() as is_alone:
             layout, decided = decide(packing, run, folder, is_alone)
         if layout.way != "packed":
-            raise PackingConfigError(
-                f"{layout.reason}. Pack fewer epochs, or give Packing(room=...) or another folder."
-            )
-        packer = packer_for(packing, run, folder, layout, filled_tables(run, packing, decided, None, None))
+            advice = " Pack fewer epochs, or give Packing(room=...) or another folder." if layout.hot_share < 1 else ""
+            raise PackingConfigError(f"{layout.reason}.{advice}")
+        packer = packer_for(packing, run, folder, layout, decided, filled_tables(run, packing, decided, None, None))
         # The last window goes on into the next epoch, as that of a longer run does.
-        packer.timeline = timeline = replace(packer.timeline, num_epochs=packing.cycle)
+        if packing.cycle is None:
+            packer.timeline = replace(packer.timeline, end=None)
+        timeline = packer.timeline
         first, last = epochs.start * timeline.num_steps, epochs.stop * timeline.num_steps - 1
-        windows = range(first // timeline.window, last // timeline.window + 1)
+        windows = range(timeline.number_of(first), timeline.number_of(last) + 1)
         row_bytes = [table.packed_bytes for table in packer.tables]
         num_new = num_bytes = 0
         for number in windows:

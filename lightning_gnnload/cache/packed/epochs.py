@@ -81,10 +81,10 @@ class PackedEpochs(ColdRows):
         self._is_closed = self._has_warned = False
         self._late: set[int] = set()  # windows that are no longer waited for
 
-    def open(self, epoch: int) -> None:
-        """Packs the window of an epoch's first step, or waits for it, before a mini-batch does so."""
+    def open(self, epoch: int, step: int) -> None:
+        """Packs the window of the step that a run begins with, or waits for it, before a mini-batch does so."""
         # Without a stretch of it, as another thread may gather.
-        self._window_of(BatchRequest(epoch, 0, self.timeline.ranks[0], self.timeline.num_ranks))
+        self._window_of(BatchRequest(epoch, step, self.timeline.ranks[0], self.timeline.num_ranks))
 
     def announce(self, request: BatchRequest) -> None:
         """Waits for the mini-batch's window, and begins to read what comes next.
@@ -101,10 +101,11 @@ class PackedEpochs(ColdRows):
         window = self._window_of(request)
         if window is None:
             return
-        self._here.stretch = self._reader.take(window, self.timeline.place(request, window.steps))
-        coming = self._coming(request, window)
+        time_of = self.timeline.time_of(request)
+        self._here.stretch = self._reader.take(window, time_of - self._begin_of(window))
+        coming = self._coming(time_of)
         if coming is not None:
-            self._reader.read_ahead(window, coming)
+            self._reader.read_ahead(*coming)
 
     def read(
         self, table: int, request: BatchRequest, ids: np.ndarray, positions: np.ndarray, out: np.ndarray
@@ -154,25 +155,31 @@ class PackedEpochs(ColdRows):
         if stretch is not None:
             self._reader.give_back(stretch)
 
-    def _coming(self, request: BatchRequest, window: Window) -> int | None:
-        """Returns the number, in this window, of the mini-batch that this process is likely to gather next: as far
-        behind this one as this is behind the last one."""
-        number, ranks = self.timeline.place(request, window.steps), len(self.timeline.ranks)
-        time_of = window.steps.start * ranks + number
+    def _begin_of(self, window: Window) -> int:
+        return window.steps.start * len(self.timeline.ranks)
+
+    def _coming(self, time_of: int) -> tuple[Window, int] | None:
+        """Returns the mini-batch that this process is likely to gather next, as far behind this one as this is behind
+        the last one: its window, where that is there, and its number in it."""
+        ranks = len(self.timeline.ranks)
         with self._changed:
             step, self._latest = time_of - self._latest, max(time_of, self._latest) if self._latest >= 0 else time_of
             self._stride = step if 0 < step <= 2 * ranks else self._stride or ranks
-            coming = number + self._stride
-        return coming if coming < len(window.stretches) else None
+            coming = time_of + self._stride
+            future = self._windows.get(self.timeline.number_of(coming // ranks))
+        if future is None or not future.done() or future.exception() is not None:
+            return None
+        window = future.result()
+        number = coming - self._begin_of(window)
+        return (window, number) if 0 <= number < len(window.stretches) else None
 
     def _window_of(self, request: BatchRequest) -> Window | None:
         """Returns the window of a mini-batch, and has the next one packed; None where the mini-batch is in none, or has
         waited long enough."""
-        if request.rank not in self.timeline.ranks or request.num_ranks != self.timeline.num_ranks:
-            return None
-        number = self.timeline.step_of(request) // self.timeline.window
-        if not self.timeline.span(number):
+        step = self.timeline.step_of(request)
+        if step is None:
             return None  # of an epoch that was not foreseen
+        number = self.timeline.number_of(step)
         with self._changed:
             if self._is_closed:
                 return None
@@ -267,7 +274,7 @@ class PackedEpochs(ColdRows):
 
     def _replace(self, window: Window, error: StoreFormatError) -> None:
         """Packs a damaged window anew; mini-batches read the table meanwhile."""
-        number = window.steps.start // self.timeline.window
+        number = self.timeline.number_of(window.steps.start)
         with self._changed:
             future = self._windows.get(number)
             if self._is_closed or future is None or not future.done() or future.result() is not window:
@@ -281,8 +288,8 @@ class PackedEpochs(ColdRows):
         with self._changed:
             if self._instead is None:
                 warn(
-                    f"there is no room for packed mini-batches in {self.packer.folder}: {error}. From here on the "
-                    "table is read once for each group of mini-batches whose rows fit in memory, which takes longer."
+                    f"there is no room for packed mini-batches in {self.packer.folder}: {error}. From here on rows are "
+                    "read from the table, which takes longer."
                 )
                 self._instead = self._without_room()
         self._instead.announce(request)

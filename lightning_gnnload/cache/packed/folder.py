@@ -23,18 +23,21 @@ from lightning_gnnload.storage.manifest import check_checksum, with_checksum
 from lightning_gnnload.storage.open_folder import OpenFolder
 from lightning_gnnload.storage.targets import check_creatable, folder_lock
 
-FORMAT, VERSION = "lightning_gnnload.packing", 1
+FORMAT, VERSION = "lightning_gnnload.packing", 2
 _MANIFEST, _WINDOWS = "packing.json", "windows"
 _OURS = re.compile(r"hot-\d+\.bin|\.(hot-\d+\.bin|packing\.json|rate)-.+")
 _MOST_BYTES = 1 << 24
+_MOST_STEPS = 1 << 31
 
 
 @dataclass(frozen=True)
 class Decided:
-    """What a folder's windows have in common: steps of one, the share of rows that memory keeps, and these rows of each
-    table, ascending, int64."""
+    """What a folder's windows have in common: steps of one and of the first one, steps of an epoch, the share of rows
+    that memory keeps, and these rows of each table, ascending, int64."""
 
     window: int
+    first: int
+    num_steps: int
     hot_share: float
     hot: tuple[np.ndarray, ...]
 
@@ -130,6 +133,8 @@ class PackingFolder:
                 "version": VERSION,
                 "key": dict(key),
                 "window": decided.window,
+                "first": decided.first,
+                "num_steps": decided.num_steps,
                 "hot_share": float(decided.hot_share),
                 "hot": entries,
             }
@@ -153,16 +158,18 @@ class PackingFolder:
             there, here = manifest.get("key"), json.loads(json.dumps(key))
             if there != here:
                 raise self._mismatch(there if isinstance(there, dict) else {}, here)
-            window, share, entries = manifest.get("window"), manifest.get("hot_share"), manifest.get("hot")
+            lengths = [manifest.get(name) for name in ("window", "first", "num_steps")]
+            share, entries = manifest.get("hot_share"), manifest.get("hot")
             if not isinstance(entries, list) or len(entries) != len(num_rows):
                 raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: it does not list {len(num_rows)} tables.")
-            if type(window) is not int or window < 1 or type(share) is not float or not 0 <= share <= 1:
-                raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: its window or its share of rows is none.")
+            is_sound = all(type(length) is int and 1 <= length < _MOST_STEPS for length in lengths)
+            if not is_sound or type(share) is not float or not 0 <= share <= 1:
+                raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: its steps or its share of rows are none.")
             hot = tuple(
                 self._hot(folder, f"hot-{number}.bin", entry, count)
                 for number, (entry, count) in enumerate(zip(entries, num_rows, strict=True))
             )
-            return Decided(window, share, hot)
+            return Decided(*lengths, share, hot)
 
     def _hot(self, folder: OpenFolder, name: str, entry: Any, num_rows: int) -> np.ndarray:
         try:
@@ -221,9 +228,14 @@ class PackingFolder:
 
 
 def decided_for(
-    folder: PackingFolder, key: Mapping[str, Any], num_rows: list[int], is_alone: bool, decide: Callable[[], Decided]
+    folder: PackingFolder,
+    key: Mapping[str, Any],
+    num_rows: list[int],
+    num_steps: int,
+    is_alone: bool,
+    decide: Callable[[], Decided],
 ) -> Decided:
-    """Reads what a folder's windows have in common, or decides it.
+    """Reads what a folder's windows have in common, or decides it for epochs of so many steps.
 
     Raises PackingMismatchError: windows that are to stay, or that another job uses, are of another run.
     """
@@ -237,7 +249,9 @@ def decided_for(
             warn(f"{error} All of {folder.path} is packed anew.")
         decided = None
     if decided is not None:
-        return decided
+        has_all = decided.num_steps >= num_steps  # else a run that took fewer was killed
+        if has_all or not is_alone or folder.has_lasting_windows():
+            return decided
     if not is_alone:
         raise PackingMismatchError(f"{folder.path} is in use by another job, which has not written what it is for.")
     folder.clear()

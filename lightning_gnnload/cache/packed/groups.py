@@ -67,10 +67,8 @@ class ScannedGroups(ColdRows):
 
     def announce(self, request: BatchRequest) -> None:
         """Reads the group that begins with this mini-batch, where it is behind the last one."""
-        if request.rank not in self.ranks or request.num_ranks != self.timeline.num_ranks:
-            return
         step = self.timeline.step_of(request)
-        if not self._is_due(step):
+        if request.rank not in self.ranks or step is None or not self._is_due(step):
             return
         with self._changing.writing():
             if self._is_due(step):  # else another thread was faster
@@ -104,8 +102,8 @@ class ScannedGroups(ColdRows):
         group has one step at least."""
         masks = [np.zeros(table.store.shape[0], bool) for table in self.tables]
         needed, stop = 0, first
-        end = self.timeline.num_epochs
-        last = first + (1 << 20) if end is None else max(end * self.timeline.num_steps, first + 1)
+        end = self.timeline.end
+        last = first + (1 << 20) if end is None else end
         requests = (
             BatchRequest(*divmod(step, self.timeline.num_steps), rank, self.timeline.num_ranks)
             for step in range(first, last)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,12 +12,16 @@ import numpy as np
 from lightning_gnnload.cache.packed.rates import Rates
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import PackingConfigError
+from lightning_gnnload.host.direct import whole_pages
 from lightning_gnnload.host.memory import in_units
 
 Way = Literal["packed", "scanned", "direct"]
 _WRITTEN = 4
 """Packed rows of a window, in tables: reading the table once is then a ninth of the bytes that a window moves."""
-_PIECE, _LEAST_PIECE = 256 << 10, 16 << 10  # of a mini-batch, that are written at once
+_A_WRITE = 64 << 10
+"""Bytes that a disk reads in order in the time in which a write begins, processor time included: some 60 us. The longer
+a window, the fewer the passes over the table, and the smaller the pieces that are written."""
+_LEAST_PIECE = 16 << 10  # of a mini-batch, that is written at once
 _MOST_CHUNK, _LEAST_CHUNK = 32 << 20, 64 << 10
 _LEAST_BUFFER = 64 << 10
 _SHARES = 513  # of the rows that memory may keep, that are tried
@@ -58,7 +63,9 @@ class Layout:
 
     Attributes:
         way: ``"packed"``; ``"scanned"``, where the disk has no room; ``"direct"``, where both would take longer.
+        without_room: the faster one of the others, for a disk that is full later.
         window: steps of one.
+        first: steps of the first one, which the run waits for.
         hot_share: of each table's rows, that memory keeps.
         chunk_bytes: of one of two chunks of a table.
         staging_bytes: of what is to be written next.
@@ -68,7 +75,9 @@ class Layout:
     """
 
     way: Way
+    without_room: Way
     window: int
+    first: int
     hot_share: float
     chunk_bytes: int
     staging_bytes: int
@@ -95,6 +104,7 @@ class _Share:
             self.cold_rows += cold * sizes.mean_rows[name] * sizes.num_ranks
             self.cold_bytes += cold * sizes.mean_rows[name] * sizes.num_ranks * sizes.packed_bytes[name]
             self.most_bytes += cold * sizes.most_rows[name] * sizes.packed_bytes[name]
+        self.has_all = share == 1 and not self.cold_rows
 
 
 def lay_out(
@@ -104,13 +114,14 @@ def lay_out(
     *,
     window: int | None,
     whole: int | None,
-    rates: Rates | None,
+    rates: Rates,
+    always: bool = False,
     hot_share: float | None = None,
 ) -> Layout:
     """Shares ``memory`` and ``room``, in bytes, out.
 
     ``window``: steps of one, if the user says so. ``whole``: steps that must lie on the disk together; None: two
-    windows. ``rates`` None: packing is not to be compared with other ways. ``hot_share``: of the rows that memory
+    windows. ``always``: pack, where there is room, whether it pays or not. ``hot_share``: of the rows that memory
     keeps, if that was decided before.
 
     Raises PackingConfigError: the memory does not suffice for the buffers.
@@ -121,44 +132,37 @@ def lay_out(
         if hotness is not None
     }
     chunk = chunk_bytes_of(memory)
-    staging = memory // 12
-    # 4 bytes of each cold row that a window has, and as many again of the one that is being sampled.
-    for_ids = memory // 16
-    chosen = None
-    shares = np.linspace(1, 0, _SHARES) if visits else [0.0]
-    for share in shares if hot_share is None else [hot_share]:
-        candidate = _Share(sizes, float(share), visits)
-        # A stretch for each thread that gathers and one ahead a rank, or a part of it where memory is short: there hot
-        # rows save more than it does to read a stretch at once.
-        reader = candidate.most_bytes * (sizes.num_gathering + sizes.num_processes)
-        least = _LEAST_BUFFER * (sizes.num_gathering + sizes.num_processes)
-        reader = max(min(reader, memory / 6), least)
-        needed = candidate.hot_bytes + reader + 2 * chunk + staging + for_ids
-        if needed <= memory:
-            chosen = candidate
-            break
-    if chosen is None:
+    staging = memory // 6
+    for_ids = memory // 12  # 4 bytes of each cold row that a window has, and some of what is being sampled
+    shares = [hot_share] if hot_share is not None else np.linspace(1, 0, _SHARES).tolist() if visits else [0.0]
+    num_stretches = sizes.num_gathering + sizes.num_processes  # one for each thread that gathers, and one ahead a rank
+
+    def largest(packs: bool) -> tuple[_Share, float]:
+        """Returns the largest share that leaves room for the buffers, and the bytes of stretches."""
+        for share in shares:
+            candidate = _Share(sizes, share, visits)
+            # Parts of stretches where memory is short: there hot rows save more than it does to read one at once.
+            reader = max(min(candidate.most_bytes * num_stretches, memory / 6), _LEAST_BUFFER * num_stretches)
+            buffers = 2 * chunk + (reader + staging + for_ids if packs and not candidate.has_all else 0)
+            if candidate.hot_bytes + buffers <= memory:
+                return candidate, reader
         raise PackingConfigError(
             f"memory={in_units(memory)} is too little to pack: {in_units(int(candidate.hot_bytes))} are for rows that "
-            f"stay, and where they are, and {in_units(int(needed - candidate.hot_bytes))} for buffers. Give more "
-            "memory, or fewer threads."
+            f"stay, and where they are, and {in_units(int(buffers))} for buffers. Give more memory, or fewer threads."
         )
-    longest = _longest(sizes, chosen, room, staging, for_ids, whole)
-    steps = window or max(longest, 1)
+
+    chosen, reader = largest(packs=True)
+    steps, first = _windows(sizes, chosen, room, staging, for_ids, whole)
+    if window is not None:
+        steps = first = window
     if whole is not None:
-        steps = min(steps, whole)
+        steps, first = min(steps, whole), min(first, whole)
     per_process = int((memory - chosen.hot_bytes - 2 * chunk) / sizes.num_processes)
-    way, reason = _choose(sizes, chosen, steps, room, per_process, whole, rates)
-    return Layout(
-        way,
-        steps,
-        chosen.share,
-        chunk,
-        staging,
-        int(reader / sizes.num_processes),
-        per_process,
-        reason,
-    )
+    way, without_room, reason = _choose(sizes, chosen, steps, room, per_process, whole, rates, always)
+    if way == "direct":  # what would be for buffers is for rows
+        chosen, _ = largest(packs=False)
+    reader_bytes = int(reader / sizes.num_processes)
+    return Layout(way, without_room, steps, first, chosen.share, chunk, staging, reader_bytes, per_process, reason)
 
 
 def chunk_bytes_of(memory: int) -> int:
@@ -166,48 +170,66 @@ def chunk_bytes_of(memory: int) -> int:
     return min(max(memory // 24, _LEAST_CHUNK), _MOST_CHUNK)
 
 
-def _longest(sizes: Sizes, share: _Share, room: int, staging: int, for_ids: int, whole: int | None) -> int:
-    """Returns the steps of a window that are worth it, and that there is room for."""
+def _windows(sizes: Sizes, share: _Share, room: int, staging: int, for_ids: int, whole: int | None) -> tuple[int, int]:
+    """Returns the steps of windows that are worth it, and that there is room for, and those of the first one."""
     cold_bytes, cold_rows = max(share.cold_bytes, 1), max(share.cold_rows, 1)
+    most_row = max(sizes.packed_bytes.values(), default=0)
     limits = [
         _WRITTEN * sizes.table_bytes / cold_bytes,
-        staging / (_PIECE if staging >= 16 * _PIECE else _LEAST_PIECE) / sizes.num_ranks,
+        # A pass over the table takes as long as it takes to begin the writes.
+        math.sqrt(sizes.table_bytes * staging / (_A_WRITE * cold_bytes * sizes.num_ranks)),
+        staging / max(_LEAST_PIECE, 2 * whole_pages(most_row)) / sizes.num_ranks,
         for_ids / 4 / cold_rows,
         room / 2 / cold_bytes if whole is None else float(whole),
     ]
-    if sizes.num_steps is not None:
-        limits.append(sizes.num_steps)
-    return int(min(limits))
+    longest = max(int(min(limits)), 1)
+    # Its rows are as many as the table has, so that a run waits little longer than for one pass over the table.
+    first = min(longest, max(int(sizes.table_bytes / cold_bytes), 1))
+    if (num_steps := sizes.num_steps) is None:
+        return longest, first
+    if first == longest:  # windows of about the same length, as one of a few steps is as dear as any
+        first = longest = -(-num_steps // -(-num_steps // longest))
+    elif (rest := num_steps - first) > 0:
+        longest = -(-rest // -(-rest // longest))
+    return longest, min(first, num_steps)
 
 
 def _choose(
-    sizes: Sizes, share: _Share, steps: int, room: int, group_bytes: int, whole: int | None, rates: Rates | None
-) -> tuple[Way, str]:
+    sizes: Sizes,
+    share: _Share,
+    steps: int,
+    room: int,
+    group_bytes: int,
+    whole: int | None,
+    rates: Rates,
+    always: bool,
+) -> tuple[Way, Way, str]:
+    """Returns the fastest way, the faster one without room, and why."""
+    if share.has_all:
+        return "direct", "direct", "memory keeps all rows"
     packed = steps * share.cold_bytes
     on_disk = packed * 2 if whole is None else whole * share.cold_bytes
     if sizes.num_steps is not None and whole is None:
         on_disk = min(on_disk, sizes.num_steps * share.cold_bytes)
-    figures = (
-        f"windows of {steps} steps, {in_units(int(packed))} each; memory keeps {share.share:.0%} of the rows; a step "
-        f"reads {in_units(int(share.cold_bytes))}"
-    )
-    fits = on_disk <= room
-    scans_a_step = min(share.cold_bytes / max(min(group_bytes, sizes.table_bytes), 1), 1.0)
-    if rates is None:
-        no_room = f"the disk has room for {in_units(room)}, but {in_units(int(on_disk))} are needed"
-        return ("packed", figures) if fits else ("scanned", no_room)
     packed_ms = rates.packed_s(sizes.table_bytes, packed) / steps * 1e3
     direct_ms = rates.direct_s(share.cold_rows) * 1e3
+    scans_a_step = min(share.cold_bytes / max(min(group_bytes, sizes.table_bytes), 1), 1.0)
     scanned_ms = rates.scanned_s(sizes.table_bytes, scans_a_step) * 1e3
+    without_room: Way = "scanned" if scanned_ms <= direct_ms else "direct"
     times = (
         f"a step's rows take {packed_ms:.0f} ms packed, {direct_ms:.0f} ms at random, {scanned_ms:.0f} ms by scans of "
         f"groups ({rates})"
     )
-    if fits and packed_ms <= direct_ms:
-        return "packed", f"{figures}; {times}"
-    if not fits and scanned_ms <= direct_ms:
-        return "scanned", f"the disk has room for {in_units(room)}, but packing needs {in_units(int(on_disk))}; {times}"
-    return "direct", times
+    if on_disk > room:
+        needed = f"the disk has room for {in_units(room)}, but packing needs {in_units(int(on_disk))}"
+        return without_room, without_room, f"{needed}; {times}"
+    if packed_ms > direct_ms and not always:
+        return "direct", without_room, times
+    figures = (
+        f"windows of {steps} steps, {in_units(int(packed))} each; memory keeps {share.share:.0%} of the rows; a step "
+        f"reads {in_units(int(share.cold_bytes))}"
+    )
+    return "packed", without_room, f"{figures}; {times}"
 
 
 def sampled_sizes(rows: Sequence[Mapping[str, np.ndarray]]) -> tuple[dict[str, float], dict[str, int]]:

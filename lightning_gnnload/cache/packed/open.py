@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,8 @@ class Run:
         own_ranks: those whose mini-batches this process makes.
         num_threads: that gather at once in a process.
         num_processes: of this machine that gather.
-        epoch: that training begins with.
+        epoch, step: that training begins with.
+        limit: steps of an epoch that the run takes, and steps that it takes at all; None: all.
         lasting_epochs: whose windows lie on the disk together; None: two windows do.
         progress: print and show bars.
     """
@@ -81,6 +83,8 @@ class Run:
     num_threads: int = 1
     num_processes: int = 1
     epoch: int = 0
+    step: int = 0
+    limit: tuple[int | None, int | None] = (None, None)
     lasting_epochs: int | None = None
     progress: bool = False
     tables: dict[str, FeatureStore] = field(init=False)
@@ -93,14 +97,24 @@ class Run:
         }
         object.__setattr__(self, "tables", tables)
 
+    @property
+    def num_steps(self) -> int:
+        """Steps of an epoch that the run takes."""
+        num_steps = self.workload.plan(self.workload.num_ranks).num_steps
+        return num_steps if self.limit[0] is None else max(min(num_steps, self.limit[0]), 1)
+
+    @cached_property
+    def identities(self) -> dict[str, list[Any]]:
+        """What tells the tables, and their columns, from others: a pass over those that are in memory."""
+        return {name: [*self.columns[name][1:], _identity(store)] for name, store in self.tables.items()}
+
     def key(self, packing: Packing) -> dict[str, Any]:
         """Returns all that packed rows depend on, as JSON values by names for people."""
         workload = self.workload
-        tables = {name: [*self.columns[name][1:], _identity(store)] for name, store in self.tables.items()}
         return {
             **workload.description,
             "graph": workload.sampler.fingerprint_of(workload.graph),
-            "tables": tables,
+            "tables": self.identities,
             "seed": workload.seed,
             "batch size": workload.batch_size,
             "trainers": [list(self.ranks), workload.num_ranks],
@@ -140,7 +154,7 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
             if peers is not None and peers.membership.index > 0:
                 folder.join()  # not before, as the rank that leads would not be alone
             tables = filled_tables(run, packing, decided, peers, layout.chunk_bytes)
-        cold = _cold_rows(packing, run, folder, layout, tables)
+        cold = _cold_rows(packing, run, folder, layout, decided, tables)
     except BaseException:
         folder.close()
         raise
@@ -152,6 +166,19 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
         name: store.over(CacheLevels(table, [front])) if isinstance(store, QuantizedFeatureStore) else front
         for (name, store), table, front in zip(run.stores.items(), run.tables.values(), opened, strict=True)
     }
+
+
+def unpacked(packing: Packing, run: Run) -> Mapping[str, FeatureStore]:
+    """Returns stores of the same rows as :func:`open_packed` does, of which nothing is packed: where packing rounds
+    rows, they are rounded alike."""
+    if packing.dtype is None:
+        return run.stores
+    check_tables(packing, run.tables)
+    none = [np.full(store.shape[0], -1, np.int32) for store in run.tables.values()]
+    tables = [
+        PackedTable(*item, location, halves=True) for item, location in zip(run.tables.items(), none, strict=True)
+    ]
+    return {table.name: PackedStore(table, number, ColdRows()) for number, table in enumerate(tables)}
 
 
 def check_tables(packing: Packing, tables: Mapping[str, FeatureStore]) -> None:
@@ -172,16 +199,15 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
     Raises PackingConfigError, PackingMismatchError: as :func:`open_packed`.
     """
     workload, tables = run.workload, run.tables
-    plan = workload.plan(workload.num_ranks)
     memory = packing.memory_bytes or int(free_bytes() * AUTO_SHARE)
     disk = shutil.disk_usage(folder.path)
-    whole = None if run.lasting_epochs is None else run.lasting_epochs * plan.num_steps
-    steps = range(0, plan.num_steps, max(plan.num_steps // _SAMPLED, 1))
+    whole = None if run.lasting_epochs is None else run.lasting_epochs * run.num_steps
+    steps = range(0, run.num_steps, max(run.num_steps // _SAMPLED, 1))
     requests = [BatchRequest(run.epoch, step, run.ranks[0], workload.num_ranks) for step in steps[:_SAMPLED]]
     mean, most = sampled_sizes([rows for _, rows in sampled_ahead(run.rows_of, requests)])
     # What was packed ahead of the run is faster in any case.
-    is_packed = packing.always or folder.has_lasting_windows()
-    rates = None if is_packed else measure_rates(list(tables.values()), folder.path, chunk_bytes_of(memory))
+    always = packing.always or folder.has_lasting_windows()
+    rates = measure_rates(list(tables.values()), folder.path, chunk_bytes_of(memory))
     hotness: dict[str, np.ndarray | None] = {}
     layouts = list[Layout]()
 
@@ -189,7 +215,6 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
         used = sum(file.stat().st_size for file in folder.windows.glob("*/rows.bin"))
         # What its windows take is theirs already.
         room = packing.room_bytes or (disk.free + used) // 2
-        num_steps = None if workload.end_epoch is None else max(workload.end_epoch * plan.num_steps, 1)
         sizes = Sizes(
             tables,
             hotness,
@@ -198,10 +223,10 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
             num_ranks=len(run.ranks),
             num_gathering=run.num_threads * run.num_processes,
             num_processes=run.num_processes,
-            num_steps=num_steps,
+            num_steps=_end_of(packing, run, run.num_steps),
             packed_bytes={name: _packed_bytes(store, packing) for name, store in tables.items()},
         )
-        return lay_out(sizes, memory, room, window=window, whole=whole, rates=rates, hot_share=share)
+        return lay_out(sizes, memory, room, window=window, whole=whole, rates=rates, always=always, hot_share=share)
 
     def choose() -> Decided:
         hotness.update(_hotness(run))
@@ -211,9 +236,10 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
             ranked = hotness[name]
             count = 0 if ranked is None else int(layout.hot_share * store.shape[0])
             hot.append(np.sort(hottest(ranked, store.shape[0], count)) if count else np.empty(0, np.int64))  # type: ignore[arg-type]
-        return Decided(layout.window, layout.hot_share, tuple(hot))
+        return Decided(layout.window, layout.first, run.num_steps, layout.hot_share, tuple(hot))
 
-    decided = decided_for(folder, run.key(packing), [store.shape[0] for store in tables.values()], is_alone, choose)
+    num_rows = [store.shape[0] for store in tables.values()]
+    decided = decided_for(folder, run.key(packing), num_rows, run.num_steps, is_alone, choose)
     if is_alone:
         folder.clear_leftovers()
     if packing.window is not None and min(packing.window, whole or packing.window) != decided.window:
@@ -231,7 +257,7 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
 
 
 def packer_for(
-    packing: Packing, run: Run, folder: PackingFolder, layout: Layout, tables: Sequence[PackedTable]
+    packing: Packing, run: Run, folder: PackingFolder, layout: Layout, decided: Decided, tables: Sequence[PackedTable]
 ) -> Packer:
     """Makes what packs the windows of a run."""
     return Packer(
@@ -239,28 +265,46 @@ def packer_for(
         key_digest(run.key(packing)),
         tuple(tables),
         run.rows_of,
-        timeline_of(packing, run, layout.window),
+        timeline_of(packing, run, decided),
         chunk_bytes=layout.chunk_bytes,
         staging_bytes=layout.staging_bytes,
         stays=run.lasting_epochs is not None,
     )
 
 
-def timeline_of(packing: Packing, run: Run, window: int) -> Timeline:
+def timeline_of(packing: Packing, run: Run, decided: Decided) -> Timeline:
     """Returns the order of a run's mini-batches over all epochs."""
-    workload = run.workload
-    num_steps = workload.plan(workload.num_ranks).num_steps
-    num_epochs = packing.cycle or workload.end_epoch
-    return Timeline(num_steps, run.ranks, workload.num_ranks, window, num_epochs, comes_again=packing.cycle is not None)
+    return Timeline(
+        decided.num_steps,
+        run.ranks,
+        run.workload.num_ranks,
+        decided.window,
+        decided.first,
+        _end_of(packing, run, decided.num_steps),
+        comes_again=packing.cycle is not None,
+    )
+
+
+def _end_of(packing: Packing, run: Run, num_steps: int) -> int | None:
+    """Returns how many steps there are, of epochs of so many; None: without an end."""
+    if packing.cycle is not None:
+        return packing.cycle * num_steps
+    ends = [run.workload.end_epoch, run.limit[1]]
+    if num_steps != run.num_steps:
+        ends[1] = None  # a folder of longer epochs, whose steps count otherwise
+    ends[0] = None if ends[0] is None else ends[0] * num_steps
+    return max(min(end for end in ends if end is not None), 1) if ends != [None, None] else None
 
 
 def _cold_rows(
-    packing: Packing, run: Run, folder: PackingFolder, layout: Layout, tables: Sequence[PackedTable]
+    packing: Packing, run: Run, folder: PackingFolder, layout: Layout, decided: Decided, tables: Sequence[PackedTable]
 ) -> ColdRows | None:
     """Makes what has the rows that memory does not keep; None: the tables alone."""
-    packer = packer_for(packing, run, folder, layout, tables)
+    packer = packer_for(packing, run, folder, layout, decided, tables)
 
-    def groups() -> ScannedGroups:
+    def without_room() -> ColdRows:
+        if layout.without_room == "direct":
+            return ColdRows()
         return ScannedGroups(
             packer.tables,
             run.rows_of,
@@ -276,10 +320,10 @@ def _cold_rows(
         # Rows that memory keeps are rounded, and the others are to be like them.
         return None if packing.dtype is None else ColdRows()
     if layout.way == "scanned":
-        return groups()
+        return without_room()
     reader = StretchReader(layout.reader_bytes, run.num_threads)
-    epochs = PackedEpochs(packer, reader, groups, leave=folder.close, progress=run.progress)
-    epochs.open(run.epoch)
+    epochs = PackedEpochs(packer, reader, without_room, leave=folder.close, progress=run.progress)
+    epochs.open(run.epoch, run.step)
     return epochs
 
 
@@ -333,11 +377,13 @@ def _in_all_ranks(peers: PeerGroup | None, layout: Layout | None, decided: Decid
         assert layout is not None
         assert decided is not None
         return layout, decided
-    fields = {} if layout is None or decided is None else {"layout": asdict(layout), "num_tables": len(decided.hot)}
-    first = peers.all_gather(fields)[0].fields
-    layout = Layout(**first["layout"])
-    hot = [peers.broadcast(None if decided is None else decided.hot[n]) for n in range(first["num_tables"])]
-    return layout, Decided(layout.window, layout.hot_share, tuple(hot))
+    fields: dict[str, Any] = {}
+    if layout is not None and decided is not None:
+        fields = {"layout": asdict(layout), "num_steps": decided.num_steps, "num_tables": len(decided.hot)}
+    leading = peers.all_gather(fields)[0].fields
+    layout = Layout(**leading["layout"])
+    hot = [peers.broadcast(None if decided is None else decided.hot[n]) for n in range(leading["num_tables"])]
+    return layout, Decided(layout.window, layout.first, leading["num_steps"], layout.hot_share, tuple(hot))
 
 
 def _hotness(run: Run) -> dict[str, np.ndarray | None]:

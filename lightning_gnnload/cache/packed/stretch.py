@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-import zlib
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import numpy as np
 
 from lightning_gnnload.cache.packed.scan import NUM_READERS, PIECE_BYTES
-from lightning_gnnload.cache.packed.window import Extent, Window
+from lightning_gnnload.cache.packed.window import Extent, Window, checksum_of_pages, page_sums
 from lightning_gnnload.errors import StoreFormatError
 from lightning_gnnload.host.direct import PAGE, page_buffer, whole_pages
 from lightning_gnnload.host.threads import Threads
@@ -31,6 +31,9 @@ class Stretch:
         self._end = max((extent.offset + whole_pages(extent.size) for extent in self._extents), default=0)
         self._begin_here = self._end_here = 0  # of what is in the buffer
         self._reads: list[tuple[int, Future[None]]] = []
+        # Of each page, summed up by the thread that reads it; None: it is known to be sound.
+        begin = self._extents[0].offset if self._extents else 0
+        self._sums = None if number in window.checked else np.zeros((self._end - begin) // PAGE, np.uint64)
         if self._extents:
             self._load(self._extents[0].offset)
 
@@ -44,8 +47,7 @@ class Stretch:
 
         Raises StoreFormatError: they are not those that were written. FeatureFileError: they cannot be read.
         """
-        extent, at, checksum = self._extents[table], 0, 0
-        checks = self.number not in self.window.checked
+        extent, at = self._extents[table], 0
         while at < extent.num_rows and extent.row_bytes:
             offset = extent.offset + at * extent.row_bytes
             if not self._begin_here <= offset <= self._end_here - extent.row_bytes:
@@ -53,17 +55,11 @@ class Stretch:
             count = min(extent.num_rows - at, (self._end_here - offset) // extent.row_bytes)
             begin = offset - self._begin_here
             self._wait(begin + count * extent.row_bytes)
-            part = self.buffer[begin : begin + count * extent.row_bytes]
-            if checks:
-                checksum = zlib.crc32(part.data, checksum)
             at += count
             # The last ones are compared before they are used; where there were others, they are of no use either.
-            if checks and at == extent.num_rows and checksum != extent.checksum:
-                raise StoreFormatError(
-                    f"{self.window.file.name} is damaged: the rows of mini-batch {self.number} are not what was "
-                    "written, by their checksum."
-                )
-            yield at - count, part.reshape(count, extent.row_bytes)
+            if self._sums is not None and at == extent.num_rows:
+                self._check(extent, self._sums)
+            yield at - count, self.buffer[begin : begin + count * extent.row_bytes].reshape(count, extent.row_bytes)
 
     def drop(self) -> None:
         """Waits for the reads that are under way, so that the buffer can be used for something else."""
@@ -82,7 +78,21 @@ class Stretch:
             self._reads.append((begin, self._threads.submit(self._read, begin, end)))
 
     def _read(self, begin: int, end: int) -> None:
-        self.window.file.read(self._begin_here + begin, self.buffer[begin:end], end - begin)
+        pages = self.buffer[begin:end]
+        self.window.file.read(self._begin_here + begin, pages, end - begin)
+        if self._sums is not None:
+            # A page that two reads have in part, as its rows are used at two times, is the same both times.
+            first = (self._begin_here + begin - self._extents[0].offset) // PAGE
+            self._sums[first : first + len(pages) // PAGE] = page_sums(pages)
+
+    def _check(self, extent: Extent, sums: np.ndarray) -> None:
+        self._wait(min(extent.offset + whole_pages(extent.size), self._end_here) - self._begin_here)
+        first = (extent.offset - self._extents[0].offset) // PAGE
+        if checksum_of_pages(sums[first : first + whole_pages(extent.size) // PAGE]) != extent.checksum:
+            raise StoreFormatError(
+                f"{self.window.file.name} is damaged: the rows of mini-batch {self.number} are not what was written, "
+                "by their checksum."
+            )
 
     def _wait(self, end: int) -> None:
         """Waits for the first ``end`` bytes of the buffer."""
@@ -101,7 +111,9 @@ class StretchReader:
     def __init__(self, num_bytes: int, num_threads: int) -> None:
         self._size = max(num_bytes // (num_threads + 1) // PAGE * PAGE, PAGE)
         self._idle: list[np.ndarray] = []
-        self._num_buffers, self._most_buffers = 0, num_threads + 1
+        self._most_buffers = num_threads + 1
+        # That a thread reads from. What a thread that ended has not given back is no longer among them.
+        self._in_use = weakref.WeakSet[Stretch]()
         self._threads = Threads(NUM_READERS, "gnnload-packed")
         self._changed = threading.Lock()
         self._ahead: Stretch | None = None
@@ -113,7 +125,7 @@ class StretchReader:
             if ahead is not None and ahead.window is window and ahead.number == number:
                 self._ahead = None
                 return ahead
-        return Stretch(window, number, self._buffer(window, number), self._threads)
+        return self._begin(window, number)
 
     def read_ahead(self, window: Window, number: int) -> None:
         """Begins to read a stretch that is to be taken next; what was read ahead and not taken is dropped."""
@@ -123,20 +135,21 @@ class StretchReader:
                 return
             self._ahead = None
             # More threads than were foreseen read without anything ahead, rather than with more memory.
-            has_room = ahead is not None or self._idle or self._num_buffers < self._most_buffers
+            has_room = ahead is not None or self._idle or len(self._in_use) < self._most_buffers
         if ahead is not None:
             self.give_back(ahead)
         if has_room:
-            stretch = Stretch(window, number, self._buffer(window, number), self._threads)
+            stretch = self._begin(window, number)
             with self._changed:
-                stretch, self._ahead = self._ahead, stretch  # type: ignore[assignment]
-            if stretch is not None:  # another thread was faster
-                self.give_back(stretch)
+                other, self._ahead = self._ahead, stretch
+            if other is not None:  # another thread was faster
+                self.give_back(other)
 
     def give_back(self, stretch: Stretch) -> None:
         """Takes a stretch's buffer for others."""
         stretch.drop()
         with self._changed:
+            self._in_use.discard(stretch)
             self._idle.append(stretch.buffer)
 
     def close(self) -> None:
@@ -147,12 +160,12 @@ class StretchReader:
             ahead.drop()
         self._threads.shutdown(cancel_futures=True)
 
-    def _buffer(self, window: Window, number: int) -> np.ndarray:
-        """Returns a buffer with room for two pages and a row at least, whatever the memory."""
+    def _begin(self, window: Window, number: int) -> Stretch:
+        """Begins to read a stretch, with room for two pages and a row at least, whatever the memory."""
         most = max((extent.row_bytes for extent in window.stretches[number]), default=0)
         size = max(self._size, whole_pages(most) + 2 * PAGE)
         with self._changed:
-            buffer = self._idle.pop() if self._idle else None
-            if buffer is None:
-                self._num_buffers += 1
-        return buffer if buffer is not None and len(buffer) >= size else page_buffer(size)
+            buffer = self._idle.pop() if self._idle else page_buffer(size)
+            stretch = Stretch(window, number, buffer if len(buffer) >= size else page_buffer(size), self._threads)
+            self._in_use.add(stretch)
+        return stretch

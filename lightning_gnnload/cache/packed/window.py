@@ -1,9 +1,9 @@
 """Window: the packed rows of some consecutive steps, as a folder that is written whole or not at all.
 
 ``rows.bin`` has, of each mini-batch and each table, the rows that memory does not keep, by ascending number, from a
-page's begin on; ``window.json`` says how many, and has checksums of them and of their numbers. Mini-batches are in the
-order of their times: step by step, and in each step by rank. There is no index: who reads knows which rows are there,
-so that nothing in the file decides where memory is written.
+page's begin on, with zeros up to a page's end; ``window.json`` says how many, and has checksums of these pages and of
+the rows' numbers. Mini-batches are in the order of their times: step by step, and in each step by rank. There is no
+index: who reads knows which rows are there, so that nothing in the file decides where memory is written.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import StoreFormatError
-from lightning_gnnload.host.direct import DirectFile, whole_pages
+from lightning_gnnload.host.direct import PAGE, DirectFile, whole_pages
 from lightning_gnnload.storage.manifest import check_checksum, with_checksum
 from lightning_gnnload.storage.open_folder import OpenFolder
 
-FORMAT, VERSION = "lightning_gnnload.window", 1
+FORMAT, VERSION = "lightning_gnnload.window", 2
 _MANIFEST, _ROWS = "window.json", "rows.bin"
 _MOST_BYTES = 1 << 28  # of a manifest, which anyone may have written
 _MOST_ROWS, _MOST_STEPS = 1 << 48, 1 << 31
@@ -34,32 +34,50 @@ _MOST_ROWS, _MOST_STEPS = 1 << 48, 1 << 31
 
 @dataclass(frozen=True)
 class Timeline:
-    """The order of a run's mini-batches over all epochs, cut into windows of equal length.
+    """The order of a run's mini-batches over all epochs, cut into windows: a first one, and others of equal length.
 
     Attributes:
-        num_steps: of an epoch.
+        num_steps: of an epoch, that the run takes.
         ranks: those of the trainers whose mini-batches are packed here, of ``num_ranks``.
         window: steps of one.
-        num_epochs: that there are, or come again in turn; None: without an end.
-        comes_again: the epochs come again in turn.
+        first: steps of the first one, which a run waits for.
+        end: steps that there are, or come again in turn; None: without an end.
+        comes_again: they come again in turn.
+
+    Example:
+        >>> timeline = Timeline(num_steps=10, ranks=(0,), num_ranks=1, window=6, first=2, end=20)
+        >>> [timeline.span(number) for number in range(5)]
+        [range(0, 2), range(2, 8), range(8, 14), range(14, 20), range(20, 20)]
+        >>> [timeline.number_of(step) for step in (0, 1, 2, 7, 8)]
+        [0, 0, 1, 1, 2]
     """
 
     num_steps: int
     ranks: tuple[int, ...]
     num_ranks: int
     window: int
-    num_epochs: int | None = None
+    first: int
+    end: int | None = None
     comes_again: bool = False
 
-    def step_of(self, request: BatchRequest) -> int:
-        """Returns the number of its step, counted from the first epoch's first."""
-        epoch = request.epoch % self.num_epochs if self.comes_again and self.num_epochs else request.epoch
-        return epoch * self.num_steps + request.step
+    def step_of(self, request: BatchRequest) -> int | None:
+        """Returns the number of its step, counted from the first epoch's first; None: it is no step of these."""
+        if request.rank not in self.ranks or request.num_ranks != self.num_ranks or request.step >= self.num_steps:
+            return None
+        step = request.epoch * self.num_steps + request.step
+        if self.end is None or step < self.end:
+            return step
+        return step % self.end if self.comes_again else None
+
+    def number_of(self, step: int) -> int:
+        """Returns the number of the window that has a step."""
+        return max(step - self.first, -1) // self.window + 1
 
     def span(self, window: int) -> range:
-        """Returns the steps of a window; none behind the last epoch."""
-        begin, end = window * self.window, (window + 1) * self.window
-        return range(begin, end if self.num_epochs is None else min(end, self.num_epochs * self.num_steps))
+        """Returns the steps of a window; none behind the last one."""
+        end = self.first + window * self.window
+        begin = end - self.window if window else 0
+        return range(*(step if self.end is None else min(step, self.end) for step in (begin, end)))
 
     def following(self, window: int) -> int | None:
         """Returns the window that comes next; None where there is none."""
@@ -73,9 +91,11 @@ class Timeline:
             BatchRequest(*divmod(step, self.num_steps), rank, self.num_ranks) for step in steps for rank in self.ranks
         ]
 
-    def place(self, request: BatchRequest, steps: range) -> int:
-        """Returns the number of a mini-batch among those of these steps."""
-        return (self.step_of(request) - steps.start) * len(self.ranks) + self.ranks.index(request.rank)
+    def time_of(self, request: BatchRequest) -> int:
+        """Returns the number of one of its mini-batches, counted from the first step's first."""
+        step = self.step_of(request)
+        assert step is not None
+        return step * len(self.ranks) + self.ranks.index(request.rank)
 
 
 class Extent(NamedTuple):
@@ -84,12 +104,33 @@ class Extent(NamedTuple):
     offset: int
     num_rows: int
     row_bytes: int
-    checksum: int
+    checksum: int  # of all its pages
     ids_checksum: int  # of the rows' numbers, int64
 
     @property
     def size(self) -> int:
         return self.num_rows * self.row_bytes
+
+
+def page_sums(pages: np.ndarray) -> np.ndarray:
+    """Adds up the words of each page, modulo 2**64: uint8 ``[n * PAGE]`` to uint64 ``[n]``. At ten times the speed of a
+    CRC, it tells every change of one word, and of others all but one in 2**64."""
+    sums: np.ndarray = pages.view(np.uint64).reshape(-1, PAGE // 8).sum(axis=1)
+    return sums
+
+
+def checksum_of_pages(sums: np.ndarray, first: int = 0) -> int:
+    """Makes a checksum of the sums of pages ``first``, ``first + 1`` ... that notices pages in another order. Those of
+    parts add up, modulo 2**64.
+
+    Example:
+        >>> sums = np.array([7, 2, 5], np.uint64)
+        >>> checksum_of_pages(sums), checksum_of_pages(sums[:1]) + checksum_of_pages(sums[1:], first=1)
+        (38, 38)
+        >>> checksum_of_pages(sums[::-1])
+        46
+    """
+    return int((sums * (2 * np.arange(first, first + len(sums), dtype=np.uint64) + 1)).sum(dtype=np.uint64))
 
 
 def extents(
@@ -162,7 +203,7 @@ def write_window_manifest(
         "stop": steps.stop,
         "row_bytes": list(row_bytes),
         "counts": [list(batch) for batch in counts],
-        "crc32": [list(batch) for batch in checksums],
+        "sums": [list(batch) for batch in checksums],
         "ids_crc32": [list(batch) for batch in ids_checksums],
         "stays": stays,
     }
@@ -233,9 +274,7 @@ def _steps_of(path: Path, manifest: Any, key: str, steps: range, row_bytes: Sequ
         raise StoreFormatError(f"{path} was packed for another run: its {', '.join(differing)} differ.")
     stop = manifest.get("stop")
     if type(stop) is not int or not steps.stop <= stop <= steps.start + _MOST_STEPS:
-        raise StoreFormatError(
-            f"{path} was packed for a run of fewer epochs: it ends at step {stop}, not {steps.stop}."
-        )
+        raise StoreFormatError(f"{path} was packed for a run of fewer steps: it ends at step {stop}, not {steps.stop}.")
     return range(steps.start, stop)
 
 
@@ -243,7 +282,7 @@ def _checked(
     path: Path, manifest: dict[str, Any], num_batches: int, row_bytes: Sequence[int]
 ) -> tuple[list[list[Extent]], int, bool]:
     lists = []
-    for name, most in (("counts", _MOST_ROWS), ("crc32", 1 << 32), ("ids_crc32", 1 << 32)):
+    for name, most in (("counts", _MOST_ROWS), ("sums", 1 << 64), ("ids_crc32", 1 << 32)):
         values = np.array(manifest.get(name) or np.empty((0, len(row_bytes))), dtype=object)
         is_sound = values.shape == (num_batches, len(row_bytes))
         if not is_sound or not all(type(value) is int and 0 <= value < most for value in values.flat):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from lightning_gnnload.cache.packed.open import Run, open_packed
+from lightning_gnnload.cache.packed.open import Run, open_packed, unpacked
 from lightning_gnnload.cache.packed.settings import Packing
 from lightning_gnnload.cache.store import DeferredStore
 from lightning_gnnload.data.features import FeatureStore
@@ -15,6 +15,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import PackingConfigError
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.compat import batch_limits, training_progress
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.workload import Workload
 
@@ -73,9 +74,9 @@ class ModulePacking:
 
     def _open_all(self, data: GraphData, workload: Workload, trainer: Any, num_threads: int) -> dict[str, FeatureStore]:
         gather_group = GatherGroup.of(trainer)
-        if not gather_group.is_here or getattr(getattr(trainer, "strategy", None), "is_rehearsal", False):
-            return data.stores  # a trainer that samples in the place of lost samplers, or a trial
         run = run_of(data, workload, trainer, num_threads, gather_group)
+        if not gather_group.is_here or getattr(getattr(trainer, "strategy", None), "is_rehearsal", False):
+            return unpacked(self.packing, run)  # a trainer that samples in the place of lost samplers, or a trial
         run = replace(run, lasting_epochs=self.packing.cycle)
         return open_packed(self.packing, run, gather_group.membership("packing"))
 
@@ -87,14 +88,15 @@ def run_of(
     group = gather_group or GatherGroup()
     source = BatchSource(data, workload)
     ranks: tuple[int, ...] = (0,)
-    own_ranks, progress, epoch = ranks, True, 0
+    own_ranks, progress, begin = ranks, True, (0, 0)
+    limit: tuple[int | None, int | None] = (None, None)
     if trainer is not None:
         num_local = max(trainer.world_size // trainer.num_nodes, 1)
         ranks = tuple(range(trainer.node_rank * num_local, (trainer.node_rank + 1) * num_local))
         # A sampler makes mini-batches for all trainers of its machine, any other rank its own.
         own_ranks = ranks if group.trainer is None else (group.trainer,)
         progress = group.index == 0 and trainer.node_rank == 0 and trainer.progress_bar_callback is not None
-        epoch = trainer.current_epoch
+        begin, limit = training_progress(trainer), batch_limits(trainer)
     job = getattr(getattr(trainer, "strategy", None), "job", None)
     threads = num_threads if job is None else job.num_sampler_threads
     return Run(
@@ -107,7 +109,9 @@ def run_of(
         own_ranks=own_ranks,
         num_threads=max(threads, 1),
         num_processes=group.count,
-        epoch=epoch,
+        epoch=begin[0],
+        step=begin[1],
+        limit=limit,
         progress=progress,
     )
 

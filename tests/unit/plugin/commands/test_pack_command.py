@@ -15,7 +15,7 @@ from tests.unit.toy import toy_data
 def arguments(tmp_path: Path) -> list[str]:
     save_graph_data(toy_data(600, 112, width=100), tmp_path / "graph")
     options = {"sampler.fanouts": "[3, 2]", "batch_size": "16", "packing.folder": str(tmp_path / "packed")}
-    options |= {"packing.memory": "420KB", "packing.window": "4"}
+    options |= {"packing.memory": "360KB", "packing.window": "4"}
     return [str(tmp_path / "graph"), *(text for name, value in options.items() for text in (f"--data.{name}", value))]
 
 
