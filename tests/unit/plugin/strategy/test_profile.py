@@ -182,6 +182,27 @@ def test_two_points_give_what_cores_share(one_ms: float, four_ms: float, work_ms
     assert steps.shared_by_cores() == (pytest.approx(work_ms), threads)
 
 
+def test_a_first_step_that_imports_for_long_leaves_time_for_the_others() -> None:
+    steps = ReadyBatches([({}, {})], lambda batch: batch, None, replace(SETTING, limit_s=0.3))  # type: ignore[arg-type,list-item]
+    for number, _ in enumerate(steps):
+        time.sleep(0.4 if number == 0 else 0.01)
+    assert len(steps._steps_ms[1]) >= 8  # of 0.01 s in 0.3, or of twice that on a busy machine
+
+
+def test_what_reading_the_waits_takes_is_no_part_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(thread: int) -> float:
+        ends_s = time.thread_time() + 0.005
+        while time.thread_time() < ends_s:
+            pass
+        return 0.0
+
+    monkeypatch.setattr(rehearsal, "queued_s", slow)
+    steps = ReadyBatches([({}, {})], lambda batch: batch, None, replace(SETTING, limit_s=0.1))  # type: ignore[arg-type,list-item]
+    for _ in steps:
+        pass
+    assert min(steps._steps_ms[1]) < 5  # of nothing at all; a read takes 10 at least
+
+
 def test_samplers_are_measured_as_they_are() -> None:
     """On devices, say: what a source becomes there is asked for with its data module."""
     seen: list[Any] = []
