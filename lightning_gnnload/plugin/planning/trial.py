@@ -38,6 +38,7 @@ _ALONE = {
     "enable_model_summary": False,
 }
 _LEFT_OUT = ("fast_dev_run", "limit_train_batches", "max_time", "min_epochs", "min_steps", "num_nodes", "profiler")
+_OF_A_WHOLE_FIT = ("ckpt_path", "out", "test_after_fit")
 _STARTERS = ("WORLD_SIZE", "SLURM_NTASKS")  # of launchers that start ranks: here, none are to be
 
 
@@ -95,17 +96,17 @@ def trained_step_ms(configuration: Mapping[str, Any], mine: RunLayout, layout: R
         written, _ = planned_configuration(configuration, mine, layout, plan_file=Path(folder, "none.json"))
         trainer = {key: value for key, value in written["trainer"].items() if key not in _LEFT_OUT}
         # What changes a step stays; whatever writes files, or stops early, does not.
-        kept = [entry for entry in trainer["callbacks"] if str(_class_path(entry)).endswith("Accelerate")]
+        callbacks = [entry for entry in trainer["callbacks"] if str(_class_path(entry)).endswith("Accelerate")]
         clock = {"class_path": f"{TrialClock.__module__}.{TrialClock.__qualname__}"}
-        own = {"max_steps": num_steps, "default_root_dir": folder, "callbacks": [*kept, clock]}
-        written["trainer"] = trainer | _ALONE | own
+        settings = {"max_steps": num_steps, "default_root_dir": folder, "callbacks": [*callbacks, clock]}
+        written["trainer"] = trainer | _ALONE | settings
         file = Path(folder, "trial.yaml")
-        file.write_text(yaml.safe_dump({key: written[key] for key in written if key not in ("ckpt_path", "out")}))
+        file.write_text(yaml.safe_dump({key: value for key, value in written.items() if key not in _OF_A_WHOLE_FIT}))
         _run([sys.executable, "-m", "lightning_gnnload.plugin.commands.cli", "fit", "--config", str(file)])
         try:
             return statistics.fmean(json.loads(Path(folder, _STEPS).read_text()))
         except (OSError, ValueError) as error:
-            raise PlanError(f"two ranks ended before {num_steps} steps of training.") from error
+            raise PlanError(f"of {num_steps} steps of two ranks none was timed: their epochs are short.") from error
 
 
 def _class_path(entry: Any) -> Any:
