@@ -96,15 +96,17 @@ class Machine:
         total = int(min(gpu.memory_gib for gpu in self.gpus) * _GIB)
         return total - reserve_bytes(total)
 
-    def exchange_ms(self, num_bytes: int, trainers: int) -> float:
+    def exchange_ms(self, num_bytes: int, trainers: int, meeting_ms: float | None = None) -> float:
         """The time in which ``trainers`` of each machine average so many bytes of gradients, in a ring: each sends and
-        receives all of it twice, less its own part (Patarasuk and Yuan, JPDC 69, 2009)."""
+        receives all of it twice, less its own part (Patarasuk and Yuan, JPDC 69, 2009). ``meeting_ms``: what processes
+        without devices take beside it, where that was measured."""
         everyone = trainers * self.machines
         if everyone < 2:
             return 0.0
         # Without devices, gloo, over sockets: 10.2 ms a step where two trainers meet, 8.3 where they need not, with
         # Lightning's broadcast before each step (docs/benchmarks_strategy.md, bounded staleness, nobody late).
-        rate_gb_s, latency_ms = (self.peer_gb_s, 0.05) if self.gpus else (1.0, 1.9)
+        gloo_ms = 1.9 if meeting_ms is None else meeting_ms
+        rate_gb_s, latency_ms = (self.peer_gb_s, 0.05) if self.gpus else (1.0, gloo_ms)
         if self.machines > 1:
             rate_gb_s, latency_ms = min(rate_gb_s, self.network_gb_s), 2 * latency_ms
         return 2 * (everyone - 1) / everyone * num_bytes / rate_gb_s / 1e6 + latency_ms

@@ -24,6 +24,7 @@ from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 _MOST_RANKS = 8
 _TURN_SLOTS = 16  # that a lone device fills before it trains
 _WORTH_CACHING = 0.05  # of an epoch
+_HALVINGS = 10  # of a step's time: to a thousandth of it
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class MeasuredRun:
         draws_on_device: mini-batches are drawn where there is a device.
         formats: by batch format, what a mini-batch takes to convert, in ms.
         foreign_load: the share of the cores that other processes used meanwhile.
+        meeting_ms: what trainers without devices take in each step to meet, beside what their gradients take to go from
+            one to another; None: not measured.
     """
 
     works: dict[int, BatchWork]
@@ -81,6 +84,7 @@ class MeasuredRun:
     cache: CacheEffect = CacheEffect()
     formats: dict[str, float] = field(default_factory=dict)
     foreign_load: float = 0.0
+    meeting_ms: float | None = None
 
     @property
     def global_batch(self) -> int:
@@ -112,7 +116,7 @@ class MeasuredRun:
             share = layout.batch_size / self.mine.batch_size
             work = replace(work, convert_ms=self.formats[layout.batch_format] * share)
         factor = _slowdown(self.slowdown, layout.threads)
-        exchange_ms = work.exchange_ms or machine.exchange_ms(self.gradient_bytes, layout.trainers)
+        exchange_ms = work.exchange_ms or machine.exchange_ms(self.gradient_bytes, layout.trainers, self.meeting_ms)
         return replace(
             work,
             sample_ms=work.sample_ms * factor,
@@ -169,6 +173,20 @@ def forecast_epoch(measured: MeasuredRun, layout: RunLayout, machine: Machine) -
     parts = tuple(memory_parts(layout, measured.data, measured.size_of(layout.batch_size), machine))
     epoch_s = (measured.num_steps(layout, machine) * step.step_ms + first_ms) / 1e3
     return EpochForecast(layout, step, epoch_s, parts, what_does_not_fit(parts, machine))
+
+
+def meeting_ms(measured: MeasuredRun, layout: RunLayout, machine: Machine, step_ms: float) -> float:
+    """What trainers take to meet, if a step of ``layout`` takes ``step_ms``: all that stages, cores and gradients leave
+    unexplained. That is DDP's own code in each trainer, the wait for the slower of them, and for threads that wake."""
+    least, most = 0.0, step_ms
+    for _ in range(_HALVINGS):
+        middle = (least + most) / 2
+        work = replace(measured, meeting_ms=middle).work_of(layout, machine)
+        if forecast_step(work, layout, machine.cores).step_ms < step_ms:
+            least = middle
+        else:
+            most = middle
+    return (least + most) / 2
 
 
 def sensible_layouts(measured: MeasuredRun, machine: Machine) -> Iterator[RunLayout]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from statistics import fmean
 from typing import Any, Literal
 
 from lightning_gnnload.errors import PlanError
@@ -70,6 +72,11 @@ class BatchWork:
         if times.draws_on_device:
             work = replace(work, wait_ms=0.0, draw_device_ms=times.making_wait_ms)
         return work
+
+    @classmethod
+    def mean(cls, works: Sequence[BatchWork]) -> BatchWork:
+        """The mean of the same work, measured several times."""
+        return cls(**{field.name: fmean(getattr(work, field.name) for work in works) for field in fields(cls)})
 
     @property
     def making_core_ms(self) -> float:

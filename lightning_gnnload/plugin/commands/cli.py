@@ -118,3 +118,7 @@ def heeding_signals(name: str, command: Callable[[], int]) -> int:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+if __name__ == "__main__":  # python -m, by which ranks are started again as they were
+    main()

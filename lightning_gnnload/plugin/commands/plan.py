@@ -15,16 +15,19 @@ from rich.table import Table
 
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, PlanError
+from lightning_gnnload.host.malloc import freed_memory_kept
 from lightning_gnnload.host.memory import in_units, resident_memory
 from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.pipeline.forecast.machine import read_machine, this_machine
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
+from lightning_gnnload.pipeline.forecast.search import MeasuredRun
 from lightning_gnnload.plugin.commands.arguments import Parser
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
 from lightning_gnnload.plugin.planning.figure import SWITCHING, draw_plan, headline, one_a_kind
 from lightning_gnnload.plugin.planning.measure import RunMeasurement
+from lightning_gnnload.plugin.planning.trial import with_meeting
 from lightning_gnnload.plugin.strategy.profile import quietly
 
 _SUFFIXES = (".json", ".yaml", ".png")
@@ -62,20 +65,35 @@ def main(arguments: Sequence[str]) -> int:
             cli = PlanCLI(
                 pl.LightningModule, GraphDataModule, subclass_mode_model=True, run=False, save_config_callback=None
             )
-        with _progress(Console(stderr=True)) as advance, quietly():
+            # Newer parsers have another name for an option that older ones need.
+            configuration = json.loads(cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True))
+        # Memory that steps have freed stays with this process, as gnnload fit has it stay: steps take far less time.
+        with _progress(Console(stderr=True)) as advance, quietly(), freed_memory_kept():
             measurement = RunMeasurement(
                 cli.trainer, cli.model, cli.datamodule, this_machine(), options.seconds, imported, advance
             )
             measured = measurement.run()
+        if machine.cores > 1 and not machine.gpus:
+            measured = _with_meeting(measured, configuration, console)
         plan = Plan.of(measured, machine)
     except (GnnLoadError, KeyboardInterrupt) as error:
         return _end(error)
     _say(console, plan)
-    with quietly():  # newer parsers have another name for an option that older ones need
-        dumped = cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True)
-    _write(options.out, plan, json.loads(dumped), rest)
+    _write(options.out, plan, configuration, rest)
     console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
     return 0
+
+
+def _with_meeting(measured: MeasuredRun, configuration: dict[str, Any], console: Console) -> MeasuredRun:
+    """What two ranks show of themselves; where they cannot, that is said, and the plan does without."""
+    with _progress(Console(stderr=True)) as advance:
+        advance("two ranks")
+        try:
+            return with_meeting(measured, configuration, this_machine())
+        except PlanError as error:
+            problem = str(error)
+    console.print(f"What ranks take to meet was not measured, but assumed: {problem}", markup=False, highlight=False)
+    return measured
 
 
 def _end(error: BaseException) -> int:

@@ -45,6 +45,7 @@ RATIOS = (0.02, 0.05, 0.1, 0.2, 0.5)
 _TINY = 2  # seeds: what such a mini-batch takes is Python's part of any; one would be too few for batch norm
 _BATCHES = 4  # that sizes are taken from
 _LONGEST_S, _SHORTEST_S = 2.0, 0.3
+_STAGES_SHARE = 0.4  # of the time, in rounds: a machine that others share too is faster in one second than in the next
 _READY = 5  # mini-batches that a rehearsal has in memory
 _COPIED_BYTES, _TRACE_BYTES = 64 << 20, 1 << 30
 
@@ -90,13 +91,18 @@ class RunMeasurement:
         most = len(self.machine.gpus) or min(self.machine.cores, 8)
         seeds = sorted({whole, max(whole // 2, _TINY), max(whole // max(most, 1), _TINY)}, reverse=True)
         limit_s = min(max(self.seconds / (4 * (len(seeds) + 1)), _SHORTEST_S), _LONGEST_S)
-        works, sizes = dict[int, BatchWork](), dict[int, BatchSize]()
+        rounds: dict[int, list[BatchWork]] = {count: [] for count in seeds}
+        sizes = dict[int, BatchSize]()
         python = self._python(limit_s)
+        ends_s = time.monotonic() + self.seconds * _STAGES_SHARE
         with _load_of_others() as foreign_load:
-            for number, count in enumerate(seeds):
-                self.advance(f"mini-batches of {count} seeds")
-                times, sizes[count] = self._rehearse(count, limit_s, with_threads=number == 0)
-                works[count] = self._work(times, python)
+            while not sizes or time.monotonic() < ends_s:
+                for count in seeds:
+                    self.advance(f"mini-batches of {count} seeds")
+                    times, size = self._rehearse(count, limit_s, with_threads=not sizes)
+                    sizes.setdefault(count, size)
+                    rounds[count].append(self._work(times, python))
+        works = {count: BatchWork.mean(measured) for count, measured in rounds.items()}
         self.advance("cache")
         cache = self._cache()
         self.advance("formats")

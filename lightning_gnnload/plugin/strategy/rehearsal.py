@@ -109,6 +109,7 @@ class _QueuedSince:
 
     def __init__(self) -> None:
         self._thread = threading.get_native_id()
+        self.reading_s = 0.0  # the processor time that reading took, which is no part of a step either
         self._computed_s, self._balance = time.thread_time(), _displaced_less_slept()
         self._own_s, self._others_s = self._read()
 
@@ -123,10 +124,11 @@ class _QueuedSince:
         return own_s - self._own_s + min(others_s - self._others_s, computed_s * (1 - 1 / torch_threads))
 
     def _read(self) -> tuple[float, float]:
-        own_s = queued_s(self._thread)
+        began_s, own_s, all_s = time.thread_time(), queued_s(self._thread), 0.0
         with suppress(OSError):
-            return own_s, sum(queued_s(int(thread)) for thread in os.listdir("/proc/self/task")) - own_s
-        return own_s, 0.0
+            all_s = sum(queued_s(int(thread)) for thread in os.listdir("/proc/self/task"))
+        self.reading_s += time.thread_time() - began_s
+        return own_s, max(all_s - own_s, 0.0)
 
 
 def _displaced_less_slept() -> int:
@@ -185,9 +187,10 @@ class ReadyBatches:
             # threads starts these, and is not counted.
             last = step - 1 - _WARM_UP_STEPS
             if last >= 0 and (last % _TURN or len(self._threads) == 1):
-                self._steps_ms[self._turn_threads].append((now_s - requested_s - delay_s) * 1e3)
-            began_s = began_s or now_s
-            if step > _MAX_BATCHES or (self.is_timed and now_s - began_s > self._limit_s):
+                took_s = now_s - requested_s - delay_s - queued.reading_s
+                self._steps_ms[self._turn_threads].append(took_s * 1e3)
+                began_s = began_s or now_s  # the first steps import and compile, for longer than all others may take
+            if step > _MAX_BATCHES or (self.is_timed and now_s > began_s + self._limit_s):
                 return
             self._begin_turn(last + 1)
             requested_s, queued = time.perf_counter(), _QueuedSince()

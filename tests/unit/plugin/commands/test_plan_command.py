@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from lightning_gnnload.pipeline.forecast.plan import read_plan
 from lightning_gnnload.plugin.commands import fit as fit_command
 from lightning_gnnload.plugin.commands import plan as plan_command
 from lightning_gnnload.plugin.planning import measure
-from lightning_gnnload.plugin.planning.measure import _begin_training
+from lightning_gnnload.plugin.planning.measure import RunMeasurement, _begin_training
 
 CONFIG = """
 seed_everything: 3
@@ -51,8 +53,20 @@ def test_a_plan_comes_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     config.write_text(CONFIG.replace("ROOT", str(tmp_path)))
     machine.write_text("{cores: 1, memory_gib: 64}")  # on which no rank has to be started for the test
     monkeypatch.setattr(measure, "find_spec", lambda library: None)  # to import DGL takes seconds
+    events: list[str] = []
+
+    @contextmanager
+    def kept() -> Iterator[bool]:
+        events.append("kept")
+        yield True
+        events.append("back")
+
+    monkeypatch.setattr(plan_command, "freed_memory_kept", kept)
+    run_measurement = RunMeasurement.run
+    monkeypatch.setattr(RunMeasurement, "run", lambda self: (events.append("measured"), run_measurement(self))[1])
     arguments = ["--config", str(config), "--machine", str(machine), "--data.seed", "5", "--seconds", "1"]
     assert run(plan_command, monkeypatch, "plan", *arguments, "--out", str(out / "plan.png")) == 0
+    assert events == ["kept", "measured", "back"]  # as gnnload fit has it, which makes steps faster
     printed = " ".join(capsys.readouterr().out.split())
     for text in (
         "A mini-batch of 256 seeds: sampling",

@@ -118,7 +118,8 @@ class Completing:
 
     def take(self, queue: Any, stream: int, step: int, stop: int) -> Any:
         assert queue.has_come(stream, step)
-        batch, payload = queue.take(stream, step)
+        ready, payload = queue.take(stream, step)
+        batch = copy.copy(ready)  # it comes again
         assert batch.x is None, "a sampler has gathered in vain"
         batch.x = torch.empty(len(batch.nodes), 5)
         self.source.features["x"].gather(batch.nodes, batch.x)
@@ -180,6 +181,47 @@ def test_two_points_give_what_cores_share(one_ms: float, four_ms: float, work_ms
     steps = ReadyBatches([], lambda batch: batch, None, replace(SETTING, torch_threads=4))
     steps._steps_ms, steps._converts_ms = {1: [one_ms], 4: [four_ms]}, [0.0]
     assert steps.shared_by_cores() == (pytest.approx(work_ms), threads)
+
+
+class VirtualTime:
+    """Stands for ``time``: a clock that goes on by what a test says, and all of it on a core."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    thread_time = perf_counter
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualTime:
+    clock = VirtualTime()
+    monkeypatch.setattr(rehearsal, "time", clock)
+    monkeypatch.setattr(rehearsal, "_displaced_less_slept", iter(range(10**6)).__next__)  # displaced in each step
+    return clock
+
+
+def steps_of(clock: VirtualTime, *took_s: float) -> ReadyBatches:
+    """Steps that take so long, the last of these times for all others."""
+    steps = ReadyBatches([({}, {})], lambda batch: batch, None, replace(SETTING, limit_s=0.3))  # type: ignore[arg-type,list-item]
+    for number, _ in enumerate(steps):
+        clock.now_s += took_s[min(number, len(took_s) - 1)]
+    return steps
+
+
+def test_a_first_step_that_imports_for_long_leaves_time_for_the_others(clock: VirtualTime) -> None:
+    assert len(steps_of(clock, 0.4, 0.01)._steps_ms[1]) >= 30
+
+
+def test_what_reading_the_waits_takes_is_no_part_of_a_step(clock: VirtualTime, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(thread: int) -> float:
+        clock.now_s += 0.005
+        return 0.0
+
+    monkeypatch.setattr(rehearsal, "queued_s", slow)
+    assert steps_of(clock, 0.02)._steps_ms[1] == pytest.approx([20.0] * len(steps_of(clock, 0.02)._steps_ms[1]))
 
 
 def test_samplers_are_measured_as_they_are() -> None:
