@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/error.h"
+#include "common/fetch.h"
 #include "common/isa.h"
 #include "gather_quantized/float_bits.h"
 #include "gather_rows/copy_rows.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kTile =
     128;  // columns at a time: what is largest so far stays in the first-level cache
+constexpr int64_t kAhead = 6;     // edges: their lines, eight of float32, are asked for meanwhile
 constexpr int64_t kColumns = 16;  // of float32, a line
 constexpr int64_t kThreadNumbers = int64_t(1)
                                    << 19;  // fewer, and starting a thread takes what it saves
@@ -45,8 +47,28 @@ struct Rows {
   const T* x;
   T* out;
   int32_t* from;
-  int64_t width;
+  int64_t width, num_edges;
 };
+
+// Asks for what comes kAhead edges after edge e: of the same columns, then of this row's next ones, then of the rows
+// that follow.
+template <class T>
+LG_ALWAYS_INLINE void fetch_ahead(const Rows<T>& rows, int64_t e, int64_t begin, int64_t end,
+                                  int64_t column) {
+  int64_t ahead = e + kAhead;
+  if (ahead >= end) {
+    column += kTile;
+    if (column < rows.width) {
+      ahead = std::min(ahead - end + begin, end - 1);
+    } else {
+      column = 0;
+    }
+  }
+  if (ahead >= rows.num_edges) return;
+  const T* const row = rows.x + rows.indices[ahead] * rows.width;
+  const int64_t stop = std::min(column + kTile, rows.width);
+  for (; column < stop; column += kLineBytes / int64_t(sizeof(T))) fetch_line(row + column);
+}
 
 template <class T>
 LG_ALWAYS_INLINE void max_tile(const Rows<T>& rows, int64_t row, int64_t column, int64_t size) {
@@ -56,7 +78,7 @@ LG_ALWAYS_INLINE void max_tile(const Rows<T>& rows, int64_t row, int64_t column,
   for (int64_t e = begin; e < end; ++e) {
     const int32_t source = rows.indices[e];
     const T* const at = rows.x + source * rows.width + column;
-    if (e + 2 < end) __builtin_prefetch(rows.x + rows.indices[e + 2] * rows.width + column);
+    fetch_ahead(rows, e, begin, end, column);
     if (e == begin) {
       for (int64_t c = 0; c < size; ++c) best[c] = widen(at[c]);
       for (int64_t c = 0; c < size; ++c) from[c] = source;
@@ -120,7 +142,7 @@ template <class T>
 void max_all(const MaxRequest& request, const void* x, void* out, int32_t* from) {
   const Rows<T> rows{
       request.indptr, request.indices, static_cast<const T*>(x), static_cast<T*>(out),
-      from,           request.width};
+      from,           request.width,   request.num_edges};
   const auto work = [&](int64_t begin, int64_t end) {
 #ifdef LG_X86
     if (used_isa() == Isa::kAvx512) return max_rows_avx512(rows, begin, end);

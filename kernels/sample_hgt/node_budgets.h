@@ -64,13 +64,13 @@ class NodeBudgets {
     for (int64_t r = 0; r < num_runs;) {
       RunChunkFiller group(scratch_.group, key_, /*replace=*/false);
       int64_t num_edges = 0;
-      for (; r < num_runs && !group.is_full() && num_edges < kGroupEdges; ++r) {
+      for (; r < num_runs && group.has_room(1) && num_edges < kGroupEdges; ++r) {
         if (r + kAhead < num_runs) fetch_line(&request_.graph.indices[runs[r + kAhead].start]);
-        const NodeDraws draws =
-            node_draws(key_, request_.batch.step, typed_hop(first_hop() + hop, runs[r].type),
-                       request_.graph.name(runs[r].node));
-        num_edges += group.add(draws.node_low, draws.node_high_hop, draws.step, runs[r].start,
-                               runs[r].degree, request_.max_neighbors);
+        const uint32_t of_type = typed_hop(first_hop() + hop, runs[r].type);
+        num_edges +=
+            group.add(node_draws(key_, request_.batch.step, 0, request_.graph.name(runs[r].node)),
+                      runs[r].type, RunRule::of(request_.max_neighbors, /*replace=*/false, of_type),
+                      runs[r].start, runs[r].degree);
       }
       group.finish();
       give_group(num_edges);
@@ -127,7 +127,7 @@ class NodeBudgets {
   void give_group(int64_t num_edges) {
     const RunChunk& group = scratch_.group;
     int64_t* picked = reserve(scratch_.picked, num_edges + kVectorSlack);
-    scratch_.positions.choose(group, picked);
+    scratch_.positions.choose(group, picked, /*types=*/nullptr);
     for (int64_t j = 0; j < num_edges; ++j) {
       picked[j] = request_.graph.indices[picked[j]];
       candidates_.prefetch(picked[j]);
@@ -136,7 +136,7 @@ class NodeBudgets {
     uint64_t* budgets = scratch_.budgets.data();
     for (int i = 0; i < group.size; ++i) {
       const uint64_t share = kOne / uint64_t(group.count[i]);
-      for (int64_t j = 0; j < group.count[i]; ++j) {
+      for (uint32_t j = 0; j < group.count[i]; ++j) {
         const int64_t num_met = candidates_.count(), node = *picked++;
         const int32_t number = candidates_.add(node);
         if (number == num_met) {

@@ -35,6 +35,9 @@ struct DenseRuns {
 
   LG_HD int64_t num_runs(int64_t) const { return most_slots; }
 
+  // How many entries of `run_ptr` vectors read at once, whether they are a node's or not (fill_runs.h).
+  int64_t reach() const { return most_slots <= 4 ? 4 : 8; }
+
   template <class Add>
   LG_HD void visit(int64_t node, const Add& add) const {
     const int64_t type = type_of(node), num_slots = slot_ptr[type + 1] - slot_ptr[type];

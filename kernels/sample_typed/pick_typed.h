@@ -1,16 +1,19 @@
 // pick_typed.h: up to fanouts[type] eligible in-neighbours of each destination and type.
 //
-// A chunk's runs are found and their times looked for when it begins, a chunk before they are picked from.
+// Where something is left out of runs, by time or otherwise, a chunk's are listed and their times looked for when it
+// begins, a chunk before they are picked from. Whole runs are read as they are picked from.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <type_traits>
 #include <vector>
 
 #include "common/fetch.h"
+#include "common/isa.h"
 #include "common/signals.h"
 #include "sample_typed/exclusion.h"
+#include "sample_typed/fill_runs.h"
 #include "sample_typed/run_positions.h"
 #include "sample_typed/sample_typed.h"
 #include "sample_typed/time_search.h"
@@ -25,6 +28,7 @@ struct TypedScratch {
     int32_t type, dst;  // dst: in the chunk
   };
   struct Part {
+    bool is_plain;  // its destinations choose from whole runs, as these are read: none is listed
     std::vector<Run> runs;
     int64_t num_runs = 0;
     TimeSearch search;
@@ -37,6 +41,8 @@ struct TypedScratch {
 
   Part parts[2];
   std::vector<Skip> skips;
+  std::vector<RunRule> rules;  // of the hop, by edge type
+  SlotRules slot_rules;        // the same, where runs lie by node type
   RunPositions positions;
   PathQueries paths;
   Exclusion exclusion;
@@ -60,6 +66,12 @@ class TypedPicker {
     hop_ = request_.batch.hop + hop;
     fanouts_ = request_.fanouts.data() + hop * request_.num_types;
     chunk_size_ = kMinChunk;
+    scratch_.rules.clear();
+    for (int32_t type = 0; type < request_.num_types; ++type) {
+      scratch_.rules.push_back(RunRule::of(fanouts_[type], request_.replace,
+                                           request_.is_untyped ? hop_ : typed_hop(hop_, type)));
+    }
+    if constexpr (kByType) scratch_.slot_rules.start(runs_, scratch_.rules);
   }
 
   int chunk_size() const { return chunk_size_; }
@@ -80,9 +92,15 @@ class TypedPicker {
 
   void begin(const int64_t* nodes, Chunk& chunk) {
     Part& part = scratch_.parts[chunk.parity];
-    int64_t most = 1;  // one beyond the last is written
-    for (int i = 0; i < chunk.size; ++i) most += runs_.num_runs(ids_.node(nodes[i]));
-    Run* run = reserve(part.runs, most);
+    int64_t all = 1, most = 0;  // one beyond the last is written
+    for (int i = 0; i < chunk.size; ++i) {
+      const int64_t num_runs = runs_.num_runs(ids_.node(nodes[i]));
+      all += num_runs;
+      most = std::max(most, num_runs);
+    }
+    part.is_plain = most <= kMaxRuns && takes_whole_runs(chunk);
+    if (part.is_plain) return;
+    Run* run = reserve(part.runs, all);
     for (int i = 0; i < chunk.size; ++i) {
       const int64_t node = ids_.node(nodes[i]), query = nodes[i] - node;
       runs_.visit(node, [&, fanouts = fanouts_](int32_t type, int64_t start, uint32_t degree) {
@@ -96,32 +114,100 @@ class TypedPicker {
 
   template <class Batch, class Stream>
   void pick(Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
-    Part& part = scratch_.parts[chunk.parity];
-    if (has_bounds_) narrow(part);
-    name_draws(nodes, chunk);
-    std::fill_n(chunk.count, chunk.size, 0);
+    const Part& part = scratch_.parts[chunk.parity];
     chunk.num_edges = 0;
-    for (int64_t r = 0; r < part.num_runs;) {
-      const Run* first = part.runs.data() + r;
-      r += group_runs(first, part.num_runs - r, batch.num_seeds(), chunk);
-      batch.check_num_edges(chunk.first_edge + chunk.num_edges);
-      const int64_t before = chunk.num_edges - num_grouped_;
-      signals_.after(num_grouped_);
-      int64_t* position = stream.reserve(chunk.num_edges + kVectorSlack) + before;
-      scratch_.positions.choose(group_, position);
-      change(nodes, first, position);
-      if (!request_.is_untyped) {
-        int32_t* types =
-            reserve(batch.edges().types, chunk.first_edge + chunk.num_edges + kVectorSlack);
-        put_types(first, types + chunk.first_edge + before);
-      }
+    if (part.is_plain) {
+      pick_from_whole_runs(batch, stream, nodes, chunk);
+    } else {
+      pick_eligible(batch, stream, nodes, chunk);
     }
     resize_chunk(chunk);
   }
 
  private:
+  static constexpr bool kByType = std::is_same_v<Runs, DenseRuns<uint32_t>>;
+
   using Run = TypedScratch::Run;
   using Part = TypedScratch::Part;
+
+  // Whether nothing takes from what the chunk's destinations choose among.
+  bool takes_whole_runs(const Chunk& chunk) const {
+    if (has_bounds_ || queries_.along_path || (request_.newest && request_.times.timed))
+      return false;
+    return scratch_.exclusion.empty() || chunk.begin >= request_.batch.num_seeds;
+  }
+
+  template <class Batch, class Stream>
+  void pick_from_whole_runs(Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
+    for (int i = 0; i < chunk.size; ++i) draws_[i] = draws_of(nodes[i]);
+    for (int i = 0; i < chunk.size;) {
+      const int end = i + fill_group(nodes, i, chunk);
+      int64_t num_edges = 0;
+      for (; i < end; ++i) num_edges += chunk.count[i];
+      put_group(batch, stream, chunk, num_edges);
+    }
+  }
+
+  // Collects the runs of destinations of a chunk, from `first` on, and returns of how many of them.
+  int fill_group(const int64_t* nodes, int first, Chunk& chunk) {
+#ifdef LG_X86
+    if constexpr (kByType) {
+      if (const Isa isa = used_isa(); isa != Isa::kBaseline) {
+        group_.begin(key_, request_.replace);
+        const RunsOf from{runs_,          scratch_.slot_rules.columns(),
+                          nodes + first,  ids_.node(-1),
+                          draws_ + first, chunk.size - first};
+        const auto fill = isa == Isa::kAvx512 ? fill_runs_avx512 : fill_runs_avx2;
+        return fill(from, group_, chunk.count + first);
+      }
+    }
+#endif
+    const RunRule* rules = scratch_.rules.data();
+    RunChunkFiller group(group_, key_, request_.replace);
+    int64_t num_edges = 0;
+    int i = first;
+    for (; i < chunk.size && num_edges < kManyEdges; ++i) {
+      const int64_t node = ids_.node(nodes[i]), query = nodes[i] - node;
+      if (!group.has_room(runs_.num_runs(node))) break;
+      int64_t count = 0;
+      runs_.visit(node, [&](int32_t type, int64_t start, uint32_t degree) {
+        count += group.add(draws_[i], type, rules[type], query | start, degree);
+      });
+      num_edges += chunk.count[i] = count;
+    }
+    group.finish();
+    return i - first;
+  }
+
+  template <class Batch, class Stream>
+  void pick_eligible(Batch& batch, Stream& stream, const int64_t* nodes, Chunk& chunk) {
+    Part& part = scratch_.parts[chunk.parity];
+    if (has_bounds_) narrow(part);
+    for (int i = 0; i < chunk.size; ++i) draws_[i] = draws_of(nodes[i]);
+    std::fill_n(chunk.count, chunk.size, 0);
+    for (int64_t r = 0; r < part.num_runs;) {
+      int64_t num_edges = 0;
+      r += group_runs(part.runs.data() + r, part.num_runs - r, chunk, num_edges);
+      change(nodes, put_group(batch, stream, chunk, num_edges), num_edges);
+    }
+  }
+
+  // Writes the positions and types of the group's edges, and returns where.
+  template <class Batch, class Stream>
+  int64_t* put_group(Batch& batch, Stream& stream, Chunk& chunk, int64_t num_edges) {
+    const int64_t before = chunk.num_edges, end = before + num_edges;
+    batch.check_num_edges(chunk.first_edge + end);
+    signals_.after(num_edges);
+    int64_t* position = stream.reserve(end + kVectorSlack) + before;
+    int32_t* types = nullptr;
+    if (!request_.is_untyped) {
+      types = reserve(batch.edges().types, chunk.first_edge + end + kVectorSlack) +
+              chunk.first_edge + before;
+    }
+    scratch_.positions.choose(group_, position, types);
+    chunk.num_edges = end;
+    return position;
+  }
 
   int64_t num_drawn(int64_t type) const {
     return request_.replace ? std::max<int64_t>(fanouts_[type], 0) : 0;
@@ -165,75 +251,68 @@ class TypedPicker {
     }
   }
 
-  void name_draws(const int64_t* nodes, const Chunk& chunk) {
-    for (int i = 0; i < chunk.size; ++i) {
-      const int64_t query = ids_.query(nodes[i]);
-      uint32_t step = queries_.name ? queries_.name[outer(query)] : request_.batch.step;
-      if (queries_.along_path && until(query) != queries_.until[outer(query)]) {
-        step ^= hash32(until(query));
-      }
-      draws_[i] = node_draws(key_, step, 0, request_.graph.name(ids_.node(nodes[i])));
+  // But for the hop.
+  NodeDraws draws_of(int64_t value) const {
+    const int64_t query = ids_.query(value);
+    uint32_t step = queries_.name ? queries_.name[outer(query)] : request_.batch.step;
+    if (queries_.along_path && until(query) != queries_.until[outer(query)]) {
+      step ^= hash32(until(query));
     }
+    return node_draws(key_, step, 0, request_.graph.name(ids_.node(value)));
   }
 
-  static constexpr int64_t kManyEdges = int64_t(1) << 20;  // signals are looked at between groups
-
   // Collects runs of a chunk until there are as many as are drawn from at once, and returns how many.
-  int64_t group_runs(const Run* runs, int64_t num_runs, int64_t num_seeds, Chunk& chunk) {
+  int64_t group_runs(const Run* runs, int64_t num_runs, Chunk& chunk, int64_t& num_edges) {
     scratch_.skips.clear();
     RunChunkFiller group(group_, key_, request_.replace);
     const bool excludes = !scratch_.exclusion.empty(), newest = request_.newest;
-    const bool is_untyped = request_.is_untyped;
-    int64_t num_edges = 0, r = 0;
-    for (; r < num_runs && !group.is_full() && num_edges < kManyEdges; ++r) {
+    int64_t r = 0;
+    for (; r < num_runs && group.has_room(1) && num_edges < kManyEdges; ++r) {
       const Run& run = runs[r];
-      const int64_t fanout = fanouts_[run.type];
+      const RunRule& rule = scratch_.rules[size_t(run.type)];
       int64_t start = run.start, degree = run.degree;
       ExcludedPart left_out{};
       // Along paths a seed's node is found again, as another one.
-      if (excludes && (queries_.along_path || chunk.begin + run.dst < num_seeds)) {
+      if (excludes && (queries_.along_path || chunk.begin + run.dst < request_.batch.num_seeds)) {
         const int64_t query = ids_.query(start), moved = ids_.above(query - outer(query));
         left_out = scratch_.exclusion.edges().within(start, start + degree, moved);
         degree -= left_out.size();
       }
-      if (newest && is_timed(run.type) && fanout != kAllNeighbors && degree > fanout) {
-        start += degree - fanout;
-        degree = fanout;
+      if (newest && is_timed(run.type) && fanouts_[run.type] != kAllNeighbors &&
+          degree > rule.fanout) {
+        start += degree - rule.fanout;
+        degree = rule.fanout;
       }
-      const NodeDraws& draws = draws_[run.dst];
-      const uint32_t hop = is_untyped ? hop_ : typed_hop(hop_, run.type);
-      const int64_t count = group.add(draws.node_low, draws.node_high_hop | hop << 16, draws.step,
-                                      start, degree, fanout);
+      dst_[group.size()] = run.dst;
+      const int64_t count = group.add(draws_[run.dst], run.type, rule, start, degree);
       if (left_out.size() > 0) scratch_.skips.push_back({num_edges, count, left_out});
       chunk.count[run.dst] += count;
       num_edges += count;
     }
     group.finish();
-    num_grouped_ = num_edges;
-    chunk.num_edges += num_edges;
     return r;
   }
 
   // What becomes of positions that were drawn.
-  void change(const int64_t* nodes, const Run* runs, int64_t* position) {
+  void change(const int64_t* nodes, int64_t* position, int64_t num_edges) {
     for (const TypedScratch::Skip& skip : scratch_.skips) {
       for (int64_t j = skip.first; j < skip.first + skip.count; ++j) {
         position[j] = skip.part.skip(position[j]);
       }
     }
-    if (queries_.along_path) ask_along(nodes, runs, position);
+    if (queries_.along_path) ask_along(nodes, position, num_edges);
   }
 
   // What an edge finds asks for what came before the edge: in stages, so that none waits for memory.
-  void ask_along(const int64_t* nodes, const Run* runs, int64_t* position) {
+  void ask_along(const int64_t* nodes, int64_t* position, int64_t num_edges) {
     const uint32_t* code = request_.times.code;
-    for (int64_t j = 0; j < num_grouped_; ++j) {
+    for (int64_t j = 0; j < num_edges; ++j) {
       fetch_line(&code[ids_.position(position[j])]);
     }
     const auto for_timed = [&](const auto& visit) {
       for (int64_t i = 0, j = 0; i < group_.size; ++i) {
-        const int64_t end = j + group_.count[i], query = ids_.query(nodes[runs[i].dst]);
-        if (is_timed(runs[i].type)) {
+        const int64_t end = j + group_.count[i], query = ids_.query(nodes[dst_[i]]);
+        if (is_timed(group_.type[i])) {
           const int64_t of_seed = outer(query);
           for (; j < end; ++j) {
             const int64_t at = ids_.position(position[j]);
@@ -249,20 +328,6 @@ class TypedPicker {
     for_timed([&](int64_t& value, int64_t at, int64_t of_seed, uint32_t bound) {
       value = ids_.above(scratch_.paths.number_of(of_seed, bound)) | at;
     });
-  }
-
-  // Writes as many fours for every run as the one with most edges has, where these are few: that spares a
-  // branch that cannot be predicted.
-  void put_types(const Run* runs, int32_t* types) const {
-    constexpr int64_t kMostAlike = 16;
-    const int64_t most = group_.most_taken;
-    for (int i = 0; i < group_.size; ++i) {
-      const int32_t type = runs[i].type;
-      const int64_t count = group_.count[i], end = most <= kMostAlike ? most : count;
-      const int32_t four[4] = {type, type, type, type};
-      for (int64_t j = 0; j < end; j += 4) std::memcpy(types + j, four, sizeof(four));
-      types += count;
-    }
   }
 
   // As many destinations as have edges enough for memory to be busy, and for vectors of runs. Measured on AVX-512:
@@ -285,7 +350,7 @@ class TypedPicker {
   int chunk_size_ = kMinChunk;
   NodeDraws draws_[kMaxChunk];  // of the destinations, but for the hop
   RunChunk group_;
-  int64_t num_grouped_ = 0;  // edges
+  int32_t dst_[kMaxRuns + 1];  // of the group's runs, where they are listed
   SignalWatch signals_;
 };
 

@@ -7,17 +7,17 @@
 
 namespace lg {
 
-int64_t* RunPositions::choose(const RunChunk& chunk, int64_t* position) {
+void RunPositions::choose(const RunChunk& chunk, int64_t* position, int32_t* types) {
 #ifdef LG_X86
   if (chunk.most_drawn <= kMaxVectorFanout) {
-    if (used_isa() == Isa::kAvx512) return run_positions_avx512(chunk, position);
-    if (used_isa() == Isa::kAvx2) return run_positions_avx2(chunk, position);
+    if (used_isa() == Isa::kAvx512) return run_positions_avx512(chunk, position, types);
+    if (used_isa() == Isa::kAvx2) return run_positions_avx2(chunk, position, types);
   }
 #endif
-  return choose_portable(chunk, position);
+  return choose_portable(chunk, position, types);
 }
 
-int64_t* RunPositions::choose_portable(const RunChunk& chunk, int64_t* position) {
+void RunPositions::choose_portable(const RunChunk& chunk, int64_t* position, int32_t* types) {
   for (int i = 0, k = 0; i < chunk.size; ++i) {
     const int64_t count = chunk.count[i];
     if (chunk.is_drawn[i]) {
@@ -27,8 +27,8 @@ int64_t* RunPositions::choose_portable(const RunChunk& chunk, int64_t* position)
       for (int64_t j = 0; j < count; ++j) position[j] = chunk.start[i] + j;
     }
     position += count;
+    if (types) types = std::fill_n(types, count, int32_t(chunk.type[i]));
   }
-  return position;
 }
 
 void RunPositions::draw(const RunChunk& chunk, int k) {

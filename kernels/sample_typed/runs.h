@@ -49,7 +49,7 @@ LG_PREFETCHES void prefetch_runs(const DenseRuns<Offset>& runs, int64_t node) {
   const int64_t num_slots = runs.slot_ptr[type + 1] - runs.slot_ptr[type];
   const Offset* first = runs.runs_of(node, type);
   fetch_line(first);
-  fetch_line(first + num_slots);
+  fetch_line(first + std::max(num_slots, runs.reach()));
   if (num_slots <= kLine) return;
   for (int64_t i = kLine; i <= std::min(num_slots, kMost); i += kLine) {
     fetch_line(first + i);

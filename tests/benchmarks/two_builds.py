@@ -4,7 +4,8 @@
     python -m tests.benchmarks.two_builds other/_kernels.so --cases uniform typed --turns 20
 
 The other build is the compiled module of another revision of ``kernels/``. Ratios are of processor time in the same
-turn, other build by this one: above 1, this one is faster. Both print what they sampled, which must be equal.
+turn, other build by this one: above 1, this one is faster. Both must have sampled as many edges; the last column has
+what one of them costs this build, in nanoseconds of processor time, which may be compared between cases.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from tests.benchmarks.workers import Worker
 
 _WEIGHTED = {"sampler": "WeightedNeighborSampler", "settings": {"fanouts": [15, 10, 5]}, "weighted": True}
 _TYPED = {"fanouts": [10, 5, 3], "expand": "new", "untyped": False}
+_UNTYPED = {"fanouts": [20, 10, 7], "expand": "new", "untyped": True}  # about as many edges a node
 _TABLE = {"num_features": 128, "num_ids": 100_000, "huge_pages": True}
 
 # By name: the module of the worker, its settings, its method, and that one's arguments.
@@ -30,7 +32,7 @@ CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "uniform 10, 25": ("ours.Ours", {"graph": "g1", "in_memory": True}, "sample", {"fanouts": [10, 25]}),
     "weighted": ("our_samplers.OurSamplers", {"graph": "g1"}, "sample", _WEIGHTED),
     "typed": ("our_typed.OurTyped", {"graph": "m100"}, "sample_edges", _TYPED),
-    "typed, untyped": ("our_typed.OurTyped", {"graph": "m100"}, "sample_edges", _TYPED | {"untyped": True}),
+    "typed, untyped": ("our_typed.OurTyped", {"graph": "m100"}, "sample_edges", _UNTYPED),
     "timed": ("our_typed.OurTyped", {"graph": "m100"}, "sample_timed", {"fanouts": [10, 5, 3], "pick": "uniform"}),
     "gather": ("gathers.Gathers", {"num_rows": 2_000_000, **_TABLE}, "gather", {"way": "ours"}),
 }
@@ -74,10 +76,10 @@ def main() -> None:
     parser.add_argument("--instruction-set", help="avx2, say; by default the machine's best")
     parser.add_argument("--typed-graph", default="m100", help="m10 is a tenth of it")
     options = parser.parse_args()
-    print("| case | times as fast as the other | 10th to 90th percentile |\n| --- | ---: | ---: |")
+    print("| case | times as fast as the other | 10th to 90th percentile | ns an edge |\n| --- | ---: | ---: | ---: |")
     with Worker("two_builds", kernels=options.other) as other, Worker("two_builds", kernels=None) as this:
         for case in options.cases:
-            ratios = []
+            ratios, edge_ns = [], []
             for turn in range(options.turns + 1):
                 replies = {}
                 for build in (other, this) if turn % 2 else (this, other):
@@ -87,8 +89,10 @@ def main() -> None:
                 if replies[other]["edges"] != replies[this]["edges"]:
                     raise BenchmarkError(f"{case}: the builds sampled different batches.")
                 ratios.append(replies[other]["cost"] / replies[this]["cost"])
+                edge_ns.append(1e6 * replies[this]["cost"] / replies[this]["edges"] if replies[this]["edges"] else 0)
             deciles = quantiles(ratios[1:], n=10, method="inclusive")  # the first turn warms up
-            print(f"| {case} | {median(ratios[1:]):.2f} | {deciles[0]:.2f} to {deciles[-1]:.2f} |", flush=True)
+            spread, cost = f"{deciles[0]:.2f} to {deciles[-1]:.2f}", median(edge_ns[1:])
+            print(f"| {case} | {median(ratios[1:]):.2f} | {spread} | {f'{cost:.1f}' if cost else ''} |", flush=True)
 
 
 if __name__ == "__main__":

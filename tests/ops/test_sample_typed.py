@@ -142,6 +142,26 @@ def test_many_runs_and_queries(in_order, layout):
     assert_equals_oracle(graph, seeds, fanouts, want, lists, expand="new", queries=queries)
 
 
+@pytest.mark.parametrize("num_slots", [1, 4, 5, 8, 9, 17, 256, 257])
+def test_types_of_nodes_with_few_slots_and_many(num_slots):
+    # Vectors take four runs of a node at once, or eight; a group of runs has room for 256. The last node's are the last
+    # of all.
+    rng = np.random.default_rng(num_slots)
+    ends = [(0, 0), *[(0, 1)] * num_slots]
+    kinds = np.concatenate([np.zeros(60, int), np.arange(num_slots) + 1, rng.integers(1, num_slots + 1, 400)])
+    edges = [
+        TypedEdge(int(rng.integers(30)), int(rng.integers(30) + 30 * (kind > 0)), int(kind), None, i)
+        for i, kind in enumerate(kinds)
+    ]
+    edges += [TypedEdge(0, 59, num_slots, None, 500 + i) for i in range(20)]
+    graph = TypedGraph([30, 30], ends, edges, [False] * len(ends))
+    fanouts, seeds = rng.choice(FANOUTS, (2, len(ends)), p=SHARES), rng.permutation(60)
+    for replace_some in (False, True):
+        options = {"replace": replace_some, "names": random_names(rng, graph.size)}
+        want = oracle.TypedSampling(edges, fanouts.tolist(), KEY, **options).run(seeds)
+        assert_equals_oracle(graph, seeds, fanouts, want, graph.lists(np.uint32), **options)
+
+
 def test_rows_of_many_nodes():
     # A row's table that grows in mid-hop and is filled again by the hops after; the second batch has one table for all.
     rng = np.random.default_rng(1)
