@@ -11,28 +11,14 @@
 // Throws GraphFormatError for a block that is none, or a source that is outside of [0, num_src); nothing is written.
 #pragma once
 
-#include <cstdint>
+#include "aggregate/aggregate.h"
 
 namespace lg {
 
-// bfloat16's sums, on the way backward, are float32's.
-enum class MaxFormat { kFloat32 = 0, kFloat64 = 1, kBFloat16 = 2 };
-
-struct MaxRequest {
-  const int32_t* indptr;
-  int64_t num_dst;
-  const int32_t* indices;
-  int64_t num_edges;
-  int64_t num_src;
-  int64_t width;
-  MaxFormat format;
-  int num_threads;
-};
-
-void max_neighbors(const MaxRequest& request, const void* x, void* out, int32_t* from);
+void max_neighbors(const AggregateRequest& request, const void* x, void* out, int32_t* from);
 
 // Adds to into[num_src, width]: double for kFloat64, else float.
 void add_to_sources(const int32_t* from, const void* grad, void* into, int64_t num_dst,
-                    int64_t num_src, int64_t width, MaxFormat format, int num_threads);
+                    int64_t num_src, int64_t width, RowFormat format, int num_threads);
 
 }  // namespace lg

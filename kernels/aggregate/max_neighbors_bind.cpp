@@ -9,10 +9,10 @@ LG_BIND(m) {
       [](Array<const int32_t> indptr, Array<const int32_t> indices, Array<const uint8_t> x,
          int64_t num_src, int64_t width, int format, Bytes out, Array<int32_t> from,
          int num_threads) {
-        const MaxRequest request{indptr.data(),     int64_t(indptr.size()) - 1,
-                                 indices.data(),    int64_t(indices.size()),
-                                 num_src,           width,
-                                 MaxFormat(format), num_threads};
+        const AggregateRequest request{indptr.data(),     int64_t(indptr.size()) - 1,
+                                       indices.data(),    int64_t(indices.size()),
+                                       num_src,           width,
+                                       RowFormat(format), num_threads};
         max_neighbors(request, x.data(), out.data(), from.data());
       },
       "indptr"_a.noconvert(), "indices"_a.noconvert(), "x"_a.noconvert(), "num_src"_a, "width"_a,
@@ -22,7 +22,7 @@ LG_BIND(m) {
       [](Array<const int32_t> from, Array<const uint8_t> grad, Bytes into, int64_t num_dst,
          int64_t num_src, int64_t width, int format, int num_threads) {
         add_to_sources(from.data(), grad.data(), into.data(), num_dst, num_src, width,
-                       MaxFormat(format), num_threads);
+                       RowFormat(format), num_threads);
       },
       "source"_a.noconvert(), "grad"_a.noconvert(), "into"_a.noconvert(), "num_dst"_a, "num_src"_a,
       "width"_a, "format"_a, "num_threads"_a, NoGil());

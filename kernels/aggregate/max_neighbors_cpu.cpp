@@ -1,15 +1,10 @@
 #include "aggregate/max_neighbors.h"
 
 #include <algorithm>
-#include <system_error>
-#include <thread>
-#include <type_traits>
-#include <vector>
 
 #include "common/error.h"
 #include "common/fetch.h"
 #include "common/isa.h"
-#include "gather_quantized/float_bits.h"
 #include "gather_rows/copy_rows.h"
 
 namespace lg {
@@ -19,26 +14,13 @@ constexpr int64_t kTile =
     128;  // columns at a time: what is largest so far stays in the first-level cache
 constexpr int64_t kAhead = 6;     // edges: their lines, eight of float32, are asked for meanwhile
 constexpr int64_t kColumns = 16;  // of float32, a line
-constexpr int64_t kThreadNumbers = int64_t(1)
-                                   << 19;  // fewer, and starting a thread takes what it saves
 
-struct BFloat16 {
-  uint16_t bits;
-};
-
-LG_ALWAYS_INLINE float widen(float value) { return value; }
-LG_ALWAYS_INLINE double widen(double value) { return value; }
-LG_ALWAYS_INLINE float widen(BFloat16 value) { return float_of(uint32_t(value.bits) << 16); }
-
-LG_ALWAYS_INLINE void narrow(float value, float* out) { *out = value; }
-LG_ALWAYS_INLINE void narrow(double value, double* out) { *out = value; }
-// Exact: it was one.
-LG_ALWAYS_INLINE void narrow(float value, BFloat16* out) {
+// Back to what it was, a NaN to the same bits.
+LG_ALWAYS_INLINE void unwiden(float value, float* out) { *out = value; }
+LG_ALWAYS_INLINE void unwiden(double value, double* out) { *out = value; }
+LG_ALWAYS_INLINE void unwiden(float value, BFloat16* out) {
   out->bits = uint16_t(bits_of(value) >> 16);
 }
-
-template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 template <class T>
 struct Rows {
@@ -93,7 +75,7 @@ LG_ALWAYS_INLINE void max_tile(const Rows<T>& rows, int64_t row, int64_t column,
   }
   T* const out = rows.out + row * rows.width + column;
   int32_t* const whose = rows.from + row * rows.width + column;
-  for (int64_t c = 0; c < size; ++c) narrow(begin < end ? best[c] : Wide<T>(0), out + c);
+  for (int64_t c = 0; c < size; ++c) unwiden(begin < end ? best[c] : Wide<T>(0), out + c);
   for (int64_t c = 0; c < size; ++c) whose[c] = begin < end ? from[c] : -1;
 }
 
@@ -118,28 +100,8 @@ LG_TARGET_AVX512 void max_rows_avx512(const Rows<T>& rows, int64_t begin, int64_
 }
 #endif
 
-// Calls work(begin, end) on slices of [0, size), each in a thread, where there is work for more than one.
-template <class Work>
-void in_threads(int64_t size, int64_t num_numbers, int num_threads, const Work& work) {
-  const int64_t most = std::min<int64_t>(std::max(num_threads, 1), std::max<int64_t>(size, 1));
-  const int64_t slices = std::clamp<int64_t>(num_numbers / kThreadNumbers, 1, most);
-  std::vector<std::thread> others;
-  int64_t begin = 0;
-  try {
-    others.reserve(size_t(slices) - 1);
-    for (int64_t slice = 1; slice < slices; ++slice) {
-      const int64_t end = size * slice / slices;
-      others.emplace_back(work, begin, end);
-      begin = end;
-    }
-  } catch (const std::system_error&) {  // no more threads are to be had: the rest is for this one
-  }
-  work(begin, size);
-  for (std::thread& other : others) other.join();
-}
-
 template <class T>
-void max_all(const MaxRequest& request, const void* x, void* out, int32_t* from) {
+void max_all(const AggregateRequest& request, const void* x, void* out, int32_t* from) {
   const Rows<T> rows{
       request.indptr, request.indices, static_cast<const T*>(x), static_cast<T*>(out),
       from,           request.width,   request.num_edges};
@@ -171,41 +133,22 @@ void add_all(const int32_t* from, const void* grad, void* into, int64_t num_dst,
   });
 }
 
-void check(const MaxRequest& request) {
-  int64_t last = 0;
-  bool ascends = request.indptr[0] == 0;
-  for (int64_t d = 0; d <= request.num_dst; ++d) {
-    ascends &= request.indptr[d] >= last;
-    last = request.indptr[d];
-  }
-  if (!ascends || last != request.num_edges) {
-    fail<GraphFormatError>("indptr must ascend from 0 to the number of edges, ", request.num_edges,
-                           ", but it does not, or ends at ", last, ".");
-  }
-  for (int64_t e = 0; e < request.num_edges; ++e) {
-    if (!in_range(request.indices[e], request.num_src)) {
-      fail<GraphFormatError>("indices[", e, "] is ", request.indices[e], ", but there are ",
-                             request.num_src, " rows of sources.");
-    }
-  }
-}
-
 }  // namespace
 
-void max_neighbors(const MaxRequest& request, const void* x, void* out, int32_t* from) {
-  check(request);
+void max_neighbors(const AggregateRequest& request, const void* x, void* out, int32_t* from) {
+  check_block(request);
   switch (request.format) {
-    case MaxFormat::kFloat32:
+    case RowFormat::kFloat32:
       return max_all<float>(request, x, out, from);
-    case MaxFormat::kFloat64:
+    case RowFormat::kFloat64:
       return max_all<double>(request, x, out, from);
-    case MaxFormat::kBFloat16:
+    case RowFormat::kBFloat16:
       return max_all<BFloat16>(request, x, out, from);
   }
 }
 
 void add_to_sources(const int32_t* from, const void* grad, void* into, int64_t num_dst,
-                    int64_t num_src, int64_t width, MaxFormat format, int num_threads) {
+                    int64_t num_src, int64_t width, RowFormat format, int num_threads) {
   for (int64_t i = 0; i < num_dst * width; ++i) {
     if (from[i] != -1 && !in_range(from[i], num_src)) {
       fail<GraphFormatError>("from[", i, "] is ", from[i], ", but there are ", num_src,
@@ -213,11 +156,11 @@ void add_to_sources(const int32_t* from, const void* grad, void* into, int64_t n
     }
   }
   switch (format) {
-    case MaxFormat::kFloat32:
+    case RowFormat::kFloat32:
       return add_all<float>(from, grad, into, num_dst, width, num_threads);
-    case MaxFormat::kFloat64:
+    case RowFormat::kFloat64:
       return add_all<double>(from, grad, into, num_dst, width, num_threads);
-    case MaxFormat::kBFloat16:
+    case RowFormat::kBFloat16:
       return add_all<BFloat16>(from, grad, into, num_dst, width, num_threads);
   }
 }

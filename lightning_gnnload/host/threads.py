@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from lightning_gnnload.errors import ForkError, ThreadLimitError
@@ -46,6 +46,17 @@ def start_thread(name: str, work: Callable[..., object], *args: object) -> threa
     with explain_thread_limit(f"The thread {name}"):
         thread.start()
     return thread
+
+
+def let_others_first() -> None:
+    """Has this thread interrupt no other when it wakes (``SCHED_BATCH``); its share of busy cores stays the same.
+
+    Torch's threads wait for the last of them at each operation, so a thread that takes a core in its midst stops all.
+    Where the system refuses, and for a thread whose policy was chosen by whoever started the process, nothing changes.
+    """
+    with suppress(OSError):
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 class Threads(ThreadPoolExecutor):

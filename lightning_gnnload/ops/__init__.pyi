@@ -2,6 +2,8 @@
 
 from .aggregate import add_to_sources as add_to_sources
 from .aggregate import max_neighbors as max_neighbors
+from .aggregate import sum_destinations as sum_destinations
+from .aggregate import sum_neighbors as sum_neighbors
 from .alias import AliasTable as AliasTable
 from .alias import build_alias as build_alias
 from .apart import LineUnits as LineUnits

@@ -17,7 +17,7 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.host.threads import Threads
+from lightning_gnnload.host.threads import Threads, let_others_first
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.position import Position
@@ -275,6 +275,7 @@ class SampledLoader(EpochLoader):
 
         def begin_and_make(request: BatchRequest) -> _HostBatch | MadeOnDevice:
             if not hasattr(thread, "has_begun"):
+                let_others_first()
                 if init_slots is not None:
                     init_slots()
                 if init_user is not None:

@@ -1,7 +1,7 @@
-"""What the maximum of neighbours costs of a training step, by each way to compute it on a CPU:
-``python -m tests.benchmarks.aggregation`` prints a table in Markdown.
+"""What the maximum of neighbours, or their mean, costs of a training step, by each way to compute it on a CPU:
+``python -m tests.benchmarks.aggregation --how mean`` prints a table in Markdown.
 
-GraphSAGE with the maximum in the mean's place, trained on the same mini-batches by every way; the ways alternate step
+GraphSAGE, trained on the same mini-batches by every way; the ways alternate step
 by step in one process. Milliseconds of processor time, torch on one thread, malloc keeps freed memory.
 """
 
@@ -11,6 +11,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -27,21 +28,23 @@ CASES = {"debian": [15, 10], "g3": [15, 10, 5]}
 HIDDEN = 256
 
 
-def by_embedding_bag(block: Block, x: Tensor) -> Tensor:
-    return functional.embedding_bag(block.indices, x, block.indptr, mode="max", include_last_offset=True)
+def by_embedding_bag(how: str, block: Block, x: Tensor) -> Tensor:
+    # It adds gradients in the dtype of the rows, where bfloat16 loses those of a row that many have.
+    rows = x.float() if how == "mean" else x
+    return functional.embedding_bag(block.indices, rows, block.indptr, mode=how, include_last_offset=True).to(x.dtype)
 
 
-def by_sparse_mm(block: Block, x: Tensor) -> Tensor:
+def by_sparse_mm(how: str, block: Block, x: Tensor) -> Tensor:
     ones = torch.ones(block.num_edges, dtype=x.dtype)
     shape = (block.num_dst, block.num_src)
     csr = torch.sparse_csr_tensor(block.indptr, block.indices, ones, shape, check_invariants=False)
-    return torch.sparse.mm(csr, x, "amax")
+    return torch.sparse.mm(csr, x, {"max": "amax"}.get(how, how))
 
 
-WAYS: dict[str, Aggregate] = {
+WAYS: dict[str, Callable[..., Tensor]] = {
     "embedding_bag": by_embedding_bag,
-    'torch.sparse.mm(..., "amax")': by_sparse_mm,
-    'ours, aggregate(..., "max")': lambda block, x: aggregate(block, x, "max"),
+    "torch.sparse.mm": by_sparse_mm,
+    "ours, aggregate": lambda how, block, x: aggregate(block, x, how),
 }
 
 
@@ -62,14 +65,14 @@ class SAGE(nn.Module):
         return x
 
 
-def steps_ms(graph: str, precision: torch.dtype, num_steps: int) -> dict[str, float]:
+def steps_ms(how: str, graph: str, precision: torch.dtype, num_steps: int) -> dict[str, float]:
     """Medians over the steps but the first, by way."""
     data, fanouts = GRAPHS[graph].load(), CASES[graph]
     widths = [data.num_features] + [HIDDEN] * (len(fanouts) - 1) + [data.num_classes]
     models = {}
     for name, way in WAYS.items():
         torch.manual_seed(0)
-        model = SAGE(widths, way)
+        model = SAGE(widths, partial(way, how))
         models[name] = model, torch.optim.Adam(model.parameters()), list[float]()
     loader = GraphDataModule(data, NeighborSampler(fanouts), batch_size=1024, num_threads=0).train_dataloader()
     for _, batch in zip(range(num_steps + 1), loader, strict=False):
@@ -87,13 +90,14 @@ def steps_ms(graph: str, precision: torch.dtype, num_steps: int) -> dict[str, fl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", nargs="+", choices=tuple(CASES), default=list(CASES))
+    parser.add_argument("--how", choices=("max", "mean"), default="max")
     parser.add_argument("--steps", type=int, default=8)
     args = parser.parse_args()
     torch.set_num_threads(1)
     neighbours = machine.Neighbours()
     columns = [(graph, precision) for graph in args.graph for precision in (torch.float32, torch.bfloat16)]
     with freed_memory_kept():
-        results = [steps_ms(graph, precision, args.steps) for graph, precision in columns]
+        results = [steps_ms(args.how, graph, precision, args.steps) for graph, precision in columns]
     print(f"| | {' | '.join(f'{graph}, {str(precision)[6:]}' for graph, precision in columns)} |")
     print(f"| --- | {' | '.join('---:' for _ in columns)} |")
     for name in WAYS:

@@ -19,10 +19,11 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.profilers import SimpleProfiler
+from torch import nn
 from torch.nn import functional
 
 from examples.models import GraphSAGE
-from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
+from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler, accelerate
 from tests.benchmarks.graphs import GRAPHS
 
 GLOBAL_BATCH, FANOUTS, HIDDEN = 1024, [15, 10], 256
@@ -31,7 +32,11 @@ NEXT, STEP = "[_TrainingEpochLoop].train_dataloader_next", "run_training_batch"
 
 
 class GraphSAGEOnDGL(GraphSAGE):
-    """The same layers on DGL's blocks, with DGL's kernel for the mean."""
+    """The same layers on DGL's blocks, with DGL's kernel for the mean and torch's dropout."""
+
+    def __init__(self, *sizes: Any, **settings: Any) -> None:
+        super().__init__(*sizes, **settings)
+        self.dropout = nn.Sequential(nn.ReLU(), nn.Dropout(self.dropout.p))
 
     def forward(self, batch: Any) -> torch.Tensor:
         import dgl
@@ -39,7 +44,7 @@ class GraphSAGEOnDGL(GraphSAGE):
         blocks = batch[2]
         x = blocks[0].srcdata["feat"]
         for index, (conv, block) in enumerate(zip(self.convs, blocks, strict=True)):
-            x = self.dropout(x.relu()) if index else x
+            x = self.dropout(x) if index else x
             x = conv.own(x[: block.num_dst_nodes()]) + conv.neighbors(dgl.ops.copy_u_mean(block, x))
         return x
 
@@ -47,6 +52,12 @@ class GraphSAGEOnDGL(GraphSAGE):
         loss = functional.cross_entropy(self(batch), batch[2][-1].dstdata["label"])
         self.log("train_loss", loss, prog_bar=True, batch_size=len(batch[1]))
         return loss
+
+
+class GraphSAGEOnDGLWithOurDropout(GraphSAGEOnDGL):
+    def __init__(self, *sizes: Any, **settings: Any) -> None:
+        super().__init__(*sizes, **settings)
+        accelerate(self, fuse_relu=True)
 
 
 class DGLModule(pl.LightningDataModule):
@@ -154,6 +165,10 @@ CONTENDERS = {
     "dgl": Contender(
         "DGL DataLoader, DDP: 2 ranks",
         *(2, 2, lambda: "ddp", lambda graph, size: DGLModule(graph, size, num_workers=0), GraphSAGEOnDGL),
+    ),
+    "dgl_dropout": Contender(
+        "the same, with our dropout",
+        *(2, 2, lambda: "ddp", lambda graph, size: DGLModule(graph, size, 0), GraphSAGEOnDGLWithOurDropout),
     ),
     "dgl_workers": Contender(
         "DGL DataLoader, DDP: 2 ranks, a worker each",

@@ -201,6 +201,28 @@ DATA: Ops = {
             "positions": random.choice([None, np.array([1, 0])]),
         },
     ),
+    "sum_neighbors": (
+        ops.sum_neighbors,
+        lambda random: {
+            "indptr": np.array([0, 2, 2], np.int32),
+            "indices": np.array([3, 0], np.int32),
+            "x": np.ones((4, 3), np.float32),
+            "out": np.ones((2, 3), np.float32),
+            "is_mean": random.choice([False, True]),
+            "num_threads": random.choice([1, 2]),
+        },
+    ),
+    "sum_destinations": (
+        ops.sum_destinations,
+        lambda random: {
+            "indptr": np.array([0, 2, 2], np.int32),
+            "indices": np.array([3, 0], np.int32),
+            "grad": np.ones((2, 3), np.float32),
+            "out": np.ones((4, 3), np.float32),
+            "is_mean": random.choice([False, True]),
+            "num_threads": random.choice([1, 2]),
+        },
+    ),
     "max_neighbors": (
         ops.max_neighbors,
         lambda random: {

@@ -1,4 +1,4 @@
-"""The maximum of neighbours equals plain loops, with every instruction set and any number of threads."""
+"""Sum, mean and maximum of neighbours equal plain loops, with every instruction set and any number of threads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.errors import AggregationError, GraphFormatError
-from lightning_gnnload.ops import add_to_sources, instruction_sets, max_neighbors
+from lightning_gnnload.errors import AggregationError, GraphFormatError, SamplerConfigError
+from lightning_gnnload.ops import (
+    add_to_sources,
+    instruction_sets,
+    max_neighbors,
+    sum_destinations,
+    sum_neighbors,
+)
 from tests import oracle
 
 from .graphs import instruction_set
@@ -42,6 +48,29 @@ def numbers(shape: tuple[int, int], dtype: type, seed: int) -> np.ndarray:
 def as_bits(x: np.ndarray) -> np.ndarray:
     """bfloat16's."""
     return torch.from_numpy(x).bfloat16().view(torch.int16).numpy().view(np.uint16)
+
+
+@pytest.mark.usefixtures("_instruction_set")
+@pytest.mark.parametrize("is_mean", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint16])
+def test_sums_and_means_of_both_ends(dtype: type, is_mean: bool) -> None:
+    """Bit for bit: of fractions, which another order or a product that is not rounded would show."""
+    for width in WIDTHS:
+        indptr, indices = block(40, 30, width)
+        for num_rows, kernel, expected in ((30, sum_neighbors, 40), (40, sum_destinations, 30)):
+            x = np.random.default_rng(width).random((num_rows, width)) - 0.5
+            x = x.astype(np.float64 if dtype == np.float64 else np.float32)
+            if dtype == np.uint16:
+                x = torch.from_numpy(x).bfloat16().float().numpy()
+            if kernel is sum_neighbors:
+                wanted = oracle.sum_neighbors(indptr, indices, x, is_mean)
+            else:
+                wanted = oracle.sum_destinations(indptr, indices, x, expected, is_mean)
+            if dtype == np.uint16:
+                x, wanted = as_bits(x), as_bits(wanted)
+            out = np.full((expected, width), 7, dtype)
+            kernel(indptr, indices, x, out, is_mean, num_threads=2)
+            np.testing.assert_array_equal(out, wanted)
 
 
 @pytest.mark.usefixtures("_instruction_set")
@@ -79,7 +108,11 @@ def test_threads_that_have_much_to_do_change_nothing() -> None:
         max_neighbors(indptr, indices, x, out, source, num_threads)
         into = np.zeros_like(x)
         add_to_sources(source, np.random.default_rng(2).random(out.shape, np.float32), into, num_threads)
-        results.append([array.tobytes() for array in (out, source, into)])
+        arrays = [out, source, into]
+        for kernel, rows, num_rows in ((sum_neighbors, x, len(out)), (sum_destinations, arrays[0], len(x))):
+            arrays.append(np.empty((num_rows, 70), np.float32))
+            kernel(indptr, indices, np.nan_to_num(rows, posinf=0.1, neginf=0.3), arrays[-1], True, num_threads)
+        results.append([array.tobytes() for array in arrays])
     assert results[0] == results[1]
 
 
@@ -99,6 +132,11 @@ def test_a_block_that_is_none_is_refused_with_nothing_written(
     out, source = np.full((2, 3), 7, np.float32), np.full((2, 3), 7, np.int32)
     with pytest.raises(GraphFormatError, match=message):
         max_neighbors(np.int32(indptr), np.int32(indices), np.ones((4, 3), np.float32), out, source)
+    for kernel, rows in ((sum_neighbors, 4), (sum_destinations, 2)):
+        sums = np.full((6 - rows, 3), 7, np.float32)
+        with pytest.raises(GraphFormatError, match=message):
+            kernel(np.int32(indptr), np.int32(indices), np.ones((rows, 3), np.float32), sums, is_mean=True)
+        assert (sums == 7).all()
     assert (out == 7).all()
     assert (source == 7).all()
 
@@ -123,3 +161,9 @@ def test_shapes_and_dtypes_that_do_not_fit() -> None:
             max_neighbors(indptr, indices, x, out, source, num_threads)  # type: ignore[arg-type]
     with pytest.raises(AggregationError, match="must agree"):
         add_to_sources(source, out, np.empty((1, 3), np.float32))
+    with pytest.raises(AggregationError, match=r"out has shape \[2, 2\], but \[1, 2\]"):
+        sum_neighbors(indptr, indices, x, np.empty((2, 2), np.float32), is_mean=True)
+    with pytest.raises(AggregationError, match="grad has 2 rows, but indptr has 1"):
+        sum_destinations(indptr, indices, np.ones((2, 2), np.float32), out, is_mean=True)
+    with pytest.raises(SamplerConfigError, match="out and x share memory"):
+        sum_neighbors(indptr, indices, x, x, is_mean=False)

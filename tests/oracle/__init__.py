@@ -3,7 +3,7 @@
 Shapes: N graph nodes, E edges, S seeds, B requested ids, F feature width.
 """
 
-from .aggregate import add_to_sources, max_neighbors
+from .aggregate import add_to_sources, max_neighbors, sum_destinations, sum_neighbors
 from .apart import draw_layer, rank_visits, step_walks
 from .blocks import deal_nodes, grow_blocks, join_blocks, link_blocks
 from .dealing import deal_seeds, settle_nodes, vote_nodes
@@ -78,5 +78,7 @@ __all__ = [
     "source_draw",
     "spread_parts",
     "step_walks",
+    "sum_destinations",
+    "sum_neighbors",
     "vote_nodes",
 ]

@@ -19,6 +19,32 @@ def max_neighbors(indptr: np.ndarray, indices: np.ndarray, x: np.ndarray) -> tup
     return out, source
 
 
+def sum_neighbors(indptr: np.ndarray, indices: np.ndarray, x: np.ndarray, is_mean: bool) -> np.ndarray:
+    """``out`` in the dtype of ``x``, by additions one after the other; see :func:`.aggregate.sum_neighbors`."""
+    out = np.zeros((len(indptr) - 1, x.shape[1]), x.dtype)
+    for d in range(len(out)):
+        for s in indices[indptr[d] : indptr[d + 1]]:
+            out[d] += x[s]
+        if is_mean:
+            out[d] *= _share(indptr, d, x.dtype)
+    return out
+
+
+def sum_destinations(
+    indptr: np.ndarray, indices: np.ndarray, grad: np.ndarray, num_src: int, is_mean: bool
+) -> np.ndarray:
+    """``out [num_src, F]``; see :func:`.aggregate.sum_destinations`."""
+    out = np.zeros((num_src, grad.shape[1]), grad.dtype)
+    for d in range(len(grad)):
+        for s in indices[indptr[d] : indptr[d + 1]]:
+            out[s] += grad[d] * _share(indptr, d, grad.dtype) if is_mean else grad[d]
+    return out
+
+
+def _share(indptr: np.ndarray, d: int, dtype: np.dtype) -> np.generic:
+    return dtype.type(1) / dtype.type(max(indptr[d + 1] - indptr[d], 1))
+
+
 def add_to_sources(source: np.ndarray, grad: np.ndarray, into: np.ndarray) -> np.ndarray:
     """What :func:`.aggregate.add_to_sources` makes of ``into``."""
     into = into.copy()

@@ -34,8 +34,8 @@ LG_FUZZ_TARGET(max_neighbors) {
   }
   Exact<float> out(num_dst * width, kUntouched);
   Exact<int32_t> from(num_dst * width, -7);
-  const MaxRequest request{indptr.data(), num_dst, indices.data(),      num_edges,
-                           num_src,       width,   MaxFormat::kFloat32, int(choose.between(0, 3))};
+  const AggregateRequest request{indptr.data(), num_dst, indices.data(),      num_edges,
+                           num_src,       width,   RowFormat::kFloat32, int(choose.between(0, 3))};
   const Outcome outcome =
       outcome_of([&] { max_neighbors(request, x.data(), out.data(), from.data()); });
   expect(outcome == (sound ? Outcome::kDone : Outcome::kGraphFormatError), outcome);
@@ -72,7 +72,7 @@ LG_FUZZ_TARGET(max_neighbors) {
   }
   const Outcome after = outcome_of([&] {
     add_to_sources(from.data(), grad.data(), into.data(), num_dst, num_src, width,
-                   MaxFormat::kFloat32, int(choose.between(0, 3)));
+                   RowFormat::kFloat32, int(choose.between(0, 3)));
   });
   expect(after == (broken ? Outcome::kGraphFormatError : Outcome::kDone), after);
   for (int64_t i = 0; i < into.size(); ++i) expect(into[i] == wanted[size_t(i)], "gradient ", i);

@@ -71,24 +71,42 @@ def test_the_maximum_is_embedding_bags(dtype: torch.dtype, block: Block) -> None
     torch.testing.assert_close(of_ours, of_theirs, rtol=2e-2 if dtype == torch.bfloat16 else 1e-6, atol=1e-2)
 
 
-def test_gradients_and_derivatives_of_the_maximum(block: Block) -> None:
-    assert torch.autograd.gradcheck(lambda x: aggregate(block, x, "max"), rows(), raise_exception=True)
-    assert torch.autograd.gradgradcheck(lambda x: aggregate(block, x, "max") ** 2, rows(), raise_exception=True)
+@pytest.mark.parametrize("how", ["mean", "sum", "max"])
+def test_gradients_and_their_gradients(how: Any, block: Block) -> None:
+    assert torch.autograd.gradcheck(lambda x: aggregate(block, x, how), rows(), raise_exception=True)
+    assert torch.autograd.gradgradcheck(lambda x: aggregate(block, x, how) ** 2, rows(), raise_exception=True)
     nothing = Block(torch.zeros(3, dtype=torch.int32), torch.zeros(0, dtype=torch.int32), num_dst=2, num_src=0)
     x = torch.zeros(0, 4, requires_grad=True)
-    (gradient,) = torch.autograd.grad((aggregate(nothing, x, "max") ** 2).sum(), x, create_graph=True)
+    (gradient,) = torch.autograd.grad((aggregate(nothing, x, how) ** 2).sum(), x, create_graph=True)
     gradient.sum().backward()
 
 
-def test_it_trains_under_autocast_and_with_rows_that_are_a_view(block: Block) -> None:
+@pytest.mark.parametrize("how", ["mean", "sum"])
+def test_bfloat16_is_rounded_once(how: Any, block: Block) -> None:
+    x = rows(torch.bfloat16)
+    ours, wide = aggregate(block, x, how), aggregate(block, x.double(), how)
+    factors = torch.randn(ours.shape, generator=torch.Generator().manual_seed(2)).bfloat16()
+    of_ours, of_wide = (torch.autograd.grad(out, x, factors.to(out.dtype))[0] for out in (ours, wide))
+    for result, exact in ((ours, wide), (of_ours, of_wide)):
+        assert result.dtype == torch.bfloat16
+        # Half of the last of 8 bits, where the sum of both signs is none of them small beside its parts.
+        torch.testing.assert_close(result.double(), exact.double(), rtol=2**-8, atol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["mean", "max"])
+def test_it_trains_under_autocast_and_with_rows_that_are_a_view(how: Any, block: Block) -> None:
     x = torch.randn(WIDTH, NUM_SRC, requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16):
-        loss = aggregate(block, torch.nn.Linear(WIDTH, 4)(x.t()), "max").float().sum()
+        loss = aggregate(block, torch.nn.Linear(WIDTH, 4)(x.t()), how).float().sum()
     loss.backward()  # type: ignore[no-untyped-call]
     assert x.grad is not None
-    assert torch.equal(aggregate(block, x.t(), "max"), aggregate(block, x.t().contiguous(), "max"))
+    assert torch.equal(aggregate(block, x.t(), how), aggregate(block, x.t().contiguous(), how))
     further = torch.cat([x.t(), x.t()])
-    assert torch.equal(aggregate(block, further, "max"), aggregate(block, x.t(), "max"))
+    assert torch.equal(aggregate(block, further, how), aggregate(block, x.t(), how))
+    out = aggregate(block, further, how)
+    (gradient,) = torch.autograd.grad(out, further, torch.ones(WIDTH).expand_as(out))  # which is a view, too
+    assert gradient[:NUM_SRC].any()
+    assert not gradient[NUM_SRC:].any()
 
 
 def test_compiled_models_are_one_graph(block: Block) -> None:

@@ -1,4 +1,5 @@
 import gc
+import os
 import sys
 import threading
 import time
@@ -336,6 +337,28 @@ def test_buffers_are_used_again(num_threads: int) -> None:
             places.add(batch.nodes.data_ptr())
     # One in use, one a thread in work, two a thread made ahead: fresh memory for each of 52 batches would show.
     assert len(places) <= 2 + 3 * num_threads
+
+
+@pytest.mark.parametrize("num_threads", [0, 1])
+def test_threads_that_sample_interrupt_no_other_and_the_callers_stays_as_it_is(num_threads: int) -> None:
+    policies = set()
+
+    def policy_of(batch):
+        policies.add(os.sched_getscheduler(0))
+        return batch
+
+    before = os.sched_getscheduler(0)
+    assert stream(loader(num_threads, convert=policy_of))
+    assert policies == {os.SCHED_BATCH if num_threads and before == os.SCHED_OTHER else before}
+    assert os.sched_getscheduler(0) == before
+
+
+def test_threads_sample_where_the_system_lets_none_change_its_policy(monkeypatch) -> None:
+    def refuse(*_):
+        raise PermissionError(1, "not permitted")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    assert len(stream(loader(1))) == len(loader())
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
