@@ -287,7 +287,8 @@ def _type_numbers(indptr: np.ndarray, edge_type: np.ndarray) -> np.ndarray:
     if len(indptr) == 0 or len(edge_type) != num_edges:
         raise GraphFormatError(f"edge_type has {len(edge_type)} entries, but the graph has {num_edges} edges.")
     if not are_type_numbers(edge_type):
-        some = f"lie in [{edge_type.min()}, {edge_type.max()}]" if edge_type.size else f"are {edge_type.dtype}"
+        are_numbers = edge_type.size and edge_type.dtype.kind in "iuf"
+        some = f"lie in [{edge_type.min()}, {edge_type.max()}]" if are_numbers else f"are {edge_type.dtype}"
         raise GraphFormatError(
             f"edge types {some}, but sampling by type needs integers in [0, {MAX_EDGE_TYPES}): number them from 0, for "
             "example with numpy.unique(edge_type, return_inverse=True)[1]."

@@ -35,6 +35,7 @@ from lightning_gnnload import (
 from lightning_gnnload.errors import GnnLoadError, GraphDataError, LoaderConfigError, StaleTableError, StoreFormatError
 from lightning_gnnload.inference import aggregation, hop_tables
 from lightning_gnnload.inference import preaggregate as made
+from lightning_gnnload.inference.hop_trees import bounded
 from lightning_gnnload.storage import aggregates as stored
 from lightning_gnnload.storage.aggregates import check_fresh
 from lightning_gnnload.storage.manifest import with_checksum
@@ -147,6 +148,7 @@ def test_however_the_work_is_cut_and_shared_the_bits_are_the_same(
     monkeypatch.setattr(aggregation, "_PIECE", 16)  # the hub has 26 pieces
     data, results, threads = flat(weighted), [], torch.get_num_threads()
     asked: Any = {"hops": 2, "table": "x", "dtype": None, "aggr": "mean", "name": None, "self_loops": None}
+    asked |= {"node_type": None, "merged": False}
     [table] = made._tables(data, memory=1 << 30, weighted=None, as_of=None, **asked)
     assert table.width == WIDTH
     try:
@@ -159,8 +161,8 @@ def test_however_the_work_is_cut_and_shared_the_bits_are_the_same(
             (50, 1 << 20, 32, 2),
         ):
             torch.set_num_threads(num_threads)
-            cut = replace(table.edges, max_nodes=max_nodes, max_edges=max_edges)
-            cut_table = replace(table, edges=cut, width=width, chunk_bytes=max_nodes * 4 * WIDTH)
+            cut = bounded(table.hops, {"max_nodes": max_nodes, "max_edges": max_edges})
+            cut_table = replace(table, hops=cut, width=width, chunk_bytes=max_nodes * 4 * WIDTH)
             results.append(hop_tables.in_memory(data, [cut_table], lambda _: None))
     finally:
         torch.set_num_threads(threads)
@@ -207,7 +209,7 @@ def test_a_graph_with_types_has_a_table_for_each_edge_type(tmp_path: Path) -> No
     for triple in KINDS:
         source, _, target = triple
         joined = "__".join(triple)
-        by_hop = aggregated.aggregates_of(f"x.{source}", edge_type=joined)
+        by_hop = aggregated.aggregates_of(f"x.{source}", metapath=(joined,))
         assert by_hop == ({1: f"x_mean_1_{joined}.{target}"} if source in sizes else {})
         for name in by_hop.values():
             matrix = np.zeros((NODES[target], NODES[source]))
@@ -221,7 +223,6 @@ def test_a_graph_with_types_has_a_table_for_each_edge_type(tmp_path: Path) -> No
     assert checked == 6
     assert preaggregate(data, table="year", progress=False).tables["year_mean_1_paper__has__field.field"]
     for settings, message in (
-        ({"hops": 2}, "one hop of each edge type"),
         ({"aggr": "gcn"}, "degrees of several"),
         ({"table": "z"}, "no node type has a table 'z'; there are x, year"),
         ({"self_loops": True}, "cannot be loops"),
