@@ -95,7 +95,7 @@ def _hop(
     return Hop(edges, aggregate, names.get(path), hops_of(data, source, path, names, settings))
 
 
-def bounded(hops: tuple[Hop, ...], bounds: Mapping[str, int]) -> tuple[Hop, ...]:
+def bounded(hops: tuple[Hop, ...], bounds: Mapping[str, Any]) -> tuple[Hop, ...]:
     """Returns hops whose blocks are bounded so."""
     return tuple(replace(hop, edges=replace(hop.edges, **bounds), further=bounded(hop.further, bounds)) for hop in hops)
 

@@ -122,7 +122,7 @@ def infer(
         check_fresh(graph_data, name)
         check_times(graph_data, name, None if lists.time is None else (lists.time, lists.time), sampler, "the nodes")
     if hasattr(model, "take_tables"):
-        model.take_tables(graph_data, [] if sampler is None else [sampler])
+        cast(Any, model).take_tables(graph_data, [] if sampler is None else [sampler])
     few = replace(lists, fanout=_FEW)
     memory = free_bytes() // 2 if memory is None else memory
     with ExitStack() as stack:

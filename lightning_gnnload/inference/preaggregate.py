@@ -175,7 +175,7 @@ def _tables(
         if all(_is_there(data, name, hop.aggregate, table_dtype) for name, hop in made.kept.items()):
             continue
         width, chunk_bytes = _columns_at_once(made, memory)
-        bounds = {"max_nodes": max(chunk_bytes // (4 * width), 1), "max_edges": max(chunk_bytes // 16, 1)}
+        bounds: Any = {"max_nodes": max(chunk_bytes // (4 * width), 1), "max_edges": max(chunk_bytes // 16, 1)}
         tables.append(replace(made, hops=bounded(tree, bounds), width=width, chunk_bytes=chunk_bytes))
     return tables
 

@@ -104,8 +104,8 @@ class DenseLists(TypedLists):
                 raise GraphFormatError(
                     f"{name} is {array!r:.200}, but must ascend from 0, with an entry for each node type and one more."
                 )
-        num_slots = len(self.slot_type)
         check_array("slot_type", self.slot_type, (np.int32,), 1, GraphFormatError)
+        num_slots = len(self.slot_type)
         if self.slot_ptr[-1] != num_slots or not np.array_equal(np.sort(self.slot_type), np.arange(num_slots)):
             raise GraphFormatError(
                 f"slot_type is {self.slot_type!r:.200}, but must have each edge type once, and slot_ptr end at their "

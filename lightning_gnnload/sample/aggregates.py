@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.data.aggregates import Aggregate
-from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.clock import Before, Clock
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.metapaths import numbers_of
 from lightning_gnnload.errors import GraphDataError
@@ -60,8 +60,9 @@ def check_times(data: GraphData, name: str, span: tuple[Any, Any] | None, sample
     aggregate, clock = data.aggregates[name], data.graph.clock
     if clock is None or not _is_timed(data, aggregate):
         return
-    as_of, before, window = aggregate.as_of, getattr(sampler, "before", "<="), getattr(sampler, "window", None)
-    counted = _code(clock, as_of, "<=")
+    before: Before = getattr(sampler, "before", "<=")
+    window = getattr(sampler, "window", None)
+    counted = _code(clock, aggregate.as_of, "<=")
     what = _counts(data, name)
     if span is None:
         last = clock.span[1]
@@ -77,7 +78,8 @@ def check_times(data: GraphData, name: str, span: tuple[Any, Any] | None, sample
             f"{what}, but {seeds} are of {shown(clock, span[0])} and later{strictly}: it tells of what came after "
             "them. Make it as of a time before all seeds: preaggregate(data, as_of=...), --as-of."
         )
-    if window is not None and clock.eligible(_times(span[1]), before, window)[1] > 0:  # type: ignore[operator]
+    _, since = clock.eligible(_times(span[1]), before, window)
+    if since is not None and since[0] > 0:
         raise GraphDataError(
             f"{what} of any age, but with window={window!r} edges count that are no older than that at the time of "
             f"{seeds}, up to {shown(clock, span[1])}. Give no window=, or {_LEAVE_OUT}."
@@ -107,7 +109,7 @@ def _is_timed(data: GraphData, aggregate: Aggregate) -> bool:
     return any(clock.timed[number] for number in numbers)
 
 
-def _code(clock: Clock, time: Any, before: Any) -> int:
+def _code(clock: Clock, time: Any, before: Before) -> int:
     return int(clock.until(_times(time), before)[0])
 
 

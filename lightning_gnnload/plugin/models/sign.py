@@ -36,6 +36,8 @@ class _HopLayers(nn.Module):
 
     def forward(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
         batch.expect_layers(0)
+        num_seeds: dict[str, int]
+        x: Any
         if isinstance(batch, MiniBatch):
             num_seeds, x, tables = {"": batch.num_seeds}, {"": batch.x}, {"": batch.tables}
         else:

@@ -49,9 +49,9 @@ class Means:
         return [self._name(f"x.{edge_type[0]}", ("__".join(edge_type),)) for edge_type in edge_types]
 
     def _name(self, table: str, metapath: tuple[str, ...]) -> str:
-        settings: dict[str, Any] = {"aggr": "mean", "hop": 1, "metapath": metapath}
-        wanted = {"self_loops": False} | ({} if self.weighted is None else {"weighted": self.weighted})
-        if (name := self.data.aggregates_of(table, **settings, **wanted).get(1)) is not None:
+        settings: dict[str, Any] = {"hop": 1, "metapath": metapath, "self_loops": False}
+        settings |= {} if self.weighted is None else {"weighted": self.weighted}
+        if (name := self.data.aggregates_of(table, "mean", **settings).get(1)) is not None:
             check_fresh(self.data, name)
             return name
         needs = f"SAGE(first_layer='preaggregated') needs the mean of {table!r} over in-neighbours"

@@ -41,6 +41,7 @@ from lightning_gnnload.plugin.compat import (
     TrainerStatus,
     converts_input,
     pl,
+    restoring_loaders,
     training_progress,
 )
 from lightning_gnnload.plugin.module import error_reporting
@@ -496,6 +497,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             return self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
         return 0 if num_ranks is None else distributed.get_rank()
 
+    @restoring_loaders()
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks = self._num_ranks(phase)
         rank, pinned = self._rank(phase, num_ranks), False
