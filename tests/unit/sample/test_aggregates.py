@@ -44,9 +44,9 @@ def test_no_table_tells_of_what_comes_after_a_seed(batch_format: Any) -> None:
         GraphDataError, match=r"train: table 'x_mean_1' counts edges up to 7, but the seeds to train on are of 5"
     ):
         load(timed(7), batch_format=batch_format)
-    # Strictly before 5 is an edge of 3, not one of 5.
+    # Strictly before 5 is an edge of 4, not one of 5.
     before = NeighborSampler([2], before="<")
-    load(timed(5), before, batch_format)
+    load(timed(4), before, batch_format)
     load(timed(4, times=(1, 2, 3, 5)), before, batch_format)
     load(timed(5, times=(1, 2, 3, 5)), batch_format=batch_format)
     with pytest.raises(GraphDataError, match=r"of 5 and later and take edges before their time alone.*before='<' says"):
