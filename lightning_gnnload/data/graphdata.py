@@ -252,8 +252,8 @@ class GraphData:
         by_hop: dict[int, str] = {}
         settings |= {} if aggr is None else {"aggr": aggr}
         for table, aggregate in self.aggregates.items():
-            wanted = aggregate.table == name and table in self.tables
-            if not wanted or any(getattr(aggregate, setting) != value for setting, value in settings.items()):
+            is_of = aggregate.table == name and table in self.tables
+            if not is_of or any(getattr(aggregate, setting) != value for setting, value in settings.items()):
                 continue
             if (rival := by_hop.setdefault(aggregate.hop, table)) != table:
                 raise GraphDataError(

@@ -109,8 +109,8 @@ class InEdges:
         number = int(graph.types.number_of(np.array([self.nodes.start]))[0]) if begin < end else 0
         slots = graph.types.slots[number]
         nodes = np.arange(begin, end) - graph.types.first_node[number]
-        places = [slots.index(edge_type) for edge_type in self.edge_types] if begin < end else [0]
-        runs = graph.types.first_run[number] + nodes[:, None] * len(slots) + places
+        columns = [slots.index(edge_type) for edge_type in self.edge_types] if begin < end else [0]
+        runs = graph.types.first_run[number] + nodes[:, None] * len(slots) + columns
         starts = graph.run_ptr[runs].astype(np.int64)
         return starts, graph.run_ptr[runs + 1].astype(np.int64) - starts
 
@@ -153,7 +153,7 @@ def _with_loops(
     is_loop = sources == nodes
     loop_weight = np.ones(count)
     if weight is not None:
-        loop_weight[nodes[is_loop] - begin] = weight[is_loop]  # the last of equal places stays
+        loop_weight[nodes[is_loop] - begin] = weight[is_loop]  # the last of equal columns stays
     ptr, sources, weight = _kept(ptr, sources, weight, ~is_loop)
     sources = np.insert(sources, ptr[1:], np.arange(begin, begin + count))
     weight = None if weight is None else np.insert(weight, ptr[1:], loop_weight)

@@ -54,9 +54,9 @@ def rows_at_once(hops: Sequence[Hop], num_rows: int) -> int:
     most = num_rows
     for number, hop in enumerate(hops, start=1):
         if hop.further:
-            kept = len(hop.edges.nodes)
+            num_sums = len(hop.edges.nodes)
             waiting = num_rows if number < len(hops) else 0
-            most = max(most, num_rows + kept, waiting + rows_at_once(hop.further, kept))
+            most = max(most, num_rows + num_sums, waiting + rows_at_once(hop.further, num_sums))
     return most
 
 
@@ -76,7 +76,7 @@ class HopTables:
 
     @property
     def all(self) -> list[Hop]:
-        return [each for hop in self.hops for each in hop.all]
+        return [further for hop in self.hops for further in hop.all]
 
     @property
     def kept(self) -> dict[str, Hop]:
@@ -191,26 +191,26 @@ def on_disk(
 
 def _write(table: HopTables, folder: Path, advance: Advance) -> dict[str, dict[str, Any]]:
     """Writes the tables of all hops to a folder; returns their entries in the manifest."""
-    row_bytes, slices, kept = table.store.shape[1] * table.dtype.itemsize, table.slices, table.kept
+    row_bytes, slices, hops = table.store.shape[1] * table.dtype.itemsize, table.slices, table.kept
     with ExitStack() as stack:
         writers = {
-            name: stack.enter_context(ArrayWriter(folder, table_name(name), np.uint8, (row_bytes,))) for name in kept
+            name: stack.enter_context(ArrayWriter(folder, table_name(name), np.uint8, (row_bytes,))) for name in hops
         }
         if len(slices) == 1:
             for name, _, block in table.sum_blocks(slices[0], advance):
                 writers[name].append(byte_rows(table.rounded(name, block)))
         else:
             # Columns lie apart until all are there: a row of all of them can only be written at once.
-            files = {name: stack.enter_context(TemporaryFile(dir=folder.parent)) for name in kept}
+            files = {name: stack.enter_context(TemporaryFile(dir=folder.parent)) for name in hops}
             for columns in slices:
                 for name, _, block in table.sum_blocks(columns, advance):
                     files[name].write(byte_rows(table.rounded(name, block)).data)
             for name, writer in writers.items():
-                _join(table, len(kept[name].edges.nodes), files[name], writer)
+                _join(table, len(hops[name].edges.nodes), files[name], writer)
         # Written as bytes, as NumPy has no bfloat16.
         dtype = str(table.dtype).removeprefix("torch.")
         return {
-            name: writer.entry() | {"dtype": dtype, "shape": [len(kept[name].edges.nodes), *table.store.row_shape]}
+            name: writer.entry() | {"dtype": dtype, "shape": [len(hops[name].edges.nodes), *table.store.row_shape]}
             for name, writer in writers.items()
         }
 

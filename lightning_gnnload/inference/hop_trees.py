@@ -57,11 +57,11 @@ def sources_of(
     if table not in there:
         raise GraphDataError(f"no node type has a table {table!r}; there are {', '.join(there) or 'none at all'}.")
     origins = [name for name, tables in columns.items() if table in tables]
-    ends = types.node_types if node_type is None else [types.node_types[types.node_type_number(node_type)]]
+    targets = types.node_types if node_type is None else [types.node_types[types.node_type_number(node_type)]]
     every = (
         path
         for hop in range(1, hops + 1)
-        for end in ends
+        for end in targets
         for path in metapaths(types, end, hop, origins=origins, merged=merged)
     )
     paths = list(islice(every, MOST_TABLES + 1)) if hops > 1 else list(every)
@@ -150,7 +150,7 @@ def _bound_of_time(data: GraphData, as_of: Any, numbers: tuple[int, ...]) -> tup
     return times[0].item(), until
 
 
-def names_of(data: GraphData, paths: list[Metapath], prefix: str) -> dict[Metapath, str]:
+def table_names(data: GraphData, paths: list[Metapath], prefix: str) -> dict[Metapath, str]:
     """Returns the names of the tables, by metapath. Raises GraphDataError: one is taken."""
     types = data.graph.types
     names = {path: f"{prefix}_{len(path)}" for path in paths}

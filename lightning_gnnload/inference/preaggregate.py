@@ -19,7 +19,7 @@ from lightning_gnnload.errors import GraphDataError, LoaderConfigError, StaleTab
 from lightning_gnnload.host.memory import free_bytes, in_units
 from lightning_gnnload.host.progress import progress as shown
 from lightning_gnnload.inference.hop_tables import HopTables, in_memory, on_disk, rows_at_once
-from lightning_gnnload.inference.hop_trees import bounded, hops_of, names_of, sources_of
+from lightning_gnnload.inference.hop_trees import bounded, hops_of, sources_of, table_names
 from lightning_gnnload.settings import check_one_of
 from lightning_gnnload.storage.aggregates import AddedTable, add_tables, check_fresh, checksums, source_arrays
 from lightning_gnnload.storage.graphs import load_graph_data, open_graph, write_graph
@@ -168,15 +168,15 @@ def _tables(
     tables = []
     prefix = name or f"{table}_{settings['aggr']}"
     for source, (store, paths) in sources_of(data, table, hops, settings["aggr"], node_type, merged).items():
-        names = names_of(data, paths, prefix)
+        names = table_names(data, paths, prefix)
         tree = hops_of(data, source, (), names, settings)
         table_dtype = dtype or (store.dtype if store.dtype.is_floating_point else torch.float32)
-        made = HopTables(store, tree, table_dtype, 1, 1)
-        if all(_is_there(data, name, hop.aggregate, table_dtype) for name, hop in made.kept.items()):
+        hop_tables = HopTables(store, tree, table_dtype, 1, 1)
+        if all(_is_there(data, name, hop.aggregate, table_dtype) for name, hop in hop_tables.kept.items()):
             continue
-        width, chunk_bytes = _columns_at_once(made, memory)
+        width, chunk_bytes = _columns_at_once(hop_tables, memory)
         bounds: Any = {"max_nodes": max(chunk_bytes // (4 * width), 1), "max_edges": max(chunk_bytes // 16, 1)}
-        tables.append(replace(made, hops=bounded(tree, bounds), width=width, chunk_bytes=chunk_bytes))
+        tables.append(replace(hop_tables, hops=bounded(tree, bounds), width=width, chunk_bytes=chunk_bytes))
     return tables
 
 

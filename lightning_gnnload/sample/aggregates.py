@@ -17,13 +17,13 @@ from lightning_gnnload.storage.aggregates import check_fresh
 _LEAVE_OUT = "leave the table out: data.only_tables([...]), GraphFolder(folder, tables=[...])"
 
 
-def check_aggregates(data: GraphData, kind: SeedKind, sampler: Any, seeds: str) -> None:
+def check_aggregates(data: GraphData, seed_kind: SeedKind, sampler: Any, seeds: str) -> None:
     """Checks that the tables of :func:`.preaggregate` are of the data at hand, and count only edges that the seeds of a
     phase may see by its sampler's settings.
 
     Args:
         data: with the tables.
-        kind: of the seeds.
+        seed_kind: the seeds.
         sampler: draws the other hops.
         seeds: what they are, for the error's text: ``"the seeds to train on"``.
 
@@ -33,22 +33,22 @@ def check_aggregates(data: GraphData, kind: SeedKind, sampler: Any, seeds: str) 
             ``exclude=`` leave out; where times are ignored, it leaves some out.
     """
     tables = {name: aggregate for name, aggregate in data.aggregates.items() if name in data.tables}
-    span = kind.span_of_times() if any(aggregate.as_of is not None for aggregate in tables.values()) else None
+    span = seed_kind.span_of_times() if any(aggregate.as_of is not None for aggregate in tables.values()) else None
     for name, aggregate in tables.items():
         check_fresh(data, name)
-        if "exclusion" in kind.needs and not kind.is_timed:
+        if "exclusion" in seed_kind.needs and not seed_kind.is_timed:
             raise GraphDataError(
                 f"table {name!r} is the {aggregate}, over all edges: also over those that {seeds} ask for, which "
                 f"exclude= leaves out of sampling. {_LEAVE_OUT.capitalize()}; or give exclude=None, if none of these "
                 "links is an edge of the graph."
             )
-        is_timed = kind.is_timed and _is_timed(data, aggregate)
+        is_timed = seed_kind.is_timed and _is_timed(data, aggregate)
         if is_timed and sampler.num_layers and getattr(sampler, "order", "root") == "path":
             raise GraphDataError(
                 f"{_counts(data, name)} for every node, but with order='path' those count that are no later than the "
                 f"edge by which a node was found. Give order='root', or {_LEAVE_OUT}."
             )
-        check_times(data, name, span if kind.is_timed else None, sampler, seeds)
+        check_times(data, name, span if seed_kind.is_timed else None, sampler, seeds)
 
 
 def check_times(data: GraphData, name: str, span: tuple[Any, Any] | None, sampler: Any, seeds: str) -> None:
@@ -63,26 +63,26 @@ def check_times(data: GraphData, name: str, span: tuple[Any, Any] | None, sample
     before: Before = getattr(sampler, "before", "<=")
     window = getattr(sampler, "window", None)
     counted = _code(clock, aggregate.as_of, "<=")
-    what = _counts(data, name)
+    counted_edges = _counts(data, name)
     if span is None:
         last = clock.span[1]
         if counted < _code(clock, last, "<="):
             raise GraphDataError(
-                f"{what}, but with before=None times are ignored, and edges up to {shown(clock, last)} are drawn. Make "
-                f"it as of then, as_of={shown(clock, last)!r}; or give before='<='."
+                f"{counted_edges}, but with before=None times are ignored, and edges up to {shown(clock, last)} are "
+                f"drawn. Make it as of then, as_of={shown(clock, last)!r}; or give before='<='."
             )
         return
     if counted > _code(clock, span[0], before):
         strictly = f" and take edges before their time alone, as before={before!r} says" if before == "<" else ""
         raise GraphDataError(
-            f"{what}, but {seeds} are of {shown(clock, span[0])} and later{strictly}: it tells of what came after "
-            "them. Make it as of a time before all seeds: preaggregate(data, as_of=...), --as-of."
+            f"{counted_edges}, but {seeds} are of {shown(clock, span[0])} and later{strictly}: it tells of what came "
+            "after them. Make it as of a time before all seeds: preaggregate(data, as_of=...), --as-of."
         )
     _, since = clock.eligible(_times(span[1]), before, window)
     if since is not None and since[0] > 0:
         raise GraphDataError(
-            f"{what} of any age, but with window={window!r} edges count that are no older than that at the time of "
-            f"{seeds}, up to {shown(clock, span[1])}. Give no window=, or {_LEAVE_OUT}."
+            f"{counted_edges} of any age, but with window={window!r} edges count that are no older than that at the "
+            f"time of {seeds}, up to {shown(clock, span[1])}. Give no window=, or {_LEAVE_OUT}."
         )
 
 

@@ -123,13 +123,13 @@ class SIGN(NodeLearner):
             names = [types.node_types[number] for number in np.unique(types.number_of(seeds))]
         tables = {name: HopSums(data, name, aggr).names(hops) for name in names}
         stores = data.stores
-        own = {name: "x" if types is None else f"x.{name}" for name in names}
+        features = {name: "x" if types is None else f"x.{name}" for name in names}
         return {
             "tables": tables,
             "sums": {name: [sum_of(data.aggregates[table]) for table in tables[name]] for name in names},
-            "has_x": {name: own[name] in stores for name in names},
+            "has_x": {name: features[name] in stores for name in names},
             "widths": {
-                name: [stores[table].shape[1] for table in [own[name], *tables[name]] if table in stores]
+                name: [stores[table].shape[1] for table in [features[name], *tables[name]] if table in stores]
                 for name in names
             },
         }

@@ -20,6 +20,9 @@ def draws_by_weight(sampler: Sampler, graph: Graph) -> bool:
     return sampler.weighting == "always" or (sampler.weighting == "optional" and graph.edge_weight is not None)
 
 
+_MOST_NAMED = 8  # tables, in the text of an error
+
+
 class Means:
     """The data's tables of means that a first layer takes: weighted, or not, where anything says so, and by nodes
     that do not count among their own in-neighbours."""
@@ -56,16 +59,16 @@ class Means:
             return name
         needs = f"SAGE(first_layer='preaggregated') needs the mean of {table!r} over in-neighbours"
         needs += f" by {metapath[0]}" if metapath else ""
-        others = _others(self.data, table, metapath)
+        sums = _sums_of(self.data, table, metapath)
         means = [
-            (name, aggregate) for name, aggregate in others.items() if (aggregate.aggr, aggregate.hop) == ("mean", 1)
+            (name, aggregate) for name, aggregate in sums.items() if (aggregate.aggr, aggregate.hop) == ("mean", 1)
         ]
         make = "preaggregate(data), or gnnload preaggregate FOLDER."
         if self.weighted is not None and self.data.graph.edge_weight is not None:
             flag = "--weighted" if self.weighted else "--no-weighted"
             make = f"preaggregate(data, weighted={self.weighted}), or gnnload preaggregate FOLDER {flag}."
         if not means:
-            raise GraphDataError(f"{needs}, which these data do not have{_listed(others)}. Make it: {make}")
+            raise GraphDataError(f"{needs}, which these data do not have{_listed(sums)}. Make it: {make}")
         name, mean = means[0]
         if mean.self_loops:
             raise GraphDataError(
@@ -93,7 +96,7 @@ def check_form(trained: bool | None, present: bool, tables: Sequence[str]) -> No
         )
 
 
-def _others(data: GraphData, table: str, metapath: Metapath | None) -> dict[str, Aggregate]:
+def _sums_of(data: GraphData, table: str, metapath: Metapath | None) -> dict[str, Aggregate]:
     """The tables that are sums of a table, along a metapath or, None, along any."""
     return {
         name: aggregate
@@ -103,7 +106,12 @@ def _others(data: GraphData, table: str, metapath: Metapath | None) -> dict[str,
 
 
 def _listed(tables: Mapping[str, Aggregate]) -> str:
-    return f"; they have {', '.join(f'{name!r} ({table})' for name, table in tables.items())}" if tables else ""
+    return f"; they have {_named(tables)}" if tables else ""
+
+
+def _named(tables: Mapping[str, Aggregate]) -> str:
+    names = [f"{name!r} ({table})" for name, table in islice(tables.items(), _MOST_NAMED)]
+    return ", ".join(names) + (f" and {len(tables) - _MOST_NAMED} more" if len(tables) > _MOST_NAMED else "")
 
 
 class HopSums:
@@ -179,13 +187,13 @@ class HopSums:
         names = []
         for settings in sums:
             table, hop = settings["table"], settings["hop"]
-            wanted = {**settings, "metapath": tuple(settings["metapath"])}
-            del wanted["table"]
-            if (name := self.data.aggregates_of(table, **wanted).get(hop)) is None:
-                trained = Aggregate(table, **wanted)
+            form = {**settings, "metapath": tuple(settings["metapath"])}
+            del form["table"]
+            if (name := self.data.aggregates_of(table, **form).get(hop)) is None:
+                trained = Aggregate(table, **form)
                 raise GraphDataError(
                     f"SIGN was trained on the {trained}, which these data do not have"
-                    f"{_listed(_others(self.data, table, None))}. Make it as it was: preaggregate(data, ...), gnnload "
+                    f"{_listed(_sums_of(self.data, table, None))}. Make it as it was: preaggregate(data, ...), gnnload "
                     "preaggregate; or train anew."
                 )
             check_fresh(self.data, name)
@@ -194,9 +202,9 @@ class HopSums:
 
     def _refuse(self, hops: int | None, lacking: tuple[str, Metapath] | None) -> NoReturn:
         aggr = self._settings.get("aggr")
-        of_x = [_others(self.data, source, None) for source in self._sources.values()]
-        tables = {name: table for some in of_x for name, table in some.items() if aggr in (None, table.aggr)}
-        have = ", ".join(f"{name!r} ({table})" for name, table in tables.items()) or "none"
+        by_source = [_sums_of(self.data, source, None) for source in self._sources.values()]
+        tables = {name: table for sums in by_source for name, table in sums.items() if aggr in (None, table.aggr)}
+        have = _named(tables) or "none"
         along = f" along {' and '.join(lacking[1])}" if lacking is not None and lacking[1] else ""
         options, flags = f"hops={hops or 2}", f"--hops {hops or 2}"
         if self.node_type:
