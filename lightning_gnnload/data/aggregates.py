@@ -26,7 +26,8 @@ class Aggregate:
         self_loops: each node counts among its own in-neighbours.
         weighted: neighbours count by the graph's edge weights.
         as_of: edges later than this do not count; None where the graph has no times.
-        edge_type: whose edges count, as ``"src__relation__dst"``; None in a graph without types.
+        metapath: whose edges count, hop by hop from the other table's nodes on, as ``"src__relation__dst"``, or
+            ``"src__*__dst"`` for all relations between two types; empty in a graph without types.
         sources: checksums (CRC-32) of the arrays that the rows were made of, by the names that they have in a folder.
     """
 
@@ -36,7 +37,7 @@ class Aggregate:
     self_loops: bool = False
     weighted: bool = False
     as_of: int | float | None = None
-    edge_type: str | None = None
+    metapath: tuple[str, ...] = ()
     sources: Mapping[str, int] = field(default_factory=dict)
     # The very objects, which say at no cost that nothing has changed: graph, store, and how often that was written to.
     # Weakly, as rows that another copy has replaced are to give their memory back.
@@ -61,7 +62,7 @@ class Aggregate:
     def to_json(self) -> dict[str, Any]:
         values = asdict(replace(self, made_from=()))
         del values["made_from"]
-        return values
+        return values | {"metapath": list(self.metapath)}
 
     @classmethod
     def from_json(cls, values: Any) -> Aggregate:
@@ -69,11 +70,13 @@ class Aggregate:
         try:
             if values.keys() != {entry.name for entry in fields(cls)} - {"made_from"}:
                 raise KeyError(f"its keys are {', '.join(map(repr, values))}")
-            aggregate, sources = cls(**values), values["sources"]
+            aggregate = cls(**values | {"metapath": tuple(values["metapath"])})
+            sources, path = values["sources"], values["metapath"]
             sound = type(aggregate.table) is str and aggregate.aggr in AGGRS and type(aggregate.hop) is int
             sound = sound and aggregate.hop > 0 and type(aggregate.self_loops) is type(aggregate.weighted) is bool
             sound = sound and isinstance(aggregate.as_of, int | float | None)
-            sound = sound and isinstance(aggregate.edge_type, str | None) and isinstance(sources, dict)
+            sound = sound and isinstance(path, list) and all(type(step) is str for step in path)
+            sound = sound and len(path) in (0, aggregate.hop) and isinstance(sources, dict)
             if not sound or not all(type(checksum) is int for checksum in sources.values()):
                 raise ValueError("a value is of the wrong type")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -86,7 +89,7 @@ class Aggregate:
 
     def __str__(self) -> str:
         extras = [f"hop {self.hop}"] * (self.hop > 1) + ["self-loops"] * self.self_loops + ["weighted"] * self.weighted
-        extras += [] if self.edge_type is None else [self.edge_type]
+        extras += [" and ".join(self.metapath)] if self.metapath else []
         extras += [] if self.as_of is None else [f"as of {self.as_of}"]
         return ", ".join([f"{self.aggr} of {self.table}", *extras])
 

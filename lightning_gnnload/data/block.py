@@ -67,8 +67,8 @@ class Block:
         """Returns each edge's weight as a share of its destination's sum, for a weighted mean: floats ``[num_edges]``.
 
         The dtype is that of ``edge_weight``, or torch's default, which Lightning sets to the model's precision. All
-        edges count alike where there is no ``edge_weight``. Where a destination's weights are all zero, so are the
-        shares.
+        edges count alike where there is no ``edge_weight``. Where a destination's weights sum to zero, its shares are
+        zeros.
         """
         if self.edge_weight is None:
             return self.normalized(torch.ones_like(self.indices, dtype=torch.get_default_dtype()))
@@ -78,7 +78,8 @@ class Block:
         """Returns floats of the edges, ``[num_edges]``, as shares of their destination's sum, likewise."""
         dst = self.edge_dst()
         total = weight.new_zeros(self.num_dst).index_add_(0, dst, weight)
-        return weight / total.clamp(min=torch.finfo(total.dtype).tiny)[dst]
+        # By infinity, not by the smallest number, which would turn weights of -1 and 1 into infinite shares.
+        return weight / total.masked_fill(total == 0, torch.inf)[dst]
 
     def __repr__(self) -> str:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"

@@ -241,15 +241,19 @@ class GraphData:
         data.aggregates = {name: aggregate for name, aggregate in self.aggregates.items() if name in data.tables}
         return data
 
-    def aggregates_of(self, name: str, aggr: str | None = None, edge_type: str | None = None) -> dict[int, str]:
+    def aggregates_of(self, name: str, aggr: str | None = None, **settings: Any) -> dict[int, str]:
         """Returns the names of the tables that are aggregates of one of :attr:`stores`, by hop.
 
+        ``settings`` are further attributes of :class:`.Aggregate` that they have, as ``weighted=False``.
+
         Raises:
-            GraphDataError: there are several of a hop, and ``aggr`` does not tell them apart.
+            GraphDataError: there are several of a hop, which ``settings`` do not tell apart.
         """
         by_hop: dict[int, str] = {}
+        settings |= {} if aggr is None else {"aggr": aggr}
         for table, aggregate in self.aggregates.items():
-            if (aggregate.table, aggregate.edge_type) != (name, edge_type) or aggr not in (None, aggregate.aggr):
+            is_of = aggregate.table == name and table in self.tables
+            if not is_of or any(getattr(aggregate, setting) != value for setting, value in settings.items()):
                 continue
             if (rival := by_hop.setdefault(aggregate.hop, table)) != table:
                 raise GraphDataError(

@@ -41,14 +41,14 @@ class Lists:
 class InEdges:
     """The in-edges that an aggregate counts: of nodes ``nodes``, from nodes ``sources``.
 
-    ``edge_type`` is a number, None in a graph without types; ``until`` the code of time below which edges count. A
+    ``edge_types`` are numbers, None in a graph without types; ``until`` the code of time below which edges count. A
     block has at most ``max_nodes`` nodes and ``max_edges`` edges; a node that has more stands alone.
     """
 
     graph: Graph
     nodes: range
     sources: range
-    edge_type: int | None
+    edge_types: tuple[int, ...] | None
     self_loops: bool
     weighted: bool
     until: int | None
@@ -65,7 +65,14 @@ class InEdges:
 
     def of(self, begin: int, end: int) -> Lists:
         """Returns the lists of a block of nodes; sources count within :attr:`sources`."""
-        ptr, edges = self._edges(begin + self.nodes.start, end + self.nodes.start)
+        begin, end = begin + self.nodes.start, end + self.nodes.start
+        starts, counts = self._runs(begin, end)
+        ptr = np.concatenate([[0], np.cumsum(counts.sum(1))])
+        if self.edge_types is None:
+            edges: Any = slice(int(starts[0, 0]), int(starts[0, 0] + ptr[-1])) if begin < end else slice(0)
+        else:
+            before = np.cumsum(counts).reshape(counts.shape) - counts
+            edges = np.repeat((starts - before).ravel(), counts.ravel()) + np.arange(ptr[-1])
         sources = self.graph.indices[edges]
         weight = None
         if self.weighted:
@@ -76,29 +83,41 @@ class InEdges:
         if self.until is not None:
             assert self.graph.edge_time is not None
             keep = self.graph.edge_time[edges] < self.until
+            if not self._timed.all():
+                keep |= np.repeat(np.tile(~self._timed, len(counts)), counts.ravel())
             ptr, sources, weight = _kept(ptr, sources, weight, keep)
         if self.self_loops:
-            ptr, sources, weight = _with_loops(ptr, sources, weight, begin)
+            ptr, sources, weight = _with_loops(ptr, sources, weight, begin - self.nodes.start)
         # Read-only memory maps are welcome, but torch warns of them.
         as_tensor = [None if array is None else tensor_view(array) for array in (ptr, sources, weight)]
         return Lists(*as_tensor)  # type: ignore[arg-type]
 
-    def _edges(self, begin: int, end: int) -> tuple[np.ndarray, Any]:
-        """Returns where lists of nodes of the graph begin, and which edges they have: a slice, or positions."""
+    @property
+    def _timed(self) -> np.ndarray:
+        """Which of :attr:`edge_types` have times, bool ``[k]``."""
+        assert self.graph.clock is not None
+        return self.graph.clock.timed[[0] if self.edge_types is None else list(self.edge_types)]
+
+    def _runs(self, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where the lists of nodes of the graph begin, by type, and how many edges they have, ``[n, k]``."""
         graph = self.graph
-        if self.edge_type is None:
+        if self.edge_types is None:
             ptr = graph.indptr[begin : end + 1]
-            return ptr - ptr[0], slice(int(ptr[0]), int(ptr[-1]))
+            return ptr[:-1, None], np.diff(ptr)[:, None]
         assert graph.types is not None
         assert graph.run_ptr is not None
-        number = int(graph.types.number_of(np.array([begin]))[0]) if begin < end else 0
+        number = int(graph.types.number_of(np.array([self.nodes.start]))[0]) if begin < end else 0
         slots = graph.types.slots[number]
-        runs = graph.types.first_run[number] + (np.arange(begin, end) - graph.types.first_node[number]) * len(slots)
-        runs = runs + slots.index(self.edge_type) if begin < end else runs[:0]
+        nodes = np.arange(begin, end) - graph.types.first_node[number]
+        columns = [slots.index(edge_type) for edge_type in self.edge_types] if begin < end else [0]
+        runs = graph.types.first_run[number] + nodes[:, None] * len(slots) + columns
         starts = graph.run_ptr[runs].astype(np.int64)
-        counts = graph.run_ptr[runs + 1].astype(np.int64) - starts
-        ptr = np.concatenate([[0], np.cumsum(counts)])
-        return ptr, np.repeat(starts - ptr[:-1], counts) + np.arange(ptr[-1])
+        return starts, graph.run_ptr[runs + 1].astype(np.int64) - starts
+
+    def num_edges(self, begin: int, end: int) -> int:
+        """Counts the edges of a block of nodes, of all times, without the loops that are added."""
+        firsts = range(begin + self.nodes.start, end + self.nodes.start, _AT_ONCE)
+        return sum(int(self._runs(first, min(first + _AT_ONCE, end + self.nodes.start))[1].sum()) for first in firsts)
 
     def in_degrees(self) -> torch.Tensor:
         """Returns each node's number of edges, or the sum of their weights, float64 ``[N]``."""
@@ -134,7 +153,7 @@ def _with_loops(
     is_loop = sources == nodes
     loop_weight = np.ones(count)
     if weight is not None:
-        loop_weight[nodes[is_loop] - begin] = weight[is_loop]  # the last of equal places stays
+        loop_weight[nodes[is_loop] - begin] = weight[is_loop]  # the last of equal columns stays
     ptr, sources, weight = _kept(ptr, sources, weight, ~is_loop)
     sources = np.insert(sources, ptr[1:], np.arange(begin, begin + count))
     weight = None if weight is None else np.insert(weight, ptr[1:], loop_weight)

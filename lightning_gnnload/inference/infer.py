@@ -27,6 +27,8 @@ from lightning_gnnload.inference.request import NodesByType, lists_of_sampler, r
 from lightning_gnnload.inference.save import EMBEDDING, PREDICTION, check_files, save_rows
 from lightning_gnnload.inference.stages import Key
 from lightning_gnnload.inference.trace import trace
+from lightning_gnnload.sample.aggregates import check_times
+from lightning_gnnload.storage.aggregates import check_fresh
 from lightning_gnnload.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.storage.output import explain_write_errors
 
@@ -61,7 +63,8 @@ def infer(
     The model stays as it is. It is run on nodes and their in-neighbours, layer after layer: convolutions that are done
     give what is stored of them, the one at hand is kept, and the rest is cut off. Convolutions are the modules that
     are given edges: ``edge_index``, a :class:`Block`, or a graph of DGL. A model may instead say itself what its
-    layers do, by ``layer(i, block, h)``, which returns rows of the block's destinations, and ``num_layers``.
+    layers do, by ``layer(i, block, h)``, which returns rows of the block's destinations, and ``num_layers``. A method
+    ``take_tables(data, samplers)`` is called before, to find or refuse the data's tables, as :class:`.SAGE` does.
 
     Before the passes, the same is done over a few neighbours of few nodes, and after them some nodes' whole
     neighbourhoods are computed at once; where either differs from what the model gives, nothing is returned.
@@ -96,7 +99,8 @@ def infer(
     Raises:
         InferenceError: no convolutions are found, or the model gives other rows on its own mini-batches.
         OutputError: ``out`` cannot be written.
-        GraphDataError: ids that are no nodes.
+        GraphDataError, StaleTableError: ids that are no nodes; tables of :func:`.preaggregate` that are of other data,
+            or count edges later than ``time``.
 
     Example:
         >>> from lightning_gnnload import Graph, GraphData
@@ -114,6 +118,11 @@ def infer(
     if FORMATS[batch_format].library is not None:
         graph_data = graph_data.with_graph_columns()
     lists = InLists(graph_data, time=time_of(graph_data, sampler, time), settings=lists_of_sampler(sampler))
+    for name in graph_data.aggregates.keys() & graph_data.tables.keys():
+        check_fresh(graph_data, name)
+        check_times(graph_data, name, None if lists.time is None else (lists.time, lists.time), sampler, "the nodes")
+    if hasattr(model, "take_tables"):
+        cast(Any, model).take_tables(graph_data, [] if sampler is None else [sampler])
     few = replace(lists, fanout=_FEW)
     memory = free_bytes() // 2 if memory is None else memory
     with ExitStack() as stack:

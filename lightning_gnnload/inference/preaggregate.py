@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from lightning_gnnload.data.aggregates import AGGRS, Aggr, Aggregate
-from lightning_gnnload.data.clock import as_times
-from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.tables import NodeTable, check_name
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.datasets.folder import GraphFolder
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, StaleTableError
 from lightning_gnnload.host.memory import free_bytes, in_units
 from lightning_gnnload.host.progress import progress as shown
-from lightning_gnnload.inference.aggregation import InEdges
-from lightning_gnnload.inference.hop_tables import HopTables, in_memory, on_disk
+from lightning_gnnload.inference.hop_tables import HopTables, in_memory, on_disk, rows_at_once
+from lightning_gnnload.inference.hop_trees import bounded, hops_of, sources_of, table_names
 from lightning_gnnload.settings import check_one_of
 from lightning_gnnload.storage.aggregates import AddedTable, add_tables, check_fresh, checksums, source_arrays
 from lightning_gnnload.storage.graphs import load_graph_data, open_graph, write_graph
@@ -46,6 +41,8 @@ def preaggregate(
     self_loops: bool | None = None,
     weighted: bool | None = None,
     as_of: Any = None,
+    node_type: str | None = None,
+    merge_relations: bool = False,
     dtype: torch.dtype | None = None,
     out: str | os.PathLike[str] | None = None,
     overwrite: bool = False,
@@ -56,7 +53,8 @@ def preaggregate(
 
     A model whose first layer takes the mean of its in-neighbours' features finds it there, so that the sampler draws a
     hop less: :class:`.SAGE` with ``first_layer="preaggregated"``. Sums of sums, ``hops`` of them, are what
-    :class:`.SIGN` trains on, without a sampler.
+    :class:`.SIGN` trains on, without a sampler. In a graph with types there is a table for each metapath, the edge
+    types along which rows come to a node in 1 to ``hops`` hops, as SeHGNN has them.
 
     Each table is read in turn, as many columns at a time as memory holds. Sums have float32's precision (float64's of a
     table of float64), whatever the table's dtype, and the same bits for any ``memory`` and number of threads.
@@ -67,14 +65,17 @@ def preaggregate(
             ``gcn_norm`` of PyG has it; ``"both"``, the same with the sources' out-degrees and without self-loops, as
             DGL's ``GraphConv(norm="both")``. A node without in-neighbours gets zeros.
         hops: K; the table of hop ``k`` is the sum of that of hop ``k - 1``, which is not rounded to ``dtype`` before.
-        table: whose rows are summed; in a graph with types the name of a column, which is summed for each edge type
-            whose source has it.
+        table: whose rows are summed; in a graph with types the name of a column, which is summed along each metapath
+            that begins at nodes that have it.
         name: of the new tables, ``<name>_1`` to ``<name>_K``; None: ``"<table>_<aggr>"``. In a graph with types, the
-            edge type follows.
+            metapath follows.
         self_loops: each node is among its in-neighbours, once; None: for ``"gcn"``.
         weighted: neighbours count by the graph's edge weights, of which ``"mean"`` takes shares, and norms take the
             sums as degrees; None: where the graph has weights.
         as_of: in a graph with times, edges later than this do not count. It should not be later than the seeds' times.
+        node_type: in a graph with types, make tables of this type's nodes alone: SIGN needs those of its seeds.
+        merge_relations: edges between the same two node types count together, whatever their relation; or each relation
+            has tables of its own.
         dtype: of the new tables; None: of the table, float32 for whole numbers.
         out: a folder for the data with the new tables; None: the folder that ``data`` is, or memory.
         overwrite: replace the folder ``out``.
@@ -88,11 +89,12 @@ def preaggregate(
 
     Raises:
         GraphDataError: no such table, one that has rows for some nodes alone, a name that is taken, numbers beyond
-            ``dtype``, too little ``memory``; a graph with times, without ``as_of``: a mini-batch sees what was there
-            before its seeds, but such a sum would have all that came later.
+            ``dtype``, too little ``memory``, too many metapaths; a graph with times, without ``as_of``: a mini-batch
+            sees what was there before its seeds, but such a sum would have all that came later.
         StoreFormatError, FeatureFileError: the folder cannot be written; it stays as it was.
 
-    Sources: PaGraph (TPDS'21), section 5.1, "DGL+PP"; SIGN (Frasca et al., 2020).
+    Sources: PaGraph (TPDS'21), section 5.1, "DGL+PP"; SIGN (Frasca et al., 2020); for metapaths, SeHGNN (Yang et al.,
+    AAAI'23), section 4.1.
 
     Example:
         >>> from lightning_gnnload import Graph, GraphData
@@ -107,6 +109,7 @@ def preaggregate(
         raise LoaderConfigError(f"dtype={dtype!r}: give one of {', '.join(map(str, _DTYPES))}.")
     settings: dict[str, Any] = {"aggr": aggr, "hops": hops, "table": table, "name": name, "self_loops": self_loops}
     settings |= {"weighted": weighted, "as_of": as_of, "dtype": dtype}
+    settings |= {"node_type": node_type, "merged": merge_relations}
     settings["memory"] = free_bytes() // 2 if memory is None else memory
     if isinstance(data, str | os.PathLike):
         data = GraphFolder(data)
@@ -148,129 +151,33 @@ def _in_folder(folder: GraphFolder, settings: dict[str, Any], progress: bool) ->
 
 
 def _tables(
-    data: GraphData, *, hops: int, memory: int, table: str, dtype: torch.dtype | None, **settings: Any
+    data: GraphData,
+    *,
+    hops: int,
+    memory: int,
+    table: str,
+    name: str | None,
+    dtype: torch.dtype | None,
+    node_type: str | None,
+    merged: bool,
+    **settings: Any,
 ) -> list[HopTables]:
     """Checks what is to be made, and returns the tables that are not there yet."""
     if data.graph.origin is not None:
         raise GraphDataError("this graph is a part of another, and lacks some in-neighbours. Give the whole graph.")
     tables = []
-    for source, store, number in _sources(data, table, hops, settings["aggr"]):
-        edges, aggregate = _edges(data, source, number, **settings)
-        names = _names(data, aggregate, hops, settings["name"] or f"{table}_{settings['aggr']}")
+    prefix = name or f"{table}_{settings['aggr']}"
+    for source, (store, paths) in sources_of(data, table, hops, settings["aggr"], node_type, merged).items():
+        names = table_names(data, paths, prefix)
+        tree = hops_of(data, source, (), names, settings)
         table_dtype = dtype or (store.dtype if store.dtype.is_floating_point else torch.float32)
-        if all(
-            _is_there(data, name, replace(aggregate, hop=hop), table_dtype) for hop, name in enumerate(names, start=1)
-        ):
+        hop_tables = HopTables(store, tree, table_dtype, 1, 1)
+        if all(_is_there(data, name, hop.aggregate, table_dtype) for name, hop in hop_tables.kept.items()):
             continue
-        first = None if number is None else edges.nodes.start
-        width, chunk_bytes = _columns_at_once(store, edges, hops, aggregate, memory)
-        edges = replace(edges, max_nodes=max(chunk_bytes // (4 * width), 1), max_edges=max(chunk_bytes // 16, 1))
-        tables.append(HopTables(store, edges, aggregate, names, first, table_dtype, width, chunk_bytes))
+        width, chunk_bytes = _columns_at_once(hop_tables, memory)
+        bounds: Any = {"max_nodes": max(chunk_bytes // (4 * width), 1), "max_edges": max(chunk_bytes // 16, 1)}
+        tables.append(replace(hop_tables, hops=bounded(tree, bounds), width=width, chunk_bytes=chunk_bytes))
     return tables
-
-
-def _sources(data: GraphData, table: str, hops: int, aggr: Aggr) -> Iterator[tuple[str, FeatureStore, int | None]]:
-    """Yields the tables to sum, by the names of their stores, and the number of the edge type."""
-    types = data.graph.types
-    nodes: dict[str, Any] = {**({} if data.x is None else {"x": data.x}), **data.tables}
-    if types is None:
-        if table not in nodes:
-            raise GraphDataError(
-                f"there is no table {table!r} of nodes; there are {', '.join(nodes) or 'none at all'}."
-            )
-        if isinstance(nodes[table], NodeTable):
-            raise GraphDataError(
-                f"table {table!r} has rows for {nodes[table]!r} alone, but each node's in-neighbours need one. Give "
-                "the types to the graph: Graph.from_hetero."
-            )
-        yield table, nodes[table], None
-        return
-    if hops > 1 or aggr in ("gcn", "both"):
-        raise GraphDataError(
-            f"in a graph with types, tables are summed over one hop of each edge type, by mean or sum: {hops} hops "
-            f"would lead along paths of several types, and {aggr!r} would count degrees of several. Give hops=1 and "
-            'aggr="mean".'
-        )
-    columns = {name: data.tables_of(name) for name in types.node_types}
-    there = sorted({column for tables in columns.values() for column in tables})
-    if table not in there:
-        raise GraphDataError(f"no node type has a table {table!r}; there are {', '.join(there) or 'none at all'}.")
-    for number, (source, _, _) in enumerate(types.edge_types):
-        if table in columns[source]:
-            yield f"{table}.{source}", columns[source][table].store, number
-
-
-def _edges(
-    data: GraphData,
-    source: str,
-    number: int | None,
-    *,
-    aggr: Aggr,
-    self_loops: bool | None,
-    weighted: bool | None,
-    as_of: Any,
-    name: str | None,
-) -> tuple[InEdges, Aggregate]:
-    graph = data.graph
-    types, is_homogeneous = graph.types, True
-    nodes = sources = range(graph.num_nodes)
-    edge_type = None
-    if number is not None:
-        assert types is not None
-        triple = types.edge_types[number]
-        sources, nodes = types.range_of(triple[0]), types.range_of(triple[2])
-        edge_type, is_homogeneous = "__".join(triple), triple[0] == triple[2]
-    loops = aggr == "gcn" if self_loops is None else self_loops
-    if loops and not is_homogeneous:
-        raise GraphDataError(f"edges of {edge_type} lead from one type to another, so that they cannot be loops.")
-    by_weight = graph.edge_weight is not None if weighted is None else weighted
-    if by_weight and graph.edge_weight is None:
-        raise GraphDataError("weighted=True, but the graph has no edge weights. Give it some, or leave that out.")
-    time, until = _bound_of_time(data, as_of, number or 0)
-    edges = InEdges(graph, nodes, sources, number, loops, by_weight, until)
-    return edges, Aggregate(source, aggr, 1, loops, by_weight, time, edge_type)
-
-
-def _bound_of_time(data: GraphData, as_of: Any, number: int) -> tuple[int | float | None, int | None]:
-    """Returns the time up to which edges count, and the code below which theirs lie; None for all."""
-    clock = data.graph.clock
-    if clock is None or data.graph.edge_time is None:
-        if as_of is not None:
-            raise GraphDataError(f"as_of={as_of!r}, but the graph has no times of edges. Leave it out.")
-        return None, None
-    if as_of is None:
-        raise GraphDataError(
-            "the graph has times: a mini-batch has the edges that were there at its seeds' times, but a sum over all "
-            "would tell of those that came later. Give as_of=, a time before all seeds; or sample all hops."
-        )
-    try:
-        values = np.array([np.datetime64(as_of) if isinstance(as_of, str) else as_of])
-    except ValueError:
-        raise GraphDataError(f"as_of={as_of!r} is no time. Give a number, or a date: 2024-12-31.") from None
-    times = as_times(values, name="as_of", error=GraphDataError)
-    until = int(clock.until(times, "<=")[0]) if clock.timed[number] else None
-    return times[0].item(), until
-
-
-def _names(data: GraphData, aggregate: Aggregate, hops: int, prefix: str) -> list[str]:
-    """Returns the names of the tables, by hop. Raises GraphDataError: one is taken."""
-    names = [f"{prefix}_{hop}" for hop in range(1, hops + 1)]
-    if aggregate.edge_type is not None:
-        assert data.graph.types is not None
-        joined = ["__".join(edge_type) for edge_type in data.graph.types.edge_types]
-        spelled = [re.sub(r"\W", "_", text, flags=re.ASCII) for text in joined]
-        number = joined.index(aggregate.edge_type)
-        # Names of types may be any text: those that are spelled alike are told apart by number.
-        suffix = f"_{number}" if spelled.count(spelled[number]) > 1 else ""
-        names = [f"{name}_{spelled[number]}{suffix}" for name in names]
-    for name in names:
-        check_name(name)
-    if aggregate.edge_type is not None:
-        names = [f"{name}.{data.graph.types.edge_types[number][2]}" for name in names]  # type: ignore[union-attr]
-    for name in names:
-        if name in data.tables and name not in data.aggregates:
-            raise GraphDataError(f"there is a table {name!r}, which is no aggregate. Give another name=, --name.")
-    return names
 
 
 def _is_there(data: GraphData, name: str, aggregate: Aggregate, dtype: torch.dtype) -> bool:
@@ -285,14 +192,12 @@ def _is_there(data: GraphData, name: str, aggregate: Aggregate, dtype: torch.dty
     return True
 
 
-def _columns_at_once(
-    store: FeatureStore, edges: InEdges, hops: int, aggregate: Aggregate, memory: int
-) -> tuple[int, int]:
+def _columns_at_once(table: HopTables, memory: int) -> tuple[int, int]:
     """Returns how many columns to sum at a time, and the bytes of reads and blocks."""
-    num_rows, width = store.shape
-    item = 8 if store.dtype is torch.float64 else 4
-    a_column = max((num_rows + (hops > 1) * len(edges.nodes)) * item, 1)
-    norms = 40 * (num_rows + len(edges.nodes)) if aggregate.aggr in ("gcn", "both") else 0
+    num_rows, width = table.store.shape
+    a_column = max(rows_at_once(table.hops, num_rows) * table.sum_dtype.itemsize, 1)
+    has_norms = table.hops[0].aggregate.aggr in ("gcn", "both")
+    norms = 40 * (num_rows + len(table.hops[0].edges.nodes)) if has_norms else 0
     # The other half is for what is read and written at a time.
     columns = max(memory // 2 - norms, 0) // a_column
     if columns < min(width, 1):

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from lightning_gnnload.data.block import Block
-from lightning_gnnload.errors import AggregationError
+from lightning_gnnload.errors import AggregationError, GraphFormatError
 from lightning_gnnload.ops.aggregate import add_to_sources, max_neighbors, sum_destinations, sum_neighbors
 from lightning_gnnload.settings import check_one_of
 
@@ -33,7 +33,7 @@ def aggregate(
 
     Args:
         block: of a mini-batch, on the device of ``x``.
-        x: floats ``[num_src, F]``; further rows are no neighbours.
+        x: floats ``[num_src, F]``; further rows are left out.
         how: ``"mean"``, ``"sum"`` or ``"max"``, column by column.
         weights: floats ``[num_edges]`` by which rows are multiplied; of a mean, shares of their sum. Not of ``"max"``.
 
@@ -41,8 +41,8 @@ def aggregate(
         ``[num_dst, F]``, in the dtype of ``x``.
 
     Raises:
-        AggregationError: rows that are not those of the block's sources, an unknown ``how``, or weights that do not
-            belong to it.
+        AggregationError: rows that are not those of the block's sources, or no floats; an unknown ``how``; weights that
+            do not belong to it; on a CPU, an edge from a source that the block does not have.
 
     Example:
         >>> indptr, indices = torch.tensor([[0, 2, 2], [1, 2, 0]], dtype=torch.int32)[:, :3]
@@ -58,6 +58,11 @@ def aggregate(
     check_one_of("how", how, ("mean", "sum", "max"), AggregationError)
     if x.ndim != 2 or len(x) < block.num_src:
         raise AggregationError(f"x has shape {list(x.shape)}, but {block} needs [num_src, F]: a row for each source.")
+    for name, values in (("x", x), ("weights", weights)):
+        if values is not None and not values.is_floating_point():
+            raise AggregationError(f"{name} is of {values.dtype}, but floats are needed: give {name}.float().")
+    if len(x) > block.num_src:
+        x = x[: block.num_src]
     if weights is not None:
         if how == "max":
             raise AggregationError("how='max' takes no weights: multiply what has them before, or leave them out.")
@@ -67,17 +72,36 @@ def aggregate(
             )
         if how == "mean":
             weights, how = block.normalized(weights), "sum"
-    is_ours = x.device.type == "cpu" and x.dtype in _OURS and block.indices.dtype == torch.int32
-    if is_ours and weights is None and not torch.compiler.is_compiling():
-        arrays = block.indptr, block.indices, x
-        out: Tensor = _Max.apply(*arrays) if how == "max" else _Sum.apply(*arrays, how == "mean")
-        return out
+    if torch.compiler.is_compiling():
+        return _bags(block, x, how, weights)
+    try:
+        if weights is None and x.device.type == "cpu" and x.dtype in _OURS and block.indices.dtype == torch.int32:
+            arrays = block.indptr, block.indices, x
+            out: Tensor = _Max.apply(*arrays) if how == "max" else _Sum.apply(*arrays, how == "mean")
+            return out
+        return _bags(block, x, how, weights)
+    except (RuntimeError, IndexError, GraphFormatError):
+        # Looked for where it has failed alone, as it takes a pass over all edges.
+        _check_sources(block)
+        raise
+
+
+def _bags(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
     # In bfloat16, a row that 300 destinations have gets no more than 256 times the gradient of one.
     wide = x.float() if x.device.type == "cpu" and x.dtype in _HALVES else x
     weights = None if weights is None else weights.to(wide.dtype)
     return functional.embedding_bag(
         block.indices, wide, block.indptr, mode=how, include_last_offset=True, per_sample_weights=weights
     ).to(x.dtype)
+
+
+def _check_sources(block: Block) -> None:
+    bad = torch.nonzero((block.indices < 0) | (block.indices >= block.num_src)).view(-1)
+    if len(bad):
+        raise AggregationError(
+            f"indices[{int(bad[0])}] is {int(block.indices[bad[0]])}, but {block} has sources 0 to "
+            f"{block.num_src - 1}, and so has x rows."
+        )
 
 
 class _Sum(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ import torch
 
 from lightning_gnnload.errors import DropoutError
 from lightning_gnnload.ops.dropout import DropoutKey
+
+MOST_CALLS = 1 << 16
+"""Calls of a layer in a step that a backward pass can repeat: some megabytes. Of more, it repeats the last ones."""
 
 
 class DropoutStep(NamedTuple):
@@ -34,7 +38,8 @@ class MaskKeys:
         self._layer = 0
         self._begins = True
         self._step: DropoutStep | None = None
-        self._keys_by_draw: dict[int, DropoutKey] = {}
+        self._num_calls = 0
+        self._call_by_draw = OrderedDict[int, int]()
 
     def follow(self, read: Callable[[], DropoutStep] | None, layer: int) -> None:
         """Takes the step from ``read`` at each call, and counts calls from 0; None: from torch's generator."""
@@ -49,20 +54,25 @@ class MaskKeys:
             return self._repeated(tag)
         step = self.read()
         if self._begins or step != self._step:
-            self._begins, self._step, self._keys_by_draw = False, step, {}
+            self._begins, self._step, self._num_calls = False, step, 0
+            self._call_by_draw.clear()
         # Where the generator was seeded anew within a step, a mask repeats, as torch's own would.
-        if tag not in self._keys_by_draw:
-            self._keys_by_draw[tag] = DropoutKey.of(*step, self._layer, len(self._keys_by_draw))
-        return self._keys_by_draw[tag]
+        if tag not in self._call_by_draw:
+            self._call_by_draw[tag] = self._num_calls
+            self._num_calls += 1
+            if len(self._call_by_draw) > MOST_CALLS:
+                self._call_by_draw.popitem(last=False)
+        return DropoutKey.of(*step, self._layer, self._call_by_draw[tag])
 
     def _repeated(self, tag: int) -> DropoutKey:
-        if tag not in self._keys_by_draw:
+        if tag not in self._call_by_draw:
             raise DropoutError(
-                "Dropout is called in a backward pass, and the state of torch's generator is that of none of its calls "
-                "in the step, so the mask to draw again is not known. Use torch.utils.checkpoint with "
-                "preserve_rng_state=True, and call backward() before the next step's forward pass."
+                "Dropout is called in a backward pass, and the state of torch's generator is that of none of its last "
+                f"{MOST_CALLS} calls in the step, so the mask to draw again is not known. Use torch.utils.checkpoint "
+                "with preserve_rng_state=True, and call backward() before the next step's forward pass."
             )
-        return self._keys_by_draw[tag]
+        assert self._step is not None, "the call that is repeated had one"
+        return DropoutKey.of(*self._step, self._layer, self._call_by_draw[tag])
 
 
 def _in_backward() -> bool:

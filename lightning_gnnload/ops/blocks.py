@@ -125,10 +125,9 @@ def deal_nodes(
         raise PartitionError(f"is_seed has {len(is_seed)} entries, but the graph has {len(part_of)} nodes.")
     num_parts = as_integer_within("num_parts", num_parts, 1, MAX_LINKED_BLOCKS, PartitionError)
     node_capacity = as_integer_within("node_capacity", node_capacity, 1, _MOST_NODES, PartitionError)
-    if seed_capacity != 0:  # a graph without seeds needs no room for any
-        seed_capacity = as_integer_within("seed_capacity", seed_capacity, 1, _MOST_NODES, PartitionError)
+    seed_capacity = as_integer_within("seed_capacity", seed_capacity, 0, _MOST_NODES, PartitionError)  # 0: no seeds
     check_apart("part_of", part_of, ("indptr", indptr), ("indices", indices), ("is_seed", is_seed))
-    return kernels.deal_nodes(indptr, indices, is_seed, num_parts, node_capacity, int(seed_capacity), part_of)
+    return kernels.deal_nodes(indptr, indices, is_seed, num_parts, node_capacity, seed_capacity, part_of)
 
 
 def _check_blocks(

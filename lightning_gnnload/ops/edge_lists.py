@@ -11,8 +11,10 @@ import numpy as np
 
 from ..errors import GraphFormatError
 from .by_type import SplitNodes, check_hop
-from .checks import as_integer, check_apart, check_array
+from .checks import as_integer_within, check_apart, check_array
 from .dispatch import kernels
+
+_MOST_EDGES = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _checked(
     indptr: np.ndarray, indices: np.ndarray, edge_ids: np.ndarray, order: np.ndarray | None, num_edges: int
 ) -> int:
     """Checks the columns that all hops have; returns the number of the graph's edges as a plain integer."""
-    num_edges = as_integer("num_edges", num_edges, GraphFormatError)
+    num_edges = as_integer_within("num_edges", num_edges, 0, _MOST_EDGES, GraphFormatError)
     for name, array in (("indptr", indptr), ("indices", indices)):
         check_array(name, array, (np.int32,), 1, GraphFormatError)
     check_array("edge_ids", edge_ids, (np.int64,), 1, GraphFormatError)

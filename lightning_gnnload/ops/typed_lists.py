@@ -104,8 +104,8 @@ class DenseLists(TypedLists):
                 raise GraphFormatError(
                     f"{name} is {array!r:.200}, but must ascend from 0, with an entry for each node type and one more."
                 )
-        num_slots = len(self.slot_type)
         check_array("slot_type", self.slot_type, (np.int32,), 1, GraphFormatError)
+        num_slots = len(self.slot_type)
         if self.slot_ptr[-1] != num_slots or not np.array_equal(np.sort(self.slot_type), np.arange(num_slots)):
             raise GraphFormatError(
                 f"slot_type is {self.slot_type!r:.200}, but must have each edge type once, and slot_ptr end at their "
@@ -287,7 +287,8 @@ def _type_numbers(indptr: np.ndarray, edge_type: np.ndarray) -> np.ndarray:
     if len(indptr) == 0 or len(edge_type) != num_edges:
         raise GraphFormatError(f"edge_type has {len(edge_type)} entries, but the graph has {num_edges} edges.")
     if not are_type_numbers(edge_type):
-        some = f"lie in [{edge_type.min()}, {edge_type.max()}]" if edge_type.size else f"are {edge_type.dtype}"
+        are_numbers = edge_type.size and edge_type.dtype.kind in "iuf"
+        some = f"lie in [{edge_type.min()}, {edge_type.max()}]" if are_numbers else f"are {edge_type.dtype}"
         raise GraphFormatError(
             f"edge types {some}, but sampling by type needs integers in [0, {MAX_EDGE_TYPES}): number them from 0, for "
             "example with numpy.unique(edge_type, return_inverse=True)[1]."

@@ -21,6 +21,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from torch.nn import SyncBatchNorm
+from torch.utils.data import BatchSampler, DataLoader
 
 from lightning_gnnload.errors import LightningCompatibilityError
 
@@ -338,6 +339,26 @@ REMEDY = (
     f"lightning_gnnload follows {pl.__name__} here. For {_OTHER}, set the environment variable "
     f"{PACKAGE_VARIABLE}={_OTHER_NAME}, or import nothing of {pl.__name__}"
 )
+
+
+@contextmanager
+def restoring_loaders() -> Iterator[None]:
+    """Gives torch's classes of loaders their own methods back, where a data module's hook raises.
+
+    Lightning replaces these while it asks for a loader, and would leave them so: each loader that the process makes
+    from then on keeps a record of its arguments.
+    """
+    try:
+        yield
+    except BaseException:
+        classes: list[Any] = [DataLoader, BatchSampler]
+        for cls in classes:  # which grows by subclasses of subclasses
+            classes += cls.__subclasses__()
+            for name in ("__init__", "__setattr__", "__delattr__"):
+                if (original := vars(cls).get(f"__old{name}")) is not None:
+                    setattr(cls, name, original)
+                    delattr(cls, f"__old{name}")
+        raise
 
 
 def refuse(subject: str) -> NoReturn:

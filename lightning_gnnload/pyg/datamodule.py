@@ -20,7 +20,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.errors import LoaderConfigError, SeedError, warn
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import pl, restoring_loaders
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.pyg.keywords import (
@@ -282,6 +282,7 @@ class PyGDataModule(GraphDataModule):
             workload.shared_seed = SHARED_SEED  # of a loader that is made before there are ranks
         return workload
 
+    @restoring_loaders()
     def _dataloader(self, phase: str) -> Any:
         """Returns a phase's loader: ours, or PyG's own where it samples otherwise, which FactoredStrategy refuses."""
         if self._is_sampled(phase):

@@ -10,15 +10,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from lightning_gnnload.data.aggregates import Aggregate
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.errors import GraphDataError, StaleTableError, StoreFormatError
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import StaleTableError, StoreFormatError
 from lightning_gnnload.storage.folders import byte_chunks, new_folder, write_manifest
 from lightning_gnnload.storage.manifest import CHECKSUM, MANIFEST
 from lightning_gnnload.storage.open_folder import OpenFolder
@@ -108,23 +106,14 @@ def changed_sources(aggregate: Aggregate, entries: Mapping[str, Any]) -> list[st
 
 
 def check_fresh(data: GraphData, name: str) -> None:
-    """Checks that a table is an aggregate of the graph and the rows that are there now, and of none of their edges
-    that seeds must not see.
+    """Checks that a table is an aggregate of the graph and the rows that are there now.
 
-    Where these are not the very objects that it was made of, they are read once, to compare checksums.
+    Where these are not the very objects that it was made of, they are read, once, to compare checksums.
 
     Raises:
         StaleTableError: they differ.
-        GraphDataError: a seed's time is before that up to which edges were counted.
     """
     aggregate, stores = data.aggregates[name], data.stores
-    for split in SPLITS if aggregate.as_of is not None else ():
-        times = _times_of_seeds(data, split)
-        if len(times) and times.min() < aggregate.as_of:
-            raise GraphDataError(
-                f"table {name!r} counts edges up to {aggregate.as_of}, but seeds of {split} are of {times.min()} "
-                "and later: it tells of what came after them. Make it as of a time before all seeds, as_of=."
-            )
     # Where data were loaded without the other table, the folder has been checked.
     if aggregate.table not in stores or aggregate.is_of(data.graph, stores[aggregate.table]):
         return
@@ -132,17 +121,7 @@ def check_fresh(data: GraphData, name: str) -> None:
     for source, checksum in aggregate.sources.items():
         if now.get(source) != checksum:
             raise _stale(f"table {name!r}", aggregate, source, is_there=source in now)
-
-
-def _times_of_seeds(data: GraphData, split: str) -> np.ndarray:
-    """The times of a split's seeds: their rows', or their nodes' own, of those that have one."""
-    table, node_time = data.seed_tables.get(split), data.graph.node_time
-    if table is not None and table.time is not None:
-        return table.time
-    if node_time is None:
-        return np.empty(0)
-    times = node_time[data.split(split)]
-    return times[times > (ALWAYS if times.dtype == np.int64 else -np.inf)]
+    data.aggregates[name] = aggregate.bound(data.graph, stores[aggregate.table])
 
 
 def _stale(table: str, aggregate: Aggregate, source: str, *, is_there: bool) -> StaleTableError:

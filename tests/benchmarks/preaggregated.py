@@ -1,9 +1,14 @@
 """What a first layer that was aggregated beforehand wins and costs: ``python -m tests.benchmarks.preaggregated``.
 
+With ``--typed``, accuracy and time of the graph with types, where sources and maintainers are nodes as well.
+
 GraphSAGE of two layers on the Debian graph, whose first layer takes a mean of sampled in-neighbours, or of all of them
 from a table, and SIGN over two hops, which samples nothing. Each is trained three times, in turns, one thread of torch
 and one of the loader; models of three layers for an epoch, to time their steps. Time is the processor's, of the steps
 alone: other processes disturb it little.
+
+With ``--typed``, the graph with types, whose sources and maintainers of packages are nodes, too. GraphSAGE takes the
+means of their packages' features for theirs; SIGN takes tables along metapaths by node types.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from itertools import islice
 from pathlib import Path
 from statistics import mean, stdev
@@ -23,7 +28,8 @@ from typing import Any
 import torch
 from pytorch_lightning import Callback, LightningModule, Trainer, seed_everything
 
-from lightning_gnnload import SAGE, SIGN, Debian, GraphData, GraphDataModule, MiniBatch, NeighborSampler, preaggregate
+from lightning_gnnload import SAGE, SIGN, Debian, GraphData, GraphDataModule, NeighborSampler, preaggregate
+from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.drawing import BLUE, GREEN, ORANGE, name_lines, new_figure, save_figure, tidy
 from tests.benchmarks import machine
 
@@ -37,7 +43,7 @@ class Way:
     name: str
     make: Callable[[], LightningModule]
     fanouts: list[int]
-    tables: list[str]
+    data: GraphData
     color: str = ""  # of a line; none: it is not trained to its end
     step_ms: list[float] = field(default_factory=list)  # of each run
     curves: list[list[tuple[float, float]]] = field(default_factory=list)  # (seconds, accuracy) by epoch, of each run
@@ -46,18 +52,47 @@ class Way:
     nodes: float = 0.0
     megabytes: float = 0.0
 
-    def module(self, data: GraphData, seed: int) -> GraphDataModule:
+    def module(self, seed: int) -> GraphDataModule:
         sampler = NeighborSampler(self.fanouts)
-        return GraphDataModule(data.only_tables(self.tables), sampler, batch_size=1024, seed=seed, num_threads=1)
+        return GraphDataModule(self.data, sampler, batch_size=1024, seed=seed, num_threads=1)
 
 
-def ways() -> list[Way]:
+def sampled() -> SAGE:
+    return SAGE(first_layer="sampled")
+
+
+def aggregated() -> SAGE:
+    return SAGE(first_layer="preaggregated")
+
+
+def ways(folder: Path) -> list[Way]:
+    data = preaggregate(Debian(), hops=2, out=folder / "debian", progress=False)
+    bare, mean = data.only_tables([]), data.only_tables(["x_mean_1"])
     return [
-        Way("sampled [15, 10]", lambda: SAGE(first_layer="sampled"), [15, 10], [], BLUE),
-        Way("pre-aggregated, [15]", lambda: SAGE(first_layer="preaggregated"), [15], ["x_mean_1"], ORANGE),
-        Way("SIGN, 2 hops", lambda: SIGN(hops=2), [], ["x_mean_1", "x_mean_2"], GREEN),
-        Way("sampled [15, 10, 5]", lambda: SAGE(first_layer="sampled"), [15, 10, 5], []),
-        Way("pre-aggregated, [15, 10]", lambda: SAGE(first_layer="preaggregated"), [15, 10], ["x_mean_1"]),
+        Way("sampled [15, 10]", sampled, [15, 10], bare, BLUE),
+        Way("pre-aggregated, [15]", aggregated, [15], mean, ORANGE),
+        Way("SIGN, 2 hops", lambda: SIGN(hops=2), [], data, GREEN),
+        Way("sampled [15, 10, 5]", sampled, [15, 10, 5], bare),
+        Way("pre-aggregated, [15, 10]", aggregated, [15, 10], mean),
+    ]
+
+
+def typed_ways(folder: Path) -> list[Way]:
+    debian = Debian(typed=True)
+    debian.prepare()
+    bare = debian.load()
+    hops = preaggregate(bare, hops=2, node_type="package", merge_relations=True, progress=False)
+    splits = {split: {"package": bare.split(split, "package")} for split in SPLITS}
+    x = {"package": bare.tables["x.package"].store}
+    for name, relation in (("source", "rev_builds"), ("maintainer", "rev_maintains")):
+        means = preaggregate(bare, node_type=name, progress=False).tables
+        x[name] = means[f"x_mean_1_package__{relation}__{name}.{name}"].store
+    data = GraphData(bare.graph, x=x, y={"package": bare.labels_of("package")}, num_classes=bare.num_classes, **splits)
+    means = preaggregate(data, out=folder / "debian", progress=False)
+    return [
+        Way("sampled [5, 3]", sampled, [5, 3], data, BLUE),
+        Way("pre-aggregated, [5]", aggregated, [5], means, ORANGE),
+        Way("SIGN, 2 hops", lambda: SIGN(hops=2), [], hops, GREEN),
     ]
 
 
@@ -84,11 +119,11 @@ class Watch(Callback):
             self.best, self.weights = accuracy, {name: w.clone() for name, w in module.state_dict().items()}
 
 
-def run(way: Way, data: GraphData, seed: int, epochs: int) -> None:
+def run(way: Way, seed: int, epochs: int) -> None:
     """Trains once, and tests the weights of the epoch that validated best."""
     seed_everything(seed, verbose=False)
     off = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
-    watch, module, model = Watch(), way.module(data, seed), way.make()
+    watch, module, model = Watch(), way.module(seed), way.make()
     trainer = Trainer(accelerator="cpu", max_epochs=epochs, callbacks=[watch], num_sanity_val_steps=0, **off)  # type: ignore[arg-type]
     trainer.fit(model, module)
     model.load_state_dict(watch.weights)
@@ -97,21 +132,27 @@ def run(way: Way, data: GraphData, seed: int, epochs: int) -> None:
     way.tested.append(float(trainer.test(model, module, verbose=False)[0]["test_accuracy"]))
 
 
-def load_alone(way: Way, data: GraphData) -> None:
+def load_alone(way: Way) -> None:
     """Measures the loader alone: its time, and the nodes and bytes of mini-batches, as a device would get them."""
-    loader = way.module(data, 0).train_dataloader()
+    loader = way.module(0).train_dataloader()
     batches = list(islice(loader, COUNTED))
     began = time.process_time()
     num_batches = sum(1 for _ in loader)
     way.load_ms = 1e3 * (time.process_time() - began) / num_batches
-    way.nodes = mean(batch.num_nodes for batch in batches)
+    nodes = [batch.nodes for batch in batches]
+    way.nodes = mean(sum(map(len, ids.values())) if isinstance(ids, dict) else len(ids) for ids in nodes)
     way.megabytes = mean(bytes_of(batch) for batch in batches) / 1e6
 
 
-def bytes_of(batch: MiniBatch) -> int:
-    tensors = [batch.nodes, batch.x, batch.y, *batch.tables.values()]
-    tensors += [rows for block in batch.blocks for rows in (block.indptr, block.indices)]
-    return sum(rows.nbytes for rows in tensors if rows is not None)
+def bytes_of(part: Any) -> int:
+    """The bytes of a mini-batch's tensors, which may be in lists, dicts and blocks."""
+    if isinstance(part, torch.Tensor):
+        return part.nbytes
+    if is_dataclass(part):
+        part = [getattr(part, field.name) for field in fields(part)]
+    if isinstance(part, dict):
+        part = list(part.values())
+    return sum(map(bytes_of, part)) if isinstance(part, list) else 0
 
 
 def draw(found: list[Way], note: str, file: Path) -> None:
@@ -138,6 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.preaggregated")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--typed", action="store_true")
     parser.add_argument("--figure", type=Path, metavar="PNG")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -145,21 +187,19 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     torch.set_num_threads(1)
     neighbours = machine.Neighbours()
-    debian = Debian()
-    debian.prepare()
-    began = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        data = preaggregate(debian, hops=2, out=Path(folder) / "debian", progress=False)
+        Debian().prepare()
+        began = time.process_time()
+        found = (typed_ways if options.typed else ways)(Path(folder))
         beforehand_s = time.process_time() - began
-        found = ways()
         for seed in range(options.seeds):
             for way in found[seed % 3 : 3] + found[: seed % 3]:
-                run(way, data, seed, options.epochs)
+                run(way, seed, options.epochs)
         for way in found[3:] * 2:
-            run(way, data, 0, 1)
+            run(way, 0, 1)
         for way in found:
-            load_alone(way, data)
-    print(f"{options.epochs} epochs, {options.seeds} seeds; {beforehand_s:.1f} processor seconds for both tables.")
+            load_alone(way)
+    print(f"{options.epochs} epochs, {options.seeds} seeds; {beforehand_s:.1f} processor seconds for all tables.")
     print(f"{neighbours.describe()}\n")
     print("| | ms a step | times as fast | ms of it to load | nodes a batch | MB a batch | test accuracy, % |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")

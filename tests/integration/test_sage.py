@@ -13,6 +13,7 @@ from lightning_gnnload import (
     GraphDataModule,
     NeighborSampler,
     SeedTable,
+    WeightedNeighborSampler,
     infer,
     preaggregate,
 )
@@ -238,9 +239,173 @@ def test_without_the_tables_that_it_takes_a_model_says_which_to_make(tmp_path):
         ),
         (SIGN(hops=2, aggr="mean"), both, [], GraphDataError, r"have 'x_mean_1' \(mean of x\). Make them: .* --hops 2"),
         (SIGN(aggr="mean"), both, [2], SamplerConfigError, "has 0 layers, but the sampler drew 1 hops"),
-        (SIGN(), two_types(), [], GraphDataError, "for graphs without types"),
+        (
+            SIGN(),
+            two_types(),
+            [],
+            GraphDataError,
+            r"over 1 to K hops; .* have none\. .* hops=2, node_type='user'\), .* --node-type user\.",
+        ),
     ):
         with pytest.raises(error, match=told):
             trainer(tmp_path, epochs=1).fit(model, GraphDataModule(data, NeighborSampler(fanouts), num_threads=0))
+    # A refusal leaves nothing behind: the next run makes layers for its own data.
+    trainer(tmp_path, epochs=1).fit(dense, GraphDataModule(both, NeighborSampler([2]), num_threads=0))
     with pytest.raises(LoaderConfigError, match="'dense' is not known; give one of 'encoded', 'sampled', 'preagg"):
         SAGE(first_layer="dense")
+
+
+def weighted(**settings) -> GraphData:
+    """Tables of means, of all neighbours alike and by weights, or of one of them."""
+    generator = np.random.default_rng(3)
+    y = generator.integers(0, 3, N)
+    edges = homophilous(generator, y)
+    graph = Graph.from_coo(*edges, edge_weight=generator.random(len(edges[0])).astype(np.float32))
+    ids = generator.permutation(N)
+    x = generator.normal(size=(N, 4)).astype(np.float32)
+    data = GraphData(graph, x, y, ids[:200], ids[200:300], ids[300:])
+    return preaggregate(data, progress=False, **settings) if settings else data
+
+
+def test_means_are_weighted_exactly_where_the_sampler_draws_by_weight(tmp_path):
+    pl.seed_everything(0)
+    alike, by_weight, loops = (
+        weighted(weighted=False),
+        weighted(weighted=True),
+        weighted(weighted=False, self_loops=True),
+    )
+    plainly, drawn = NeighborSampler([-1]), WeightedNeighborSampler([4])
+
+    def module(data, sampler, **settings):
+        return GraphDataModule(data, sampler, batch_size=100, num_threads=0, predict="test", **settings)
+
+    alike_told = (
+        r"of all neighbours alike, as NeighborSampler\(.* but 'x_mean_1' \(mean of x, weighted\) is weighted by edge "
+        r"weights\. Make it so: preaggregate\(data, weighted=False\), .* --no-weighted"
+    )
+    weighted_told = (
+        r"weighted by edge weights, as WeightedNeighborSampler\(.* is of all neighbours alike\. Make it so: "
+        r"preaggregate\(data, weighted=True\), .* Or take NeighborSampler"
+    )
+    loops_told = r"'x_mean_1' \(mean of x, self-loops\) counts each node among its in-neighbours\. Make it "
+    for data, sampler, told in (
+        (by_weight, plainly, alike_told),
+        (alike, drawn, weighted_told),
+        (loops, plainly, loops_told),
+    ):
+        with pytest.raises(GraphDataError, match=told):
+            trainer(tmp_path, epochs=1).fit(SAGE(first_layer="preaggregated"), module(data, sampler))
+    mixed = module(by_weight, plainly, eval_sampler=drawn)
+    with pytest.raises(
+        GraphDataError, match=r"are to be of all neighbours alike, as NeighborSampler\(.*, and weighted"
+    ):
+        trainer(tmp_path, epochs=1).fit(SAGE(first_layer="preaggregated"), mixed)
+    # Of both, each sampler has its own.
+    both = preaggregate(alike, weighted=True, name="heavy", progress=False)
+    for sampler, name in ((plainly, "x_mean_1"), (drawn, "heavy_1")):
+        model = SAGE(first_layer="preaggregated")
+        trainer(tmp_path).fit(model, module(both, sampler))
+        assert model.layers.means == [name]
+    # What a checkpoint was trained on stays, in a run that goes on and in inference, with or without a sampler.
+    fit, model = trainer(tmp_path, epochs=1), SAGE(hidden=8, first_layer="preaggregated")
+    fit.fit(model, module(alike, plainly))
+    path = str(tmp_path / "model.ckpt")
+    fit.save_checkpoint(path)
+    with pytest.raises(
+        GraphDataError, match=r"trained on means of all neighbours alike, but 'x_mean_1' are weighted by"
+    ):
+        trainer(tmp_path, epochs=2).fit(
+            SAGE(hidden=8, first_layer="preaggregated"), module(by_weight, drawn), ckpt_path=path
+        )
+    loaded = SAGE.load_from_checkpoint(path)
+    assert torch.equal(infer(loaded, alike, progress=False), infer(loaded, both, progress=False))
+    for data in (by_weight, module(by_weight, drawn)):
+        with pytest.raises(GraphDataError, match=r"as this model was trained on such|they are to be of all neighbours"):
+            infer(loaded, data, progress=False)
+    # Trained by sampling, likewise.
+    fit = trainer(tmp_path, epochs=1)
+    fit.fit(SAGE(hidden=8, first_layer="sampled"), module(alike, NeighborSampler([-1, -1])))
+    fit.save_checkpoint(path)
+    again = SAGE.load_from_checkpoint(path, first_layer="preaggregated")
+    with pytest.raises(GraphDataError, match="this model was trained on such"):
+        infer(again, by_weight, progress=False)
+    expected = torch.cat(trainer(tmp_path).predict(fit.model, module(alike, NeighborSampler([-1, -1]))))
+    torch.testing.assert_close(infer(again, alike, progress=False)[alike.test].softmax(1), expected.softmax(1))
+
+
+def test_a_model_without_a_graph_takes_the_sums_that_it_was_trained_on(tmp_path):
+    data, sampler = weighted(weighted=False, hops=2), NeighborSampler([])
+    fit = trainer(tmp_path, epochs=1)
+    fit.fit(SIGN(hops=2), GraphDataModule(data, sampler, num_threads=0))
+    path = str(tmp_path / "model.ckpt")
+    fit.save_checkpoint(path)
+    more = preaggregate(weighted(weighted=True, hops=3), weighted=False, hops=2, name="alike", progress=False)
+    loaded = SIGN.load_from_checkpoint(path)
+    assert torch.equal(infer(loaded, data, progress=False), infer(loaded, more, progress=False))
+    for settings, told in (
+        ({"hops": 2}, r"SIGN was trained on the mean of x, which .*; they have 'x_mean_1' \(mean of x, weighted\)"),
+        ({"weighted": False}, r"trained on the mean of x, hop 2, which these data do not have"),
+        ({"weighted": False, "hops": 2, "self_loops": True}, r"they have 'x_mean_1' \(mean of x, self-loops\)"),
+        ({"aggr": "sum", "hops": 2, "weighted": False}, r"they have 'x_sum_1' \(sum of x\)"),
+    ):
+        other = weighted(**settings)
+        with pytest.raises(GraphDataError, match=told):
+            infer(SIGN.load_from_checkpoint(path), other, progress=False)
+        if settings.get("hops") == 2:
+            with pytest.raises(GraphDataError, match=told):
+                trainer(tmp_path, epochs=2).fit(SIGN(), GraphDataModule(other, sampler, num_threads=0), ckpt_path=path)
+
+
+def test_a_model_without_a_graph_takes_all_metapaths_to_its_seeds(tmp_path):
+    """Users are of the kind of the shops that they buy in, which only the shops' features tell; so are shops."""
+    generator = np.random.default_rng(4)
+    kind = generator.integers(0, 3, 60)
+    shop_of = np.stack([generator.integers(0, 60, N)] * 2)
+    edges = {
+        ("a.shop", "sells", "user"): (shop_of[0], np.arange(N)),
+        ("a.shop", "rents", "user"): (shop_of[1], np.arange(N)),
+        ("user", "buys", "a.shop"): (np.arange(N), shop_of[0]),
+    }
+    graph = Graph.from_hetero({"user": N, "a.shop": 60}, edges)
+    y = {"user": kind[shop_of[0]], "a.shop": kind}
+    seeds = {
+        name: {"user": np.arange(k, N, 3), "a.shop": np.arange(k, 60, 3)} for k, name in enumerate(("train", "test"))
+    }
+    x = {"a.shop": np.eye(3, dtype=np.float32)[kind] + generator.normal(size=(60, 3)).astype(np.float32) / 4}
+    data = GraphData(graph, x=x, y=y, num_classes=3, **seeds)
+    apart = preaggregate(data, hops=2, progress=False)
+    together = preaggregate(data, hops=2, merge_relations=True, name="all", progress=False)
+    # To users from shops, and to shops from shops by users: by each of two relations, or by both together.
+    assert (len(apart.aggregates), len(together.aggregates)) == (4, 2)
+    for tables in (apart, together):
+        pl.seed_everything(0)
+        module = GraphDataModule(tables, NeighborSampler([]), batch_size=60, num_threads=0)
+        fit, model = trainer(tmp_path, epochs=20), SIGN(hops=2, hidden=16, lr=0.02)
+        fit.fit(model, module)
+        [found] = fit.test(model, module, verbose=False)
+        assert found["test_accuracy"] > 0.9
+        rows = infer(model, module, progress=False)
+        batch = next(iter(module.test_dataloader()))
+        with torch.no_grad():
+            predicted = model.eval()(batch)
+        expected = torch.cat([rows[name][batch.nodes[name][: batch.num_seeds[name]]] for name in batch.num_seeds])
+        torch.testing.assert_close(predicted.softmax(1), expected)
+    both = preaggregate(apart, hops=2, merge_relations=True, name="all", progress=False)
+    with pytest.raises(GraphDataError, match=r"by relation, as 'x_mean_1_a_shop__sells__user\.user', and of all"):
+        trainer(tmp_path, epochs=1).fit(SIGN(), GraphDataModule(both, NeighborSampler([]), num_threads=0))
+    some = preaggregate(data, hops=2, node_type="user", progress=False)
+    some.seed_tables.clear()
+    with pytest.raises(GraphDataError, match=r"along user__buys__a.shop|sums of x over 1 to 2 hops"):
+        trainer(tmp_path, epochs=1).fit(SIGN(hops=2), GraphDataModule(some, NeighborSampler([]), num_threads=0))
+
+
+def test_a_refused_run_leaves_torchs_loaders_as_they_were(tmp_path):
+    from torch.utils.data import BatchSampler, DataLoader, TensorDataset
+
+    before = [cls.__init__ for cls in (DataLoader, BatchSampler)]
+    bad = plain(lambda y: np.where(np.arange(N) == 5, -3, y))
+    bad.train = np.arange(N)
+    with pytest.raises(GraphDataError, match="have a label that is none"):
+        trainer(tmp_path, epochs=1).fit(SAGE(), GraphDataModule(bad, NeighborSampler([2]), num_threads=0))
+    assert [cls.__init__ for cls in (DataLoader, BatchSampler)] == before
+    assert not [name for name in vars(DataLoader(TensorDataset(torch.ones(2)))) if name.startswith("__pl")]

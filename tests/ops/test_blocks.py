@@ -142,7 +142,13 @@ def test_wrong_streams():
     for bad in (-2, 2, 2**31 - 1):
         with pytest.raises(GraphFormatError, match=rf"part_of\[3\] is {bad}, but there are 2 parts"):
             deal_nodes(*PATH, is_seed, np.array([0, 1, -1, bad], np.int32), 2, 2, 0)
-    for numbers, message in (((0, 2, 0), "num_parts is 0"), ((2, 0, 0), "node_cap"), ((2, 2, -1), "seed_capacity is")):
+    for numbers, message in (
+        ((0, 2, 0), "num_parts is 0"),
+        ((2, 0, 0), "node_cap"),
+        ((2, 2, -1), "seed_capacity is"),
+        ((2, 2, np.ones(2)), "seed_capacity is array"),
+        ((2, np.ones(2), 1), "node_capacity is array"),
+    ):
         with pytest.raises(PartitionError, match=message):
             deal_nodes(*PATH, is_seed, parts, *numbers)
     with pytest.raises(PartitionError, match="is_seed has 3 entries, but the graph has 4"):

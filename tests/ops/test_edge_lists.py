@@ -131,6 +131,7 @@ WRONG = {
     "too few destinations": (changed("num_dst", -1, 20), "must ascend to the number of destinations, 35"),
     "destinations that descend": (changed("num_dst", 0, 20), "must ascend"),
     "a short order": (lambda given: given | {"order": np.arange(3)}, "order has 3 entries"),
+    "more edges than 64 bits count": (lambda given: given | {"num_edges": 2**63}, "num_edges is 9223372036854775808"),
     "memory for fewer edges": (lambda given: given | {"out": np.empty(3, np.int64)}, "out has 3 entries"),
     "memory for other numbers": (lambda given: given | {"out": np.empty(3, np.int32)}, "out"),
     "a bad indptr": (changed("indptr", 1, 10_000), "does not ascend at 1"),

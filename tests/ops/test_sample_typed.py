@@ -543,6 +543,9 @@ def test_wrong_arguments():
         chain().sample([0], [[1]], pick="last", replace=True)
     with pytest.raises(GraphFormatError, match=r"lie in \[-1, 2\]"):
         sort_by_type(graph[0], graph[2] * 3 // 2 - 1)
+    for dtype in ("U4", "O", "M8[s]", "c8"):
+        with pytest.raises(GraphFormatError, match=r"edge types are .* but sampling by type needs integers"):
+            sort_by_type(graph[0], graph[2].astype(dtype))
     with pytest.raises(GraphFormatError, match="29 entries"):
         SparseLists.of(graph[0], graph[2][:-1])
     lists = SparseLists.of(np.zeros(5, np.int64), np.empty(0, np.int64))

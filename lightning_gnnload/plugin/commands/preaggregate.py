@@ -41,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
             module if options.out is not None else module.dataset,
             **{name: getattr(options, name) for name in ("aggr", "hops", "table", "name", "self_loops", "weighted")},
             as_of=options.as_of,
+            node_type=options.node_type,
+            merge_relations=options.merge_relations,
             dtype=None if options.dtype is None else getattr(torch, options.dtype),
             out=options.out,
             overwrite=options.overwrite,
@@ -93,6 +95,8 @@ def _parser() -> Parser:
     parser.add_argument("--self-loops", action=argparse.BooleanOptionalAction, help="default: for gcn alone")
     parser.add_argument("--weighted", action=argparse.BooleanOptionalAction, help="default: where edges have weights")
     parser.add_argument("--as-of", type=_time, metavar="TIME", help="in a graph with times, later edges do not count")
+    parser.add_argument("--node-type", metavar="TYPE", help="in a graph with types, tables of this type's nodes alone")
+    parser.add_argument("--merge-relations", action="store_true", help="those between two node types count together")
     parser.add_argument("--dtype", choices=_DTYPES, help="of the tables; default that of the features")
     parser.add_argument("--out", type=output_folder, metavar="FOLDER", help="a new folder for graph and tables")
     parser.add_argument("--overwrite", action="store_true", help="replace the folder --out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,8 +15,9 @@ from torchmetrics.regression import MeanAbsoluteError
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
-from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.sample.base import Sampler
 
 
 class NodeLearner(pl.LightningModule):
@@ -43,13 +45,31 @@ class NodeLearner(pl.LightningModule):
 
     def configure_model(self) -> None:
         """Makes the layers, now that the data are there; a checkpoint that is loaded by itself makes them later."""
-        if not hasattr(self, "layers") and self._trainer is not None:
-            module: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        if self._trainer is None:
+            return
+        module: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        if is_new := not hasattr(self, "layers"):
             data = module.data
             label = _label_of(data, type(self).__name__)
             is_class = not label.is_floating_point()
             outputs = {"num_outputs": data.num_classes if is_class else 1, "is_class": is_class}
             self._make(self.sizes_of(data, module.sampler.num_layers) | outputs)
+        try:
+            # Also of weights that were loaded before: these data may have tables of other names, or none.
+            self.take_tables(module.data, [module.sampler, module.eval_sampler])
+        except GnnLoadError:
+            if is_new:  # else the next run, on other data, would find layers for these
+                del self.layers, self.sizes
+            raise
+
+    def take_tables(self, data: GraphData, samplers: Sequence[Sampler] = ()) -> None:
+        """Finds the data's tables of :func:`.preaggregate` that the layers take, for samplers that draw what else they
+        need; a run begins by it, and so does :func:`.infer`.
+
+        Raises:
+            GraphDataError: there are none, or they sum otherwise than the layers or the samplers.
+            StaleTableError: they are of another graph, or of other rows.
+        """
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["sizes"] = self.sizes

@@ -15,8 +15,9 @@ from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 from lightning_gnnload.nn.aggregate import aggregate
 from lightning_gnnload.nn.dropout import Dropout
 from lightning_gnnload.plugin.models.learner import NodeLearner
+from lightning_gnnload.plugin.models.tables import Means, check_form, draws_by_weight
+from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.settings import check_one_of
-from lightning_gnnload.storage.aggregates import check_fresh
 
 CODES = "codes"
 """The name of a node type's table of categories, integers ``[N_t, C]`` with 0 for unknown ones."""
@@ -200,15 +201,25 @@ class SAGE(NodeLearner):
         self.save_hyperparameters()
         self.first_layer = first_layer
 
-    def configure_model(self) -> None:
-        super().configure_model()
-        if self.first_layer == "preaggregated" and self._trainer is not None:
-            # Also of weights that were loaded before: these data may have tables of other names, or none.
-            data = self.trainer.datamodule.data  # type: ignore[attr-defined]
-            self.layers.means = self.sizes["means"] = _means_in(data, self.sizes["edge_types"])
+    def take_tables(self, data: GraphData, samplers: Sequence[Sampler] = ()) -> None:
+        if self.first_layer == "encoded":
+            return
+        by_weight = {draws_by_weight(sampler, data.graph): repr(sampler) for sampler in samplers}
+        trained = self.sizes.get("weighted")
+        if self.first_layer == "sampled":
+            if trained is None and len(by_weight) == 1:
+                [self.sizes["weighted"]] = by_weight
+            return
+        means = Means(data)
+        if trained is not None:
+            means.expect(trained, "this model was trained on such")
+        for weighted, sampler in by_weight.items():
+            means.expect(weighted, f"{sampler} draws so")
+        self.layers.means = self.sizes["means"] = means.names(self.sizes["edge_types"])
+        self.sizes["weighted"] = means.weighted
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        sizes = {"means": None, **checkpoint["sizes"]}
+        sizes = {"means": None, "weighted": None, **checkpoint["sizes"]}
         if self.first_layer != "preaggregated":
             sizes["means"] = None
         elif hasattr(self, "layers"):
@@ -221,6 +232,12 @@ class SAGE(NodeLearner):
                     f"the checkpoint has weights for edges {lacking[0]}, which these data do not have."
                 )
             sizes["means"] = [mean_by_type[tuple(edge_type)] for edge_type in sizes["edge_types"]]
+            if (present := self.sizes.get("weighted")) is not None:
+                check_form(sizes["weighted"], present, sizes["means"])
+        if hasattr(self, "layers"):  # which do not depend on it
+            sizes["weighted"] = self.sizes["weighted"] = (
+                self.sizes.get("weighted") if sizes["weighted"] is None else sizes["weighted"]
+            )
         self._make({"encodes": True, **sizes})
 
     def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
@@ -240,38 +257,12 @@ class SAGE(NodeLearner):
             "edge_types": [("", "", "")] if types is None else list(types.edge_types),
             "num_layers": num_hops + is_dense,
             "encodes": encodes,
-            "means": _means_in(data, [] if types is None else types.edge_types) if is_dense else None,
+            "means": [] if is_dense else None,  # take_tables() names them
+            "weighted": None,
         }
 
     def layers_of(self, sizes: dict[str, Any]) -> _SageLayers:
         return _SageLayers(sizes, self.hparams["hidden"], self.hparams["dropout"])
-
-
-def _means_in(data: GraphData, edge_types: Sequence[tuple[str, str, str]]) -> list[str]:
-    """The names of the tables of means of the features' in-neighbours, one for each of these edge types.
-
-    Raises GraphDataError, StaleTableError: there is none, or it cannot be used.
-    """
-    sources: list[tuple[str, str | None]] = [("x", None)]
-    if data.graph.types is not None:
-        sources = [(f"x.{edge_type[0]}", "__".join(edge_type)) for edge_type in edge_types]
-    means = []
-    for table, edge_type in sources:
-        name = data.aggregates_of(table, "mean", edge_type).get(1)
-        if name is None:
-            raise GraphDataError(
-                f"SAGE(first_layer='preaggregated') needs the mean of {table!r} over in-neighbours"
-                f"{'' if edge_type is None else f' by {edge_type}'}, which these data do not have. Make it: "
-                "preaggregate(data), or gnnload preaggregate FOLDER."
-            )
-        if data.aggregates[name].self_loops:
-            raise GraphDataError(
-                f"SAGE(first_layer='preaggregated') has weights of their own for nodes, but {name!r} counts each node "
-                "among its in-neighbours. Make it without self_loops."
-            )
-        check_fresh(data, name)
-        means.append(name)
-    return means
 
 
 def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:

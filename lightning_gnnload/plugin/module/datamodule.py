@@ -41,6 +41,7 @@ from lightning_gnnload.plugin.compat import (
     TrainerStatus,
     converts_input,
     pl,
+    restoring_loaders,
     training_progress,
 )
 from lightning_gnnload.plugin.module import error_reporting
@@ -59,6 +60,7 @@ from lightning_gnnload.plugin.module.settings import (
 )
 from lightning_gnnload.plugin.module.sources import ModuleSources, SizedModule
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
+from lightning_gnnload.sample.aggregates import check_aggregates
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.seeds.links import Exclude, LinkSettings, seed_kind
 from lightning_gnnload.sample.seeds.negatives import Negatives
@@ -400,6 +402,8 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
 
         Raises:
             SeedError: the phase has no seeds.
+            GraphDataError, StaleTableError: tables of :func:`.preaggregate` that the seeds must not see, or that are of
+                other data.
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
         with naming(phase):
@@ -413,6 +417,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
                 labels=self.graph_data.y,
                 **(self._training_settings() if phase == "train" else self._evaluation_settings()),
             )
+            check_aggregates(self.graph_data, workload.kind, workload.sampler, f"the seeds to {phase} on")
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
@@ -492,6 +497,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             return self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
         return 0 if num_ranks is None else distributed.get_rank()
 
+    @restoring_loaders()
     def _loader(self, phase: str) -> SampledLoader:
         num_ranks = self._num_ranks(phase)
         rank, pinned = self._rank(phase, num_ranks), False

@@ -77,6 +77,10 @@ class SeedKind(ABC):
     def seen(self, rows: np.ndarray) -> VisibleEdges | None:
         """Counts which in-edges of these rows count at their times; None where times do not."""
 
+    def span_of_times(self) -> tuple[Any, Any] | None:
+        """Returns the earliest and the latest time of all rows; None where times do not count, or there are no rows."""
+        return None
+
     @abstractmethod
     def bound(self, order: SeedOrder, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
         """Returns the order for these rows, as :meth:`.SeedOrder.bind` does, with the labels of the graph's nodes."""
@@ -157,6 +161,12 @@ class NodeSeeds(SeedKind):
             before=self.sampler.before,
             window=self.sampler.window,
         )
+
+    def span_of_times(self) -> tuple[Any, Any] | None:
+        if not self.is_timed or not len(self.rows):
+            return None
+        times = self._times_of(self.rows, self.nodes_of(self.rows))
+        return times.min().item(), times.max().item()
 
     def bound(self, order: SeedOrder, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
         if self.table is None:

@@ -26,7 +26,6 @@ from lightning_gnnload import (
     GraphFolder,
     MemoryFeatureStore,
     NodeTable,
-    SeedTable,
     load_graph_data,
     preaggregate,
     quantize,
@@ -35,6 +34,7 @@ from lightning_gnnload import (
 from lightning_gnnload.errors import GnnLoadError, GraphDataError, LoaderConfigError, StaleTableError, StoreFormatError
 from lightning_gnnload.inference import aggregation, hop_tables
 from lightning_gnnload.inference import preaggregate as made
+from lightning_gnnload.inference.hop_trees import bounded
 from lightning_gnnload.storage import aggregates as stored
 from lightning_gnnload.storage.aggregates import check_fresh
 from lightning_gnnload.storage.manifest import with_checksum
@@ -147,6 +147,7 @@ def test_however_the_work_is_cut_and_shared_the_bits_are_the_same(
     monkeypatch.setattr(aggregation, "_PIECE", 16)  # the hub has 26 pieces
     data, results, threads = flat(weighted), [], torch.get_num_threads()
     asked: Any = {"hops": 2, "table": "x", "dtype": None, "aggr": "mean", "name": None, "self_loops": None}
+    asked |= {"node_type": None, "merged": False}
     [table] = made._tables(data, memory=1 << 30, weighted=None, as_of=None, **asked)
     assert table.width == WIDTH
     try:
@@ -159,8 +160,8 @@ def test_however_the_work_is_cut_and_shared_the_bits_are_the_same(
             (50, 1 << 20, 32, 2),
         ):
             torch.set_num_threads(num_threads)
-            cut = replace(table.edges, max_nodes=max_nodes, max_edges=max_edges)
-            cut_table = replace(table, edges=cut, width=width, chunk_bytes=max_nodes * 4 * WIDTH)
+            cut = bounded(table.hops, {"max_nodes": max_nodes, "max_edges": max_edges})
+            cut_table = replace(table, hops=cut, width=width, chunk_bytes=max_nodes * 4 * WIDTH)
             results.append(hop_tables.in_memory(data, [cut_table], lambda _: None))
     finally:
         torch.set_num_threads(threads)
@@ -207,7 +208,7 @@ def test_a_graph_with_types_has_a_table_for_each_edge_type(tmp_path: Path) -> No
     for triple in KINDS:
         source, _, target = triple
         joined = "__".join(triple)
-        by_hop = aggregated.aggregates_of(f"x.{source}", edge_type=joined)
+        by_hop = aggregated.aggregates_of(f"x.{source}", metapath=(joined,))
         assert by_hop == ({1: f"x_mean_1_{joined}.{target}"} if source in sizes else {})
         for name in by_hop.values():
             matrix = np.zeros((NODES[target], NODES[source]))
@@ -221,13 +222,91 @@ def test_a_graph_with_types_has_a_table_for_each_edge_type(tmp_path: Path) -> No
     assert checked == 6
     assert preaggregate(data, table="year", progress=False).tables["year_mean_1_paper__has__field.field"]
     for settings, message in (
-        ({"hops": 2}, "one hop of each edge type"),
         ({"aggr": "gcn"}, "degrees of several"),
         ({"table": "z"}, "no node type has a table 'z'; there are x, year"),
         ({"self_loops": True}, "cannot be loops"),
     ):
         with pytest.raises(GraphDataError, match=message):
             preaggregate(data, progress=False, **settings)
+
+
+def typed_dense(data: GraphData, triples: list[Any], weighted: bool, until: float) -> np.ndarray:
+    """The mean over edges of these types, between the same two node types, as a matrix of float64."""
+    types, graph = data.graph.types, data.graph
+    targets, sources = types.range_of(triples[0][2]), types.range_of(triples[0][0])
+    matrix = np.zeros((len(targets), len(sources)))
+    for node in targets:
+        number = types.node_types.index(triples[0][2])
+        for place, edge_type in enumerate(types.slots[number]):
+            if types.edge_types[edge_type] not in triples:
+                continue
+            slots = types.slots[number]
+            run = types.first_run[number] + (node - targets.start) * len(slots) + place
+            for edge in range(int(graph.run_ptr[run]), int(graph.run_ptr[run + 1])):
+                if graph.clock is None or not graph.clock.timed[edge_type] or graph.edge_time[edge] < until:
+                    weight = graph.edge_weight[edge] if weighted else 1.0
+                    matrix[node - targets.start, graph.indices[edge] - sources.start] += weight
+    total = matrix.sum(1, keepdims=True)
+    return matrix / np.where(total == 0, 1, total)
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_hops_of_a_graph_with_types_are_products_along_metapaths(merged: bool, tmp_path: Path) -> None:
+    random, lists = np.random.default_rng(3), typed_edges()
+    lists["paper", "extends", "paper"] = random.integers(0, 30, (2, 70))  # which merges with "cites"
+    weight = {triple: random.random(ends.shape[1]).astype(np.float32) for triple, ends in lists.items()}
+    time = {triple: np.arange(ends.shape[1]) % 10 for triple, ends in lists.items() if triple[1] != "extends"}
+    graph = Graph.from_hetero(NODES, lists, edge_weight=weight, edge_time=time)
+    x = {name: torch.randn(NODES[name], size) for name, size in {"paper": 5, "author": 18}.items()}
+    save_graph_data(GraphData(graph, x=x), tmp_path / "graph")
+    settings = {"hops": 3, "as_of": 6, "merge_relations": merged, "node_type": "field", "progress": False}
+    # 4 columns at a time, so that rows are joined of parts, and what waits to be summed again is let go.
+    data = preaggregate(tmp_path / "graph", memory=2 * 4 * 4 * 80, **settings)
+    within = preaggregate(GraphData(graph, x=x), **settings)
+    until = graph.clock.until(np.array([6]), "<=")[0]
+    by_pair: dict[Any, list[Any]] = {}
+    for triple in lists:
+        by_pair.setdefault((triple[0], triple[2]) if merged else triple, []).append(triple)
+    level = [(name, name, (), rows.double().numpy()) for name, rows in x.items()]
+    expected: dict[Any, np.ndarray] = {}
+    for _ in range(3):
+        following = []
+        for first, end, path, rows in level:
+            for triples in by_pair.values():
+                if triples[0][0] != end:
+                    continue
+                step = "__".join(triples[0]) if len(triples) == 1 else f"{end}__*__{triples[0][2]}"
+                product = typed_dense(data, triples, True, until) @ rows
+                following.append((first, triples[0][2], (*path, step), product))
+                if triples[0][2] == "field":
+                    expected[f"x.{first}", (*path, step)] = product
+        level = following
+    made = {(aggregate.table, aggregate.metapath): name for name, aggregate in data.aggregates.items()}
+    assert made.keys() == expected.keys()
+    assert len(made) == (8 if merged else 13)
+    for key, name in made.items():
+        assert data.aggregates[name].hop == len(key[1])
+        np.testing.assert_allclose(rows_of(data.tables[name]), expected[key], atol=1e-5)
+        assert torch.equal(rows_of(data.tables[name]), rows_of(within.tables[name]))
+        assert data.tables[name].first == graph.types.range_of("field").start
+
+
+def test_metapaths_are_counted_before_they_are_summed_and_have_names_of_files() -> None:
+    nodes = {"paper": 2, "author": 2}
+    edges = {("paper", f"r{k}", "paper"): ([0, 1], [1, 0]) for k in range(20)}
+    graph = Graph.from_hetero(nodes, edges | {("author", "w" * 300, "paper"): ([0], [1])})
+    data = GraphData(graph, x={"paper": torch.ones(2, 1), "author": torch.ones(2, 1)})
+    with pytest.raises(GraphDataError, match=r"2 hops lead along more than 256 metapaths.* merge_relations=True"):
+        preaggregate(data, hops=2, progress=False)
+    merged = preaggregate(data, hops=2, merge_relations=True, progress=False)
+    first, second, long, _ = merged.aggregates
+    assert (first, second) == ("x_mean_1_paper__all__paper.paper", "x_mean_2_paper__all__paper__all__paper.paper")
+    assert long.startswith("x_mean_1_author__ww")
+    assert max(map(len, merged.tables)) < 160
+    flat_data = GraphData(Graph.from_coo([0], [1]), x=torch.ones(2, 1))
+    for settings in ({"merge_relations": True}, {"node_type": "paper"}):
+        with pytest.raises(GraphDataError, match="are of graphs with types"):
+            preaggregate(flat_data, progress=False, **settings)
 
 
 def test_names_of_types_that_are_spelled_alike_are_told_apart() -> None:
@@ -237,12 +316,11 @@ def test_names_of_types_that_are_spelled_alike_are_told_apart() -> None:
     assert [*data.tables][1:] == ["x_mean_1_a__to_b__a_0.a", "x_mean_1_a__to_b__a_1.a"]
 
 
-def test_later_edges_do_not_count_and_earlier_seeds_are_refused() -> None:
+def test_later_edges_do_not_count() -> None:
     src, dst = edges()
     times = np.arange(len(src)) % 10
     graph = Graph.from_coo(src, dst, NUM_NODES, edge_time=times)
-    rows = SeedTable([0, 1], time=[6, 9])
-    data = GraphData(graph, x=features(), y=np.zeros(NUM_NODES, np.int64), train=rows)
+    data = GraphData(graph, x=features())
     with pytest.raises(GraphDataError, match=r"a sum over all would tell of those that came later\. Give as_of="):
         preaggregate(data, progress=False)
     matrix = np.zeros((NUM_NODES, NUM_NODES))
@@ -250,24 +328,11 @@ def test_later_edges_do_not_count_and_earlier_seeds_are_refused() -> None:
     safe = preaggregate(data, aggr="sum", as_of=6, progress=False)
     np.testing.assert_allclose(safe.tables["x_sum_1"].rows, matrix @ features().double().numpy(), atol=1e-4)
     assert safe.aggregates["x_sum_1"].as_of == 6
-    check_fresh(safe, "x_sum_1")
-    with pytest.raises(GraphDataError, match="counts edges up to 7, but seeds of train are of 6 and later"):
-        check_fresh(preaggregate(data, aggr="sum", as_of=7, progress=False), "x_sum_1")
     with pytest.raises(GraphDataError, match="'x' is no time"):
         preaggregate(data, as_of="x")
     dated = Graph.from_coo([0, 0], [1, 1], edge_time=np.array(["2024-01-01", "2024-06-01"], "datetime64[D]"))
     early = preaggregate(GraphData(dated, x=torch.eye(2)), aggr="sum", as_of="2024-03-01", progress=False)
     assert early.tables["x_sum_1"].rows[1].tolist() == [1.0, 0.0]
-
-
-def test_times_of_seeds_may_be_those_of_their_nodes() -> None:
-    def data_of(train: list[int]) -> GraphData:
-        graph = Graph.from_coo([0, 1, 2], [1, 2, 3], num_nodes=5, edge_time=[1, 2, 3], node_time=[0, 1, 5, 9, 9])
-        return preaggregate(GraphData(graph, x=torch.ones(5, 2), train=train), as_of=5, progress=False)
-
-    check_fresh(data_of([2, 3]), "x_mean_1")
-    with pytest.raises(GraphDataError, match="but seeds of train are of 1 and later"):
-        check_fresh(data_of([1, 3]), "x_mean_1")
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,30 @@ def test_the_gradient_of_a_row_that_many_have_is_whole(how: Any, dtype: torch.dt
         (torch.zeros(NUM_SRC, 2), "median", None, "how='median' is not known; give one of 'mean', 'sum', 'max'"),
         (torch.zeros(NUM_SRC, 2), "max", torch.zeros(1), "how='max' takes no weights"),
         (torch.zeros(NUM_SRC, 2), "sum", torch.zeros(3), r"weights have shape \[3\], but one for each edge"),
+        (torch.zeros(NUM_SRC, 2).long(), "max", None, r"x is of torch.int64, but floats are needed: give x.float\(\)"),
+        (torch.zeros(NUM_SRC, 2).bool(), "sum", None, r"x is of torch.bool"),
+        (torch.zeros(NUM_SRC, 2), "mean", torch.ones(3).int(), r"weights is of torch.int32"),
     ],
 )
 def test_what_does_not_fit_is_told(x: Any, how: Any, weights: Any, message: str, block: Block) -> None:
     with pytest.raises(AggregationError, match=message):
         aggregate(block, x, how, weights)
+
+
+@pytest.mark.parametrize("how", ["mean", "sum", "max"])
+@pytest.mark.parametrize("source", [NUM_SRC, -1])
+def test_sources_that_the_block_does_not_have_are_not_read(source: int, how: Any, block: Block) -> None:
+    block.indices[4] = source
+    further = torch.ones(2 * NUM_SRC, 3)
+    with pytest.raises(AggregationError, match=rf"indices\[4\] is {source}, but Block.* has sources 0 to 49"):
+        aggregate(block, further, how)
+
+
+def test_weights_that_sum_to_nothing_have_no_shares() -> None:
+    indptr, indices = torch.tensor([0, 2, 4, 5], dtype=torch.int32), torch.tensor([0, 1, 2, 3, 0], dtype=torch.int32)
+    block, x = Block(indptr, indices, 3, 4), torch.arange(4.0)[:, None] + 1
+    weights = torch.tensor([1.0, -1.0, -1.0, -3.0, 0.0], requires_grad=True)
+    mean = aggregate(block, x, "mean", weights)
+    assert mean.view(-1).tolist() == [0.0, 3.75, 0.0]
+    (gradient,) = torch.autograd.grad(mean.sum(), weights)
+    assert gradient.isfinite().all()

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lightning_gnnload import Dropout, set_step
 from lightning_gnnload.errors import DropoutError
+from lightning_gnnload.nn import keys
 from lightning_gnnload.ops.dropout import DropoutKey, keep_mask, threshold_of
 
 Forward = Callable[[Tensor], Tensor]
@@ -164,6 +165,23 @@ def test_a_checkpoint_without_the_generators_state_is_refused() -> None:
     out = checkpoint(lambda x: layer(x).sin(), x, use_reentrant=False, preserve_rng_state=False)
     with pytest.raises(DropoutError, match="preserve_rng_state=True"):
         out.sum().backward()
+
+
+def test_a_layer_that_is_called_without_end_in_a_step_keeps_its_last_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a loop that draws predictions, or that tells no step."""
+    monkeypatch.setattr(keys, "MOST_CALLS", 3)
+    layer, x = Dropout(0.5), normal(9).requires_grad_()
+    set_step(layer, 0, 0)
+    outs = [checkpoint(lambda x: layer(x).sin(), x, use_reentrant=False) for _ in range(6)]
+    assert len(layer.keys._call_by_draw) == 3
+    assert len({tuple(out.tolist()) for out in outs}) == 6
+    set_step(layer, 0, 0)
+    assert torch.equal(layer(x).sin(), outs[0]), "calls count from 0 in each step, and none is counted twice"
+    set_step(layer, 0, 0)
+    outs = [checkpoint(lambda x: layer(x).sin(), x, use_reentrant=False) for _ in range(4)]
+    outs[3].sum().backward()
+    with pytest.raises(DropoutError, match="none of its last 3 calls"):
+        outs[0].sum().backward()
 
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of its compiler
