@@ -24,7 +24,7 @@ def markdown(comparisons: Sequence[Comparison], command: str, machine: Sequence[
         if comparison.topic != topic:
             topic = comparison.topic
             parts.append(f"### {topic}")
-        parts.append(f"{comparison.setting}; {comparison.unit}:")
+        parts.append(f"{comparison.setting}; {comparison.unit}{_turns(comparison)}:")
         parts += [text for text in (_table(comparison), comparison.remark, _missing(comparison)) if text]
     return "\n\n".join(parts)
 
@@ -63,9 +63,22 @@ def _goal_row(comparison: Comparison, verdict: Verdict) -> list[str]:
 def _table(comparison: Comparison) -> str:
     if not comparison.measured:
         return ""
-    columns = list(dict.fromkeys(column for contender in comparison.measured for column in contender.notes))
-    header = ["", "median", "p10 to p90", "figures", *_ratio_titles(comparison), *columns]
-    return _grid(header, [_row(comparison, contender, columns) for contender in comparison.measured])
+    # What ceilings alone note is in the remark.
+    noted = [one for one in comparison.measured if one.role is not Role.CEILING] or comparison.measured
+    columns = list(dict.fromkeys(column for contender in noted for column in contender.notes))
+    counts = [] if len(_counts(comparison)) == 1 else ["figures"]
+    header = ["", "median", "p10 to p90", *counts, *_ratio_titles(comparison), *columns]
+    return _grid(header, [_row(comparison, contender, columns, bool(counts)) for contender in comparison.measured])
+
+
+def _counts(comparison: Comparison) -> set[int]:
+    return {len(contender.values) for contender in comparison.measured}
+
+
+def _turns(comparison: Comparison) -> str:
+    """Of how many figures medians are, where it is one number for all."""
+    counts = _counts(comparison)
+    return f", of {counts.pop()} figures each" if len(counts) == 1 else ""
 
 
 def _ratio_titles(comparison: Comparison) -> list[str]:
@@ -73,10 +86,11 @@ def _ratio_titles(comparison: Comparison) -> list[str]:
     return [f"times better than {name}" for name in names]
 
 
-def _row(comparison: Comparison, contender: Contender, columns: Sequence[str]) -> list[str]:
+def _row(comparison: Comparison, contender: Contender, columns: Sequence[str], counted: bool) -> list[str]:
     low, high = contender.spread
     name = f"*{contender.name}*" if contender.role is Role.CEILING else contender.name
-    cells = [name, number(contender.median), f"{number(low)} to {number(high)}", str(len(contender.values))]
+    cells = [name, number(contender.median), f"{number(low)} to {number(high)}"]
+    cells += [str(len(contender.values))] if counted else []
     cells += [number(comparison.ratio(contender, family)) for family in comparison.families]
     return cells + [number(value) if (value := contender.note(column)) is not None else "" for column in columns]
 

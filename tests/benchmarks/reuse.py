@@ -149,6 +149,7 @@ def _percent(share: float) -> str:
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.reuse", description=__doc__)
     parser.add_argument("--graph", nargs="+", choices=GRAPHS, default=GRAPHS, help="by default all")
+    parser.add_argument("--all", action="store_true", help="print every case and cache, not those of the figure alone")
     parser.add_argument("--figure", type=Path, metavar="PNG", help="draw what is saved as well")
     options = parser.parse_args(arguments)
     progress, results = Console(stderr=True), list[Result]()
@@ -156,10 +157,11 @@ def main(arguments: list[str]) -> None:
         for case in cases(graph):
             results.append(measure(case))
             progress.print(f"{case.name}: {results[-1].shared:.1%} shared", highlight=False)
-    print(f"{shares(results)}\n")
-    for ratio in RATIOS:
+    printed = results if options.all else [one for one in results if one.case.sampler == HOPS]
+    print(f"{shares(printed)}\n")
+    for ratio in RATIOS if options.all else [TYPICAL]:
         print(f"Behind a cache of {ratio:.0%} of the rows, % of the rows that it misses:\n")
-        print(f"{behind(results, ratio, RULES if ratio == TYPICAL else RULES[-1:])}\n")
+        print(f"{behind(printed, ratio, RULES if options.all and ratio == TYPICAL else RULES[-1:])}\n")
     print(f"{from_disk(progress)}\n")
     print("\n".join(f"- {line}" for line in [*findings(results), *machine.describe()]))
     if options.figure is not None:
