@@ -9,6 +9,7 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.goals import Verdict
 from tests.benchmarks.measure import Comparison, Contender, Role
 
+_FEW = 2  # settings
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -25,7 +26,8 @@ def markdown(comparisons: Sequence[Comparison], command: str, machine: Sequence[
             topic = comparison.topic
             parts.append(f"### {topic}")
         parts.append(f"{comparison.setting}; {comparison.unit}{_turns(comparison)}:")
-        parts += [text for text in (_table(comparison), comparison.remark, _missing(comparison)) if text]
+        texts = _table(comparison), _other_settings(comparison), comparison.remark, _missing(comparison)
+        parts += [text for text in texts if text]
     return "\n\n".join(parts)
 
 
@@ -68,7 +70,23 @@ def _table(comparison: Comparison) -> str:
     columns = list(dict.fromkeys(column for contender in noted for column in contender.notes))
     counts = [] if len(_counts(comparison)) == 1 else ["figures"]
     header = ["", "median", "p10 to p90", *counts, *_ratio_titles(comparison), *columns]
-    return _grid(header, [_row(comparison, contender, columns, bool(counts)) for contender in comparison.measured])
+    shown = [one for one in comparison.measured if one not in _slower_settings(comparison)]
+    return _grid(header, [_row(comparison, contender, columns, bool(counts)) for contender in shown])
+
+
+def _slower_settings(comparison: Comparison) -> list[Contender]:
+    """Of a library with three settings or more, those that are neither its best nor how it comes."""
+    slower = list[Contender]()
+    for family in filter(None, comparison.families):
+        settings = [one for one in comparison.measured if one.role is Role.PEER and one.family == family]
+        best = comparison.best_peer(family)
+        slower += [one for one in settings if len(settings) > _FEW and one is not best and one.name != family]
+    return slower
+
+
+def _other_settings(comparison: Comparison) -> str:
+    slower = _slower_settings(comparison)
+    return f"Other settings: {'; '.join(f'{one.name} {number(one.median)}' for one in slower)}." if slower else ""
 
 
 def _counts(comparison: Comparison) -> set[int]:

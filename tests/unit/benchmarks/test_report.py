@@ -40,6 +40,16 @@ def test_figures_are_counted_where_contenders_have_unlike_numbers(compared):
     assert "| ours, slow | 20.5 | 20.1 to 20.9 | 2 |" in text
 
 
+def test_a_peers_slower_settings_are_a_line(compared):
+    names = {"DGL": [10.0], "DGL, 1 worker": [9.0], "DGL, 2 workers": [11.0]}
+    peers = [Contender(name, Role.PEER, lambda turn: {}, family="DGL", values=values) for name, values in names.items()]
+    compared.contenders[2:3] = peers
+    text = report.markdown([compared], "command", ["machine"], None)
+    assert "Other settings: DGL, 2 workers 11.0." in text
+    assert all(f"| {name} |" in text for name in ("DGL", "DGL, 1 worker"))
+    assert "| DGL, 2 workers |" not in text
+
+
 def shown(compared: Comparison) -> list[Mark]:
     return list(marks(report.markdown([compared], "command", ["machine"], None)))
 
