@@ -1,13 +1,11 @@
 #include "aggregate/max_neighbors.h"
 
 #include <algorithm>
-#include <system_error>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "common/error.h"
 #include "common/isa.h"
+#include "common/slices.h"
 #include "gather_quantized/float_bits.h"
 #include "gather_rows/copy_rows.h"
 
@@ -17,8 +15,7 @@ namespace {
 constexpr int64_t kTile =
     128;  // columns at a time: what is largest so far stays in the first-level cache
 constexpr int64_t kColumns = 16;  // of float32, a line
-constexpr int64_t kThreadNumbers = int64_t(1)
-                                   << 19;  // fewer, and starting a thread takes what it saves
+constexpr int64_t kThreadNumbers = int64_t(1) << 19;
 
 struct BFloat16 {
   uint16_t bits;
@@ -96,26 +93,6 @@ LG_TARGET_AVX512 void max_rows_avx512(const Rows<T>& rows, int64_t begin, int64_
 }
 #endif
 
-// Calls work(begin, end) on slices of [0, size), each in a thread, where there is work for more than one.
-template <class Work>
-void in_threads(int64_t size, int64_t num_numbers, int num_threads, const Work& work) {
-  const int64_t most = std::min<int64_t>(std::max(num_threads, 1), std::max<int64_t>(size, 1));
-  const int64_t slices = std::clamp<int64_t>(num_numbers / kThreadNumbers, 1, most);
-  std::vector<std::thread> others;
-  int64_t begin = 0;
-  try {
-    others.reserve(size_t(slices) - 1);
-    for (int64_t slice = 1; slice < slices; ++slice) {
-      const int64_t end = size * slice / slices;
-      others.emplace_back(work, begin, end);
-      begin = end;
-    }
-  } catch (const std::system_error&) {  // no more threads are to be had: the rest is for this one
-  }
-  work(begin, size);
-  for (std::thread& other : others) other.join();
-}
-
 template <class T>
 void max_all(const MaxRequest& request, const void* x, void* out, int32_t* from) {
   const Rows<T> rows{
@@ -128,7 +105,8 @@ void max_all(const MaxRequest& request, const void* x, void* out, int32_t* from)
 #endif
     max_rows(rows, begin, end);
   };
-  in_threads(request.num_dst, request.num_edges * request.width, request.num_threads, work);
+  in_threads(request.num_dst, request.num_edges * request.width, kThreadNumbers,
+             request.num_threads, work);
 }
 
 template <class T>
@@ -138,7 +116,7 @@ void add_all(const int32_t* from, const void* grad, void* into, int64_t num_dst,
   Wide<T>* const sums = static_cast<Wide<T>*>(into);
   // Whole lines, so that no two threads write to one.
   const int64_t num_lines = (width + kColumns - 1) / kColumns;
-  in_threads(num_lines, num_dst * width, num_threads, [&](int64_t begin, int64_t end) {
+  const auto work = [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kColumns, last = std::min(end * kColumns, width);
     for (int64_t row = 0; row < num_dst; ++row) {
       const int64_t at = row * width;
@@ -146,7 +124,8 @@ void add_all(const int32_t* from, const void* grad, void* into, int64_t num_dst,
         if (from[at + c] >= 0) sums[from[at + c] * width + c] += widen(grads[at + c]);
       }
     }
-  });
+  };
+  in_threads(num_lines, num_dst * width, kThreadNumbers, num_threads, work);
 }
 
 void check(const MaxRequest& request) {

@@ -19,7 +19,7 @@ from lightning_gnnload.host.memory import in_units, resident_memory
 from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.pipeline.forecast.machine import read_machine, this_machine
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
-from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
@@ -69,21 +69,13 @@ def main(arguments: Sequence[str]) -> int:
             measured = measurement.run()
         plan = Plan.of(measured, machine)
     except (GnnLoadError, KeyboardInterrupt) as error:
-        return _end(error)
+        return report_failure("gnnload plan", error)
     _say(console, plan)
     with quietly():  # newer parsers have another name for an option that older ones need
         dumped = cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True)
     _write(options.out, plan, json.loads(dumped), rest)
     console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
     return 0
-
-
-def _end(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt):
-        print("gnnload plan: interrupted; nothing was written.", file=sys.stderr)
-        return 130
-    print(f"gnnload plan: {type(error).__name__}: {error}", file=sys.stderr)
-    return 2
 
 
 def _compare(options: argparse.Namespace, console: Console) -> int:
