@@ -107,8 +107,6 @@ def write_graph(
     arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
     with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
         entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
-        graph = data.graph
-        named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
         tables = {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
         aggregates = {name: aggregate for name, aggregate in data.aggregates.items() if name in tables}
         check_entries(Path(folder), entries, aggregates)
@@ -119,22 +117,30 @@ def write_graph(
         write_manifest(
             target,
             entries,
-            num_nodes=data.num_nodes,
-            num_classes=data._num_classes,
             attributes=attributes,
-            quantized=quantized_dtypes(_stores(data)),
             tables=tables,
-            edge_tables=named if data.names_edge_tables else None,
-            lost_order=graph.lost_order,
-            types=None if graph.types is None else graph.types.to_json(),
-            clock=None if graph.clock is None else graph.clock.to_json(),
-            seed_tables=described_seeds(_own_seeds(data)),
-            user_ids={name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
-            class_names=data.class_names,
-            tasks=described_tasks(data.tasks),
-            task=data.task,
             aggregates={name: aggregate.to_json() for name, aggregate in aggregates.items()},
+            **_described(data),
         )
+
+
+def _described(data: GraphData) -> dict[str, Any]:
+    """Returns what a manifest says of the data beside their arrays."""
+    graph, named = data.graph, sorted(data.edge_tables.keys() - _x_by_type(data.graph.types))
+    return {
+        "num_nodes": data.num_nodes,
+        "num_classes": data._num_classes,
+        "quantized": quantized_dtypes(_stores(data)),
+        "edge_tables": named if data.names_edge_tables else None,
+        "lost_order": graph.lost_order,
+        "types": None if graph.types is None else graph.types.to_json(),
+        "clock": None if graph.clock is None else graph.clock.to_json(),
+        "seed_tables": described_seeds(_own_seeds(data)),
+        "user_ids": {name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
+        "class_names": data.class_names,
+        "tasks": described_tasks(data.tasks),
+        "task": data.task,
+    }
 
 
 def load_graph_data(
@@ -264,19 +270,28 @@ def open_stores(
         for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(folder, name=name)
     for name, dtype in manifest.get("quantized", {}).items():
-        if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
-            raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
-        stores[name] = QuantizedFeatureStore(
-            stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
-        )
-    tables = {}
-    for name, first in manifest.get("tables", {}).items():
-        try:
-            tables[name] = stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
-        except GraphDataError as error:
-            raise GraphDataError(f"table {name!r}: {error}") from error
+        stores[name] = _quantized(name, stores, arrays, getattr(torch, dtype), path)
+    tables = {
+        name: stores[table_arrays[name]] if first is None else _node_table(name, stores[table_arrays[name]], first)
+        for name, first in manifest.get("tables", {}).items()
+    }
     edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
+
+
+def _quantized(
+    name: str, stores: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], dtype: torch.dtype, path: Path
+) -> QuantizedFeatureStore:
+    if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
+        raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
+    return QuantizedFeatureStore(stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], dtype)
+
+
+def _node_table(name: str, store: Any, first: int) -> NodeTable:
+    try:
+        return NodeTable(store, first)
+    except GraphDataError as error:
+        raise GraphDataError(f"table {name!r}: {error}") from error
 
 
 def open_types(manifest: Mapping[str, Any]) -> GraphTypes | None:
