@@ -74,8 +74,8 @@ def findings(results: Sequence[Result]) -> list[str]:
             f"below degree in {len(below)} cases, by at most {100 * max(below.values(), default=0):.2f} points"
             + (f" ({', '.join(below)})" if below else "")
         )
-    better = [_name(result) for result in results if result.share("expected") > result.share("presample")]
-    lines.append(f"expected beats presample in {len(better)} of {len(results)}: {', '.join(better) or 'none'}")
+    better = [result for result in results if result.share("expected") > result.share("presample")]
+    lines.append(f"expected beats presample in {len(better)} of {len(results)}")
     lines.append(
         f"clairvoyant, window of one epoch: {min(result.on_window for result in results):.4%} of what was possible in "
         f"each window, for {np.median([result.rank_s['clairvoyant'] / result.epoch_s for result in results]):.2f} of "

@@ -44,11 +44,12 @@ _DRAWN = {LAST: (ORANGE, "o"), _REORDERED: (YELLOW, "x"), LARGER: (BLUE, "s"), L
 
 def shares(results: Sequence[Result]) -> str:
     """Markdown: rows that a mini-batch shares with the one before, and what caches of as many rows hit."""
-    orders, caches = list(results[0].reordered), list(results[0].same_memory)
-    header = ["", "rows", "of the table", "shared", *(f"window {each}" for each in orders), *caches]
+    # Of the windows, the largest: the last in FastGL's order, and the last of which all orders were tried.
+    orders = [list(results[0].reordered)[number] for number in (len(WINDOWS) - 1, -1)]
+    header = ["", "rows", "of the table", "shared", *(f"window {each}" for each in orders), *results[0].same_memory]
     lines = []
     for one in results:
-        cells = [one.batch, one.shared, *one.reordered.values(), *one.same_memory.values()]
+        cells = [one.batch, one.shared, *(one.reordered[order] for order in orders), *one.same_memory.values()]
         lines.append([one.case.name, f"{one.rows:,}", *map(_percent, cells)])
     return grid(header, lines)
 
