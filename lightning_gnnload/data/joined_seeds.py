@@ -27,11 +27,7 @@ def joined_arguments(tables: Sequence[Mapping[str, Any]], fill: Mapping[str, Any
     forms = {arguments["time_form"] for arguments in tables}
     if len(forms) > 1:
         raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
-    carried = [{"weight": arguments["weight"], **arguments["columns"]} for arguments in tables]
-    columns = {
-        name: [rows.get(name) for rows in carried]
-        for name in dict.fromkeys(name for rows in carried for name in rows if rows[name] is not None)
-    }
+    columns = _columns(tables)
     if not isinstance(fill, Mapping) or not fill.keys() <= columns.keys():
         raise GraphDataError(
             f"SeedTable.of_types: fill={fill!r:.200}: a dict by name is needed, of columns that some tables have: "
@@ -39,6 +35,13 @@ def joined_arguments(tables: Sequence[Mapping[str, Any]], fill: Mapping[str, Any
         )
     filled = {name: _one_column(name, parts, counts, fill.get(name)) for name, parts in columns.items()}
     return joined | {"time_form": forms.pop(), "weight": filled.pop("weight", None), "columns": filled}
+
+
+def _columns(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[torch.Tensor | None]]:
+    """Returns what mini-batches carry by row, by its name: the column of each table, None of those without."""
+    carried = [{"weight": arguments["weight"], **arguments["columns"]} for arguments in tables]
+    names = dict.fromkeys(name for rows in carried for name in rows if rows[name] is not None)
+    return {name: [rows.get(name) for rows in carried] for name in names}
 
 
 def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: Any = None) -> Any:

@@ -363,18 +363,22 @@ def _endpoints(
     return {name: as_ids(ids, name=f"SeedTable: {name}") for name, ids in by_name.items()}
 
 
-def _check_joins(edge_type: Any, table: Any) -> None:
-    """Raises GraphDataError: it is no table of links of this edge type, with one target a row."""
-    is_triple = isinstance(edge_type, tuple) and len(edge_type) == 3
-    parts = edge_type if is_triple else (edge_type,)
+def _names_of(edge_type: Any) -> set[Any]:
+    """Returns what a table may call its edge type, which is a triple, a name or a number; raises GraphDataError."""
+    parts = edge_type if isinstance(edge_type, tuple) and len(edge_type) == 3 else (edge_type,)
     if not all(isinstance(part, str) for part in parts) and type(edge_type) is not int:
         raise GraphDataError(f"SeedTable.of_types: {edge_type!r:.200} is no edge type. Give a triple or a name.")
+    return {edge_type, parts[1], "__".join(parts)} if len(parts) == 3 else {edge_type}
+
+
+def _check_joins(edge_type: Any, table: Any) -> None:
+    """Raises GraphDataError: it is no table of links of this edge type, with one target a row."""
+    names = _names_of(edge_type)
     if not isinstance(table, SeedTable):
         raise GraphDataError(
             f"SeedTable.of_types: {edge_type!r} is given {table!r:.200}. Give SeedTable(src=..., dst=...)."
         )
-    names = {None, edge_type, *((edge_type[1], "__".join(edge_type)) if is_triple else ())}
-    has_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
+    has_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= {None, *names}
     if table.kind != "links" or table.dst_ptr is not None or not has_one_type:
         raise GraphDataError(
             f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "

@@ -29,9 +29,9 @@ from lightning_gnnload.pyg.keywords import (
     agreed_seed,
     changed_sampler,
     check_keywords,
-    check_loader,
     drawn_seed,
     drop_shuffle,
+    loader_named,
     reset_for_full_batches,
     split_keywords,
 )
@@ -73,7 +73,7 @@ class PyGDataModule(GraphDataModule):
         eval_loader_kwargs: Mapping[str, Any] | None,
         kwargs: dict[str, Any],
     ) -> None:
-        loader = check_loader(loader, self._SAMPLER) if graph_sampler is None else "custom"
+        loader = loader_named(loader, graph_sampler, self._SAMPLER)
         settings = {name: kwargs.pop(name) for name in MODULE_KEYWORDS if name in kwargs}
         drop_shuffle(kwargs, type(self).__name__)
         if loader == "full":

@@ -108,8 +108,10 @@ def split_keywords(kwargs: Mapping[str, Any], names: set[str]) -> tuple[dict[str
     return chosen, {name: value for name, value in kwargs.items() if name not in names}
 
 
-def check_loader(loader: str, sampler_argument: str) -> str:
-    """Returns the name of a loader where the user gave no sampler; raises LoaderConfigError for others."""
+def loader_named(loader: str, sampler: BaseSampler | None, sampler_argument: str) -> str:
+    """Returns the name of the loader, ``"custom"`` where the user gave a sampler; LoaderConfigError: there is none."""
+    if sampler is not None:
+        return "custom"
     if loader not in ("full", "neighbor", "link_neighbor"):
         more = f" without {sampler_argument}=" if loader == "custom" else ""
         raise LoaderConfigError(

@@ -98,16 +98,11 @@ def write_graph(
 ) -> None:
     """Writes ``data`` as :func:`save_graph_data` does; with ``repair``, also in place of a broken folder that has a
     name of this package's own. ``add`` writes further tables to the new folder."""
-    try:
-        json.dumps(attributes)
-    except (TypeError, ValueError) as error:
-        raise StoreFormatError(
-            f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
-        ) from error
+    _check_attributes(attributes)
     arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
     with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
         entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
-        tables = {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
+        tables = _first_nodes(data)
         aggregates = {name: aggregate for name, aggregate in data.aggregates.items() if name in tables}
         check_entries(Path(folder), entries, aggregates)
         more = {} if add is None else add(target)
@@ -122,6 +117,20 @@ def write_graph(
             aggregates={name: aggregate.to_json() for name, aggregate in aggregates.items()},
             **_described(data),
         )
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    try:
+        json.dumps(attributes)
+    except (TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
+        ) from error
+
+
+def _first_nodes(data: GraphData) -> dict[str, int | None]:
+    """Returns the first node that each table has a row for, by name; None: it has one for each."""
+    return {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
 
 
 def _described(data: GraphData) -> dict[str, Any]:
@@ -269,12 +278,10 @@ def open_stores(
     if features == "disk":
         for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(folder, name=name)
-    for name, dtype in manifest.get("quantized", {}).items():
-        stores[name] = _quantized(name, stores, arrays, getattr(torch, dtype), path)
-    tables = {
-        name: stores[table_arrays[name]] if first is None else _node_table(name, stores[table_arrays[name]], first)
-        for name, first in manifest.get("tables", {}).items()
-    }
+    dtypes = manifest.get("quantized", {})
+    stores |= {name: _quantized(name, stores, arrays, getattr(torch, dtypes[name]), path) for name in dtypes}
+    firsts = manifest.get("tables", {})
+    tables = {name: _node_table(name, stores[array], firsts[name]) for name, array in table_arrays.items()}
     edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
 
@@ -287,9 +294,9 @@ def _quantized(
     return QuantizedFeatureStore(stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], dtype)
 
 
-def _node_table(name: str, store: Any, first: int) -> NodeTable:
+def _node_table(name: str, store: Any, first: int | None) -> Any:
     try:
-        return NodeTable(store, first)
+        return store if first is None else NodeTable(store, first)
     except GraphDataError as error:
         raise GraphDataError(f"table {name!r}: {error}") from error
 
