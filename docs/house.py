@@ -82,10 +82,13 @@ Edges = set[tuple[str, str]]
 
 
 def modules() -> dict[str, Path]:
-    """Lists the package's files by dotted name; stubs that list a package's names stand for what loads them."""
-    paths = [*sorted(PACKAGE.rglob("*.py")), *PACKAGE.rglob("__init__.pyi")]
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in paths}
-    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+    """Lists the package's files by dotted name. A stub that lists a package's names has that package's; what loads them
+    then keeps its ``__init__``."""
+    stubs = [*PACKAGE.rglob("__init__.pyi")]
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in PACKAGE.rglob("*.py")}
+    loads = {path.with_suffix(".py") for path in stubs}
+    known = {name if path in loads else name.removesuffix(".__init__"): path for path, name in names.items()}
+    return dict(sorted(known.items())) | {".".join(path.relative_to(ROOT).parent.parts): path for path in stubs}
 
 
 @cache

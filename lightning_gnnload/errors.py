@@ -75,7 +75,7 @@ class NotHereError(GnnLoadError, ImportError):
 
 
 class NoAttributeError(GnnLoadError, AttributeError):
-    """Likewise as an attribute of a module; an AttributeError, so that ``hasattr`` is False."""
+    """A :class:`NotHereError` of a module's attribute; an AttributeError, so that ``hasattr`` is False."""
 
 
 class CudaUnavailableError(GnnLoadError, RuntimeError):

@@ -5,6 +5,7 @@
 #include "common/error.h"
 #include "common/fetch.h"
 #include "common/isa.h"
+#include "common/slices.h"
 #include "gather_rows/copy_rows.h"
 
 namespace lg {
@@ -112,7 +113,8 @@ void max_all(const AggregateRequest& request, const void* x, void* out, int32_t*
 #endif
     max_rows(rows, begin, end);
   };
-  in_threads(request.num_dst, request.num_edges * request.width, request.num_threads, work);
+  in_threads(request.num_dst, request.num_edges * request.width, kThreadNumbers,
+             request.num_threads, work);
 }
 
 template <class T>
@@ -122,7 +124,7 @@ void add_all(const int32_t* from, const void* grad, void* into, int64_t num_dst,
   Wide<T>* const sums = static_cast<Wide<T>*>(into);
   // Whole lines, so that no two threads write to one.
   const int64_t num_lines = (width + kColumns - 1) / kColumns;
-  in_threads(num_lines, num_dst * width, num_threads, [&](int64_t begin, int64_t end) {
+  const auto work = [&](int64_t begin, int64_t end) {
     const int64_t first = begin * kColumns, last = std::min(end * kColumns, width);
     for (int64_t row = 0; row < num_dst; ++row) {
       const int64_t at = row * width;
@@ -130,7 +132,8 @@ void add_all(const int32_t* from, const void* grad, void* into, int64_t num_dst,
         if (from[at + c] >= 0) sums[from[at + c] * width + c] += widen(grads[at + c]);
       }
     }
-  });
+  };
+  in_threads(num_lines, num_dst * width, kThreadNumbers, num_threads, work);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "common/error.h"
 #include "common/isa.h"
+#include "common/slices.h"
 #include "gather_rows/copy_rows.h"
 
 namespace lg {
@@ -126,7 +127,7 @@ void sum_all(const Rows<T>& rows, int64_t num_rows, int num_threads) {
 #endif
     sum_rows<1, kScaled>(rows, begin, end);
   };
-  in_threads(num_rows, rows.indptr[num_rows] * rows.width, num_threads, work);
+  in_threads(num_rows, rows.indptr[num_rows] * rows.width, kThreadNumbers, num_threads, work);
 }
 
 // Calls work on a null pointer of the numbers' type.

@@ -1,19 +1,16 @@
 #include "dropout/dropout.h"
 
-#include <algorithm>
-#include <system_error>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
+#include "common/slices.h"
 #include "dropout/drop_avx2.h"
 #include "dropout/drop_avx512.h"
 
 namespace lg {
 namespace {
 
-// Less work a thread, and starting it takes too large a part of the time that it saves. Threads that wait for work
-// instead would have to spin to be there much sooner, and would be lost in a fork.
+// Threads that wait for work, instead of being started, would have to spin to be there much sooner, and would be lost
+// in a fork.
 constexpr int64_t kThreadElements = int64_t(1) << 20;
 
 template <DropBy by, class T>
@@ -44,26 +41,12 @@ void drop_all(const DropoutRequest& request, uint32_t* bits, DropoutKey key) {
   const auto drop = [&](int64_t begin, int64_t end) {
     drop_chunks<by>(in, out, bits, begin, end, law);
   };
-  const int64_t slices =
-      std::clamp<int64_t>(request.count / kThreadElements, 1, std::max(request.num_threads, 1));
-  std::vector<std::thread> threads;
-  int64_t begin = 0;
-  try {
-    threads.reserve(size_t(slices) - 1);
-    for (int64_t slice = 1; slice < slices; ++slice) {
-      const int64_t end = whole * slice / slices;
-      threads.emplace_back(drop, begin, end);
-      begin = end;
-    }
-  } catch (const std::system_error&) {  // no more threads are to be had: the rest is for this one
-  }
-  drop(begin, whole);
+  in_threads(whole, request.count, kThreadElements, request.num_threads, drop);
   const int64_t at = whole * kDropoutChunk;
   if (at < request.count) {
     drop_part<by>(in + at, out + at, bits ? bits + whole * kBlockWords : nullptr, whole,
                   int(request.count - at), law);
   }
-  for (std::thread& thread : threads) thread.join();
 }
 
 template <DropBy by>

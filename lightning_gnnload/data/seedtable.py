@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -15,6 +15,7 @@ from lightning_gnnload.data.arrays import as_ids, as_rows
 from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.clock import TimeForm, as_times
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.joined_seeds import joined_arguments
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError, SeedError
 from lightning_gnnload.ops import as_integer
@@ -142,27 +143,11 @@ class SeedTable:
                 f"SeedTable.of_types: {tables!r:.200} is no dict of tables. Give {{edge type: SeedTable(...)}}."
             )
         for edge_type, table in tables.items():
-            parts = edge_type if isinstance(edge_type, tuple) and len(edge_type) == 3 else (edge_type,)
-            if not all(isinstance(part, str) for part in parts) and type(edge_type) is not int:
-                raise GraphDataError(
-                    f"SeedTable.of_types: {edge_type!r:.200} is no edge type. Give a triple or a name."
-                )
-            if not isinstance(table, SeedTable):
-                raise GraphDataError(
-                    f"SeedTable.of_types: {edge_type!r} is given {table!r:.200}. Give SeedTable(src=..., dst=...)."
-                )
-            names = {None, edge_type, *((edge_type[1], "__".join(edge_type)) if isinstance(edge_type, tuple) else ())}
-            has_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= names
-            if table.kind != "links" or table.dst_ptr is not None or not has_one_type:
-                raise GraphDataError(
-                    f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
-                    "own edge type, with one target a row; rows with several have one type a table (dst_ptr=), and a "
-                    "table of several types is given by itself, or in its parts."
-                )
+            _check_joins(edge_type, table)
         counts = {edge_type: len(table) for edge_type, table in tables.items()}
         return cls(
             edge_type=counts if len(counts) > 1 else next(iter(counts), None),
-            **_joined(tables, {} if fill is None else fill),
+            **joined_arguments([table.arguments() for table in tables.values()], {} if fill is None else fill),
         )
 
     def __len__(self) -> int:
@@ -378,70 +363,28 @@ def _endpoints(
     return {name: as_ids(ids, name=f"SeedTable: {name}") for name, ids in by_name.items()}
 
 
-def _joined(tables: Mapping[Any, SeedTable], fill: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a table of the rows of several, one behind the other, but for their type.
+def _names_of(edge_type: Any) -> set[Any]:
+    """Returns what a table may call its edge type, which is a triple, a name or a number; raises GraphDataError."""
+    parts = edge_type if isinstance(edge_type, tuple) and len(edge_type) == 3 else (edge_type,)
+    if not all(isinstance(part, str) for part in parts) and type(edge_type) is not int:
+        raise GraphDataError(f"SeedTable.of_types: {edge_type!r:.200} is no edge type. Give a triple or a name.")
+    return {edge_type, parts[1], "__".join(parts)} if len(parts) == 3 else {edge_type}
 
-    Raises:
-        GraphDataError: as :meth:`SeedTable.of_types` has it.
-    """
-    every, counts = [table.arguments() for table in tables.values()], [*map(len, tables.values())]
-    names = ("src", "dst", "edge_ids", "time", "y")
-    joined = {name: _one_column(name, [arguments[name] for arguments in every]) for name in names}
-    forms = {arguments["time_form"] for arguments in every}
-    if len(forms) > 1:
-        raise GraphDataError(f"SeedTable.of_types: times are given in the forms {forms}. Give all in one unit.")
-    columns = {name: [table.columns.get(name) for table in tables.values()] for name in _column_names(tables)}
-    if not isinstance(fill, Mapping) or not fill.keys() <= columns.keys():
+
+def _check_joins(edge_type: Any, table: Any) -> None:
+    """Raises GraphDataError: it is no table of links of this edge type, with one target a row."""
+    names = _names_of(edge_type)
+    if not isinstance(table, SeedTable):
         raise GraphDataError(
-            f"SeedTable.of_types: fill={fill!r:.200}: a dict by name is needed, of columns that some tables have: "
-            f"{', '.join(columns) or 'there are none'}."
+            f"SeedTable.of_types: {edge_type!r} is given {table!r:.200}. Give SeedTable(src=..., dst=...)."
         )
-    carried = {name: _one_column(name, parts, counts, fill.get(name)) for name, parts in columns.items()}
-    return joined | {"time_form": forms.pop(), "weight": carried.pop("weight", None), "columns": carried}
-
-
-def _column_names(tables: Mapping[Any, SeedTable]) -> dict[str, None]:
-    return dict.fromkeys(name for table in tables.values() for name in table.columns if name != "time")
-
-
-def _one_column(name: str, parts: list[Any], counts: Sequence[int] = (), fill: Any = None) -> Any:
-    """Joins a column of several tables; ``fill`` is an entry of those without, which have so many rows.
-
-    Raises:
-        GraphDataError: some lack it, or have it in another form.
-    """
-    like = next((part for part in parts if part is not None), None)
-    if like is None:
-        return None
-    if fill is not None:
-        entry = _entry(name, like, fill)
-        filled = (like.new_full((count, *like.shape[1:]), entry) for count in counts)
-        parts = [instead if part is None else part for part, instead in zip(parts, filled, strict=True)]
-    forms = {"missing" if part is None else f"{part.dtype} {['R', *part.shape[1:]]}" for part in parts}
-    if len(forms) > 1:
-        otherwise = f"; or say what stands there: fill={{{name!r}: 0}}" if counts else ""
+    has_one_type = len(table.rows_by_type) == 1 and table.rows_by_type.keys() <= {None, *names}
+    if table.kind != "links" or table.dst_ptr is not None or not has_one_type:
         raise GraphDataError(
-            f"SeedTable.of_types: {name!r} is {' and '.join(sorted(forms))}. Give it to all tables, of one dtype and "
-            f"shape, or to none{otherwise}."
+            f"SeedTable.of_types: {edge_type!r} is given {table!r}. Tables of links are needed, each under its "
+            "own edge type, with one target a row; rows with several have one type a table (dst_ptr=), and a "
+            "table of several types is given by itself, or in its parts."
         )
-    return torch.cat(parts) if isinstance(like, torch.Tensor) else np.concatenate(parts)
-
-
-def _entry(name: str, like: torch.Tensor, fill: Any) -> Any:
-    """Returns what fills a column, as a plain number; raises GraphDataError where the column cannot hold it."""
-    try:
-        number = fill.item() if isinstance(fill, torch.Tensor | np.ndarray | np.generic) else fill
-        entry = like.new_full((), number).item()
-        # Floats are rounded, as all are that lie in such a column.
-        is_held = (abs(entry) == np.inf) == (abs(number) == np.inf) if like.is_floating_point() else entry == number
-    except (TypeError, ValueError, RuntimeError, OverflowError):
-        is_held = False
-    if not is_held:
-        raise GraphDataError(
-            f"SeedTable.of_types: fill={{{name!r}: {fill!r:.100}}}, but that column is {like.dtype}, which does not "
-            "hold it. Give one number that it holds, or that column to all tables."
-        )
-    return number
 
 
 def _starts(dst_ptr: Any, num_rows: int, targets: np.ndarray) -> np.ndarray:

@@ -17,13 +17,13 @@ from lightning_gnnload.datasets.description import short
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.settings import amount_of
 
-Check = Callable[[Any, str], Any]
+SettingCheck = Callable[[Any, str], Any]
 S = TypeVar("S")
 _MOST_THREADS = 1024
 _MOST_BYTES = 1 << 60
 
 
-def setting(check: Check, name: str | None = None) -> dict[str, Any]:
+def setting(check: SettingCheck, name: str | None = None) -> dict[str, Any]:
     """Returns the metadata of a dataclass's field: its check, and its key in YAML where that is no name in Python, as
     ``from``."""
     return {"check": check, "name": name}
@@ -93,7 +93,7 @@ def a_seed(value: Any, where: str) -> int:
     return value
 
 
-def one_of(*words: Any) -> Check:
+def one_of(*words: Any) -> SettingCheck:
     """Makes the check of words, one of which is needed."""
 
     def check(value: Any, where: str) -> Any:
@@ -105,7 +105,7 @@ def one_of(*words: Any) -> Check:
     return check
 
 
-def or_none(check: Check) -> Check:
+def or_none(check: SettingCheck) -> SettingCheck:
     """Makes the check that lets None pass."""
     return lambda value, where: None if value is None else check(value, where)
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from lightning_gnnload.datasets.description import load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.settings import (
-    Check,
+    SettingCheck,
     a_count,
     a_flag,
     a_moment,
@@ -195,7 +195,7 @@ class BuildSpec:
         return self.threads or len(os.sched_getaffinity(0))
 
 
-def _by_name(cls: type[S]) -> Check:
+def _by_name(cls: type[S]) -> SettingCheck:
     def check(value: Any, where: str) -> dict[str, S]:
         if not isinstance(value, Mapping):
             raise wrong(where, value, "a mapping is needed, NAME: {KEY: VALUE}")

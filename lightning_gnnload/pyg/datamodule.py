@@ -24,14 +24,14 @@ from lightning_gnnload.plugin.compat import pl, restoring_loaders
 from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.pyg.keywords import (
-    LOADER_INPUTS,
     MODULE_KEYWORDS,
-    OF_GRAPH_DATA_MODULE,
     SHARED_SEED,
     agreed_seed,
     changed_sampler,
+    check_keywords,
     drawn_seed,
     drop_shuffle,
+    loader_named,
     reset_for_full_batches,
     split_keywords,
 )
@@ -73,7 +73,7 @@ class PyGDataModule(GraphDataModule):
         eval_loader_kwargs: Mapping[str, Any] | None,
         kwargs: dict[str, Any],
     ) -> None:
-        loader = self._loader_named(loader, graph_sampler)
+        loader = loader_named(loader, graph_sampler, self._SAMPLER)
         settings = {name: kwargs.pop(name) for name in MODULE_KEYWORDS if name in kwargs}
         drop_shuffle(kwargs, type(self).__name__)
         if loader == "full":
@@ -377,22 +377,12 @@ class PyGDataModule(GraphDataModule):
 
     # How arguments are read.
 
-    def _loader_named(self, loader: str, graph_sampler: BaseSampler | None) -> str:
-        if graph_sampler is not None:
-            return "custom"
-        if loader not in ("full", "neighbor", "link_neighbor"):
-            more = f" without {self._SAMPLER}=" if loader == "custom" else ""
-            raise LoaderConfigError(
-                f"Undefined 'loader' option (got {loader!r}{more}). Give 'neighbor' or 'full', or {self._SAMPLER}=."
-            )
-        return loader
-
     def _set_samplers(self, graph_sampler: BaseSampler | None, changed: dict[str, Any], seed: int) -> None:
         """Makes the samplers, and splits the keywords of loaders from theirs, in training and in evaluation."""
         sampler_class = GnnloadSampler if graph_sampler is None else type(graph_sampler)
         names = {*inspect.signature(sampler_class).parameters} if self.loader != "full" else set()
-        self._check_keywords(self.kwargs, names)
-        self._check_keywords(changed, names)
+        for keywords in (self.kwargs, changed):
+            check_keywords(keywords, names, self._LOADER, type(self).__name__)
         sampler_kwargs, self.loader_kwargs = split_keywords(self.kwargs, names)
         if self.loader == "full":
             self.eval_loader_kwargs = self.loader_kwargs | changed
@@ -420,24 +410,6 @@ class PyGDataModule(GraphDataModule):
         if self.loader_kwargs.get("batch_sampler") is not None:
             self.loader_kwargs.pop("batch_size", None)
             self.loader_kwargs.pop("drop_last", None)
-
-    def _check_keywords(self, kwargs: Mapping[str, Any], sampler_names: set[str]) -> None:
-        """Raises LoaderConfigError: keywords that nothing here has, or that a GraphDataModule has, but that are others
-        here."""
-        loader_names = {*inspect.signature(self._LOADER).parameters, *inspect.signature(DataLoader).parameters}
-        names = sampler_names | loader_names - {"data", "kwargs", "dataset", *LOADER_INPUTS}
-        for name in kwargs:
-            if name in names:
-                continue
-            if name in OF_GRAPH_DATA_MODULE:
-                raise LoaderConfigError(
-                    f"{type(self).__name__} has no {name}=; that of GraphDataModule is here: "
-                    f"{OF_GRAPH_DATA_MODULE[name]}."
-                )
-            raise LoaderConfigError(
-                f"{type(self).__name__} knows no {name}=. It takes the keywords of PyG's, of torch's DataLoader, and "
-                f"{', '.join(sorted(MODULE_KEYWORDS))}."
-            )
 
     def _check_replaced(self, settings: dict[str, Any]) -> None:
         """Raises LoaderConfigError: settings of a GraphDataModule, but it does not make the mini-batches."""

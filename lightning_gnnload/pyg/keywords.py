@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping
 from copy import copy
 from typing import Any
 
 import torch
+from torch.utils.data import DataLoader
 from torch_geometric.sampler import BaseSampler
 
 from lightning_gnnload.errors import LoaderConfigError, warn
@@ -104,6 +106,38 @@ def split_keywords(kwargs: Mapping[str, Any], names: set[str]) -> tuple[dict[str
     """Returns the keywords of these names, and the others."""
     chosen = {name: value for name, value in kwargs.items() if name in names}
     return chosen, {name: value for name, value in kwargs.items() if name not in names}
+
+
+def loader_named(loader: str, sampler: BaseSampler | None, sampler_argument: str) -> str:
+    """Returns the name of the loader, ``"custom"`` where the user gave a sampler; LoaderConfigError: there is none."""
+    if sampler is not None:
+        return "custom"
+    if loader not in ("full", "neighbor", "link_neighbor"):
+        more = f" without {sampler_argument}=" if loader == "custom" else ""
+        raise LoaderConfigError(
+            f"Undefined 'loader' option (got {loader!r}{more}). Give 'neighbor' or 'full', or {sampler_argument}=."
+        )
+    return loader
+
+
+def check_keywords(
+    kwargs: Mapping[str, Any], sampler_names: set[str], loader_class: type[DataLoader], module_class: str
+) -> None:
+    """Raises LoaderConfigError: keywords that nothing in a data module has, or that a GraphDataModule has, but that are
+    others there."""
+    loader_names = {*inspect.signature(loader_class).parameters, *inspect.signature(DataLoader).parameters}
+    names = sampler_names | loader_names - {"data", "kwargs", "dataset", *LOADER_INPUTS}
+    for name in kwargs:
+        if name in names:
+            continue
+        if name in OF_GRAPH_DATA_MODULE:
+            raise LoaderConfigError(
+                f"{module_class} has no {name}=; that of GraphDataModule is here: {OF_GRAPH_DATA_MODULE[name]}."
+            )
+        raise LoaderConfigError(
+            f"{module_class} knows no {name}=. It takes the keywords of PyG's, of torch's DataLoader, and "
+            f"{', '.join(sorted(MODULE_KEYWORDS))}."
+        )
 
 
 def drop_shuffle(kwargs: dict[str, Any], name: str) -> None:

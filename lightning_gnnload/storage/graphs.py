@@ -98,18 +98,11 @@ def write_graph(
 ) -> None:
     """Writes ``data`` as :func:`save_graph_data` does; with ``repair``, also in place of a broken folder that has a
     name of this package's own. ``add`` writes further tables to the new folder."""
-    try:
-        json.dumps(attributes)
-    except (TypeError, ValueError) as error:
-        raise StoreFormatError(
-            f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
-        ) from error
+    _check_attributes(attributes)
     arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
     with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
         entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
-        graph = data.graph
-        named = sorted(data.edge_tables.keys() - _x_by_type(graph.types))
-        tables = {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
+        tables = _first_nodes(data)
         aggregates = {name: aggregate for name, aggregate in data.aggregates.items() if name in tables}
         check_entries(Path(folder), entries, aggregates)
         more = {} if add is None else add(target)
@@ -119,22 +112,44 @@ def write_graph(
         write_manifest(
             target,
             entries,
-            num_nodes=data.num_nodes,
-            num_classes=data._num_classes,
             attributes=attributes,
-            quantized=quantized_dtypes(_stores(data)),
             tables=tables,
-            edge_tables=named if data.names_edge_tables else None,
-            lost_order=graph.lost_order,
-            types=None if graph.types is None else graph.types.to_json(),
-            clock=None if graph.clock is None else graph.clock.to_json(),
-            seed_tables=described_seeds(_own_seeds(data)),
-            user_ids={name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
-            class_names=data.class_names,
-            tasks=described_tasks(data.tasks),
-            task=data.task,
             aggregates={name: aggregate.to_json() for name, aggregate in aggregates.items()},
+            **_described(data),
         )
+
+
+def _check_attributes(attributes: dict[str, Any]) -> None:
+    try:
+        json.dumps(attributes)
+    except (TypeError, ValueError) as error:
+        raise StoreFormatError(
+            f"attributes are no JSON values: {error}. Give numbers, texts, lists and dicts."
+        ) from error
+
+
+def _first_nodes(data: GraphData) -> dict[str, int | None]:
+    """Returns the first node that each table has a row for, by name; None: it has one for each."""
+    return {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
+
+
+def _described(data: GraphData) -> dict[str, Any]:
+    """Returns what a manifest says of the data beside their arrays."""
+    graph, named = data.graph, sorted(data.edge_tables.keys() - _x_by_type(data.graph.types))
+    return {
+        "num_nodes": data.num_nodes,
+        "num_classes": data._num_classes,
+        "quantized": quantized_dtypes(_stores(data)),
+        "edge_tables": named if data.names_edge_tables else None,
+        "lost_order": graph.lost_order,
+        "types": None if graph.types is None else graph.types.to_json(),
+        "clock": None if graph.clock is None else graph.clock.to_json(),
+        "seed_tables": described_seeds(_own_seeds(data)),
+        "user_ids": {name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
+        "class_names": data.class_names,
+        "tasks": described_tasks(data.tasks),
+        "task": data.task,
+    }
 
 
 def load_graph_data(
@@ -263,20 +278,27 @@ def open_stores(
     if features == "disk":
         for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(folder, name=name)
-    for name, dtype in manifest.get("quantized", {}).items():
-        if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
-            raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
-        stores[name] = QuantizedFeatureStore(
-            stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], getattr(torch, dtype)
-        )
-    tables = {}
-    for name, first in manifest.get("tables", {}).items():
-        try:
-            tables[name] = stores[table_arrays[name]] if first is None else NodeTable(stores[table_arrays[name]], first)
-        except GraphDataError as error:
-            raise GraphDataError(f"table {name!r}: {error}") from error
+    dtypes = manifest.get("quantized", {})
+    stores |= {name: _quantized(name, stores, arrays, getattr(torch, dtypes[name]), path) for name in dtypes}
+    firsts = manifest.get("tables", {})
+    tables = {name: _node_table(name, stores[array], firsts[name]) for name, array in table_arrays.items()}
     edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
     return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
+
+
+def _quantized(
+    name: str, stores: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], dtype: torch.dtype, path: Path
+) -> QuantizedFeatureStore:
+    if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
+        raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
+    return QuantizedFeatureStore(stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], dtype)
+
+
+def _node_table(name: str, store: Any, first: int | None) -> Any:
+    try:
+        return store if first is None else NodeTable(store, first)
+    except GraphDataError as error:
+        raise GraphDataError(f"table {name!r}: {error}") from error
 
 
 def open_types(manifest: Mapping[str, Any]) -> GraphTypes | None:

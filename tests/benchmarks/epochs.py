@@ -74,9 +74,9 @@ def verdict(results: dict[str, dict[str, Any]]) -> str:
             saved = ms[name] - ms["factored"]
             lines.append(
                 f"- Against {CONTENDERS[name].title}: {abs(saved):.1f} ms a step {'won' if saved > 0 else 'lost'} "
-                f"({abs(saved) / ms[name]:.1%}). A loader can win no more than the waiting, {waits[name]:.1f} ms there "
-                f"and {waits['factored']:.1f} ms with a sampler; the rest is how the cores compute."
+                f"({abs(saved) / ms[name]:.1%}), of which {waits[name] - waits['factored']:.1f} ms of waiting"
             )
+    lines.append("\nA loader can win no more than the waiting; the rest is how the cores compute.")
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.goals import Verdict
 from tests.benchmarks.measure import Comparison, Contender, Role
 
+_FEW = 2  # settings
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 
@@ -24,8 +25,9 @@ def markdown(comparisons: Sequence[Comparison], command: str, machine: Sequence[
         if comparison.topic != topic:
             topic = comparison.topic
             parts.append(f"### {topic}")
-        parts.append(f"{comparison.setting}; {comparison.unit}:")
-        parts += [text for text in (_table(comparison), comparison.remark, _missing(comparison)) if text]
+        parts.append(f"{comparison.setting}; {comparison.unit}{_turns(comparison)}:")
+        texts = _table(comparison), _other_settings(comparison), comparison.remark, _missing(comparison)
+        parts += [text for text in texts if text]
     return "\n\n".join(parts)
 
 
@@ -63,9 +65,38 @@ def _goal_row(comparison: Comparison, verdict: Verdict) -> list[str]:
 def _table(comparison: Comparison) -> str:
     if not comparison.measured:
         return ""
-    columns = list(dict.fromkeys(column for contender in comparison.measured for column in contender.notes))
-    header = ["", "median", "p10 to p90", "figures", *_ratio_titles(comparison), *columns]
-    return _grid(header, [_row(comparison, contender, columns) for contender in comparison.measured])
+    # What ceilings alone note is in the remark.
+    noted = [one for one in comparison.measured if one.role is not Role.CEILING] or comparison.measured
+    columns = list(dict.fromkeys(column for contender in noted for column in contender.notes))
+    counts = [] if len(_counts(comparison)) == 1 else ["figures"]
+    header = ["", "median", "p10 to p90", *counts, *_ratio_titles(comparison), *columns]
+    shown = [one for one in comparison.measured if one not in _slower_settings(comparison)]
+    return _grid(header, [_row(comparison, contender, columns, bool(counts)) for contender in shown])
+
+
+def _slower_settings(comparison: Comparison) -> list[Contender]:
+    """Of a library with three settings or more, those that are neither its best nor how it comes."""
+    slower = list[Contender]()
+    for family in filter(None, comparison.families):
+        settings = [one for one in comparison.measured if one.role is Role.PEER and one.family == family]
+        best = comparison.best_peer(family)
+        slower += [one for one in settings if len(settings) > _FEW and one is not best and one.name != family]
+    return slower
+
+
+def _other_settings(comparison: Comparison) -> str:
+    slower = _slower_settings(comparison)
+    return f"Other settings: {'; '.join(f'{one.name} {number(one.median)}' for one in slower)}." if slower else ""
+
+
+def _counts(comparison: Comparison) -> set[int]:
+    return {len(contender.values) for contender in comparison.measured}
+
+
+def _turns(comparison: Comparison) -> str:
+    """Of how many figures medians are, where it is one number for all."""
+    counts = _counts(comparison)
+    return f", of {counts.pop()} figures each" if len(counts) == 1 else ""
 
 
 def _ratio_titles(comparison: Comparison) -> list[str]:
@@ -73,10 +104,11 @@ def _ratio_titles(comparison: Comparison) -> list[str]:
     return [f"times better than {name}" for name in names]
 
 
-def _row(comparison: Comparison, contender: Contender, columns: Sequence[str]) -> list[str]:
+def _row(comparison: Comparison, contender: Contender, columns: Sequence[str], counted: bool) -> list[str]:
     low, high = contender.spread
     name = f"*{contender.name}*" if contender.role is Role.CEILING else contender.name
-    cells = [name, number(contender.median), f"{number(low)} to {number(high)}", str(len(contender.values))]
+    cells = [name, number(contender.median), f"{number(low)} to {number(high)}"]
+    cells += [str(len(contender.values))] if counted else []
     cells += [number(comparison.ratio(contender, family)) for family in comparison.families]
     return cells + [number(value) if (value := contender.note(column)) is not None else "" for column in columns]
 

@@ -23,6 +23,7 @@ from lightning_gnnload.ops import (
 
 KEY = DrawKey(seed=7, epoch=1, step=2)
 GUARD = 0xA5
+_MOST_BYTES = 1 << 17  # that these small batches need
 
 
 @contextlib.contextmanager
@@ -128,7 +129,7 @@ def sample_with(
     return op(SamplerInput(workspace, indptr, indices, seeds, key, arena, names), **settings)
 
 
-def sampled(sample_into: Callable[[np.ndarray], SampleLayout]) -> Batch:
+def sampled(sample_into: Callable[[np.ndarray], SampleLayout], read: Callable[..., Batch] = read_batch) -> Any:
     """What a kernel samples into an arena that grows until it fits."""
     num_bytes = 1 << 12
     while True:
@@ -139,7 +140,29 @@ def sampled(sample_into: Callable[[np.ndarray], SampleLayout]) -> Batch:
             num_bytes = 2 * signal.needed_bytes // 64 * 64
         else:
             assert arena.guards_hold()
-            return read_batch(layout, arena.bytes)
+            return read(layout, arena.bytes)
+
+
+def in_every_size(
+    sample_into: Callable[[np.ndarray], SampleLayout], read: Callable[..., Batch] = read_batch, least_fits: int = 10
+) -> Iterator[Any]:
+    """Tries arenas from none on, 64 bytes larger each: a kernel fits its batch in, or says what it needs, and never
+    writes beyond. Yields what fits, until ``least_fits`` sizes in a row did."""
+    num_fits = num_bytes = 0
+    while num_fits < least_fits:
+        arena, needed_bytes = Arena.of(num_bytes), 0
+        try:
+            layout = sample_into(arena.bytes)
+        except ArenaTooSmall as signal:
+            needed_bytes = signal.needed_bytes
+        else:
+            num_fits += 1
+            yield read(layout, arena.bytes)
+        assert arena.guards_hold()
+        if needed_bytes:
+            assert num_bytes < needed_bytes < _MOST_BYTES  # so that a caller who grows to it gets on
+            assert num_fits == 0  # what fits an arena fits any larger one
+        num_bytes += 64
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int, dtype: type = np.int64) -> tuple[np.ndarray, np.ndarray]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Workspace
+from lightning_gnnload.ops import DrawKey, SampleLayout, SamplerInput, Workspace
 
-from .graphs import KEY, Arena, Batch, read_batch
+from .graphs import KEY, Batch, read_batch, sampled
 
 
 @dataclass
@@ -45,16 +45,7 @@ def sample_by(
     """A batch in an arena that grows until it fits."""
     workspace = workspace or Workspace(len(indptr) - 1)
     graph, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
-    num_bytes = 1 << 12
-    while True:
-        arena = Arena.of(num_bytes)
-        try:
-            layout = op(SamplerInput(*graph, arena.bytes, names), fanouts, **options)
-        except ArenaTooSmall as signal:
-            num_bytes = 2 * signal.needed_bytes // 64 * 64
-        else:
-            assert arena.guards_hold()
-            return read_sampled(layout, arena.bytes)
+    return sampled(lambda arena: op(SamplerInput(*graph, arena, names), fanouts, **options), read_sampled)
 
 
 def assert_equal_hops(got: Sampled, nodes: np.ndarray, hops: list[Any], edge_ids: bool = True) -> None:

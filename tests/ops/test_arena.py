@@ -11,7 +11,7 @@ import pytest
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import ArenaTooSmall, SamplerInput, Workspace, sample_neighbors
 
-from .graphs import KEY, Arena, random_graph, read_batch, sample
+from .graphs import KEY, Arena, in_every_size, random_graph, sample
 
 
 @pytest.mark.parametrize("table", ["stamp", "hash"])
@@ -23,28 +23,16 @@ def test_every_size(table, expand, edge_ids):
     options = {"expand": expand, "edge_ids": edge_ids}
     want = sample(indptr, indices, seeds, fanouts, **options)
     workspace = Workspace(300, table)
-    num_fits = 0
-    for num_bytes in range(0, 64 * 400, 64):
-        arena = Arena.of(num_bytes)
-        try:
-            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
-            layout = sample_neighbors(inputs, fanouts, **options)
-        except ArenaTooSmall as signal:
-            needed_bytes = signal.needed_bytes
-        else:
-            num_fits += 1
-            needed_bytes = 0
-            got = read_batch(layout, arena.bytes)
-            np.testing.assert_array_equal(got.nodes, want.nodes)
-            for a, b in zip(got.hops, want.hops, strict=True):
-                np.testing.assert_array_equal(a.indptr, b.indptr)
-                np.testing.assert_array_equal(a.indices, b.indices)
-                np.testing.assert_array_equal(a.edge_ids, b.edge_ids)
-        assert arena.guards_hold()
-        if needed_bytes:
-            assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
-            assert num_fits == 0  # what fits an arena fits any larger one
-    assert num_fits > 10
+
+    def sample_into(arena):
+        return sample_neighbors(SamplerInput(workspace, indptr, indices, seeds, KEY, arena), fanouts, **options)
+
+    for got in in_every_size(sample_into):
+        np.testing.assert_array_equal(got.nodes, want.nodes)
+        for a, b in zip(got.hops, want.hops, strict=True):
+            np.testing.assert_array_equal(a.indptr, b.indptr)
+            np.testing.assert_array_equal(a.indices, b.indices)
+            np.testing.assert_array_equal(a.edge_ids, b.edge_ids)
 
 
 @pytest.mark.parametrize("table", ["stamp", "hash"])

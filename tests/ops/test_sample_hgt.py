@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SamplerInput, Workspace, instruction_sets, sample_hgt
+from lightning_gnnload.ops import DrawKey, SampleLayout, SamplerInput, Workspace, instruction_sets, sample_hgt
 from tests import oracle
 from tests.oracle import TypedEdge
 
-from .graphs import KEY, Arena, Batch, instruction_set, read_batch, sampled
+from .graphs import KEY, Arena, Batch, in_every_size, instruction_set, sampled
 from .names import any_key, any_names
 from .typed_graphs import TypedGraph, random_typed_graph
 
@@ -260,27 +260,18 @@ def test_arenas_of_every_size(table: str, edge_ids: bool) -> None:
     graph = random_typed_graph(np.random.default_rng(8))
     counts, seeds = np.full((2, len(graph.num_nodes)), 4), np.arange(5)
     want = sample(graph, seeds, counts, edge_ids=edge_ids)
-    workspace, num_fits = Workspace(graph.size, table), 0  # type: ignore[arg-type]
-    for num_bytes in range(0, 64 * 60, 64):
-        arena, needed_bytes = Arena.of(num_bytes), 0
-        try:
-            inputs = SamplerInput(workspace, *graph.csc(), seeds, KEY, arena.bytes)
-            layout = sample_hgt(inputs, graph.lists(), counts, num_layers=2, edge_ids=edge_ids)
-        except ArenaTooSmall as signal:
-            needed_bytes = signal.needed_bytes
-        else:
-            num_fits += 1
-            batch = read_batch(layout, arena.bytes)
-            assert batch.nodes.tolist() == want.nodes.tolist()
-            for mine, other in zip(batch.hops, want.hops, strict=True):
-                np.testing.assert_array_equal(mine.indices, other.indices)
-                np.testing.assert_array_equal(mine.edge_types, other.edge_types)
-                assert (mine.edge_ids is not None) == edge_ids
-        if needed_bytes:
-            assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
-            assert num_fits == 0  # what fits an arena fits any larger one
-        assert arena.guards_hold()
-    assert num_fits > 5
+    workspace = Workspace(graph.size, table)  # type: ignore[arg-type]
+
+    def sample_into(arena: np.ndarray) -> SampleLayout:
+        inputs = SamplerInput(workspace, *graph.csc(), seeds, KEY, arena)
+        return sample_hgt(inputs, graph.lists(), counts, num_layers=2, edge_ids=edge_ids)
+
+    for batch in in_every_size(sample_into):
+        assert batch.nodes.tolist() == want.nodes.tolist()
+        for mine, other in zip(batch.hops, want.hops, strict=True):
+            np.testing.assert_array_equal(mine.indices, other.indices)
+            np.testing.assert_array_equal(mine.edge_types, other.edge_types)
+            assert (mine.edge_ids is not None) == edge_ids
 
 
 @pytest.mark.parametrize("table", ["stamp", "hash"])

@@ -26,7 +26,7 @@ from lightning_gnnload.ops import (
 )
 from tests import oracle
 
-from .graphs import KEY, Arena, random_graph, star_graph
+from .graphs import KEY, Arena, in_every_size, random_graph, star_graph
 from .names import any_key, any_names
 from .sampled import Sampled, assert_equal_hops, graph_of, private_graph, read_sampled, sample_by
 
@@ -157,26 +157,14 @@ def test_arenas_of_every_size(options, table):
     seeds, fanouts = np.array([5, 1, 200]), [4, -1, 2]
     want = sample_by(sample_labor, indptr, indices, seeds, fanouts, **options)
     workspace = Workspace(300, table)
-    num_fits = 0
-    for num_bytes in range(0, 64 * 400, 64):
-        arena = Arena.of(num_bytes)
-        try:
-            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
-            layout = sample_labor(inputs, fanouts, **options)
-        except ArenaTooSmall as signal:
-            needed_bytes = signal.needed_bytes
-        else:
-            needed_bytes = 0
-            num_fits += 1
-            got = read_sampled(layout, arena.bytes)
-            assert_equal_hops(got, want.nodes, want.hops, edge_ids=False)
-            for mine, other in zip(got.weights, want.weights, strict=True):
-                np.testing.assert_array_equal(mine, other)
-        assert arena.guards_hold()
-        if needed_bytes:
-            assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
-            assert num_fits == 0  # what fits an arena fits any larger one
-    assert num_fits > 10
+
+    def sample_into(arena):
+        return sample_labor(SamplerInput(workspace, indptr, indices, seeds, KEY, arena), fanouts, **options)
+
+    for got in in_every_size(sample_into, read_sampled):
+        assert_equal_hops(got, want.nodes, want.hops, edge_ids=False)
+        for mine, other in zip(got.weights, want.weights, strict=True):
+            np.testing.assert_array_equal(mine, other)
 
 
 # Purity

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
-    ArenaTooSmall,
     DrawKey,
     SamplerInput,
     Workspace,
@@ -20,7 +19,7 @@ from lightning_gnnload.ops import (
 )
 from tests import oracle
 
-from .graphs import KEY, Arena, random_graph, star_graph
+from .graphs import KEY, Arena, in_every_size, random_graph, star_graph
 from .names import any_key, any_names
 from .sampled import assert_equal_hops, graph_of, read_sampled, sample_by
 
@@ -109,23 +108,12 @@ def test_arenas_of_every_size(table, edge_ids):
     options = {"num_layers": 3, "edge_ids": edge_ids}
     want = sample_by(sample_shadow, indptr, indices, seeds, fanouts, **options)
     workspace = Workspace(300, table)
-    num_fits = 0
-    for num_bytes in range(0, 64 * 500, 64):
-        arena = Arena.of(num_bytes)
-        try:
-            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
-            layout = sample_shadow(inputs, fanouts, **options)
-        except ArenaTooSmall as signal:
-            needed_bytes = signal.needed_bytes
-        else:
-            needed_bytes = 0
-            num_fits += 1
-            assert_equal_hops(read_sampled(layout, arena.bytes), want.nodes, want.hops, edge_ids)
-        assert arena.guards_hold()
-        if needed_bytes:
-            assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
-            assert num_fits == 0  # what fits an arena fits any larger one
-    assert num_fits > 10
+
+    def sample_into(arena):
+        return sample_shadow(SamplerInput(workspace, indptr, indices, seeds, KEY, arena), fanouts, **options)
+
+    for got in in_every_size(sample_into, read_sampled):
+        assert_equal_hops(got, want.nodes, want.hops, edge_ids)
 
 
 @pytest.mark.parametrize("table", ["stamp", "hash"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
-    ArenaTooSmall,
     DrawKey,
     Queries,
     SamplerInput,
@@ -27,7 +25,7 @@ from lightning_gnnload.ops import (
 from tests import oracle
 from tests.oracle import TypedEdge
 
-from .graphs import KEY, Arena, Batch, instruction_set, random_graph, read_batch, sample, sampled
+from .graphs import KEY, Arena, Batch, in_every_size, instruction_set, random_graph, sample, sampled
 from .typed_graphs import TypedGraph, at_the_end, paths_back_to_seeds, random_queries, random_typed_graph
 
 FANOUTS, SHARES = [-1, 0, 1, 2, 3, 5, 10, 17, 70], [0.05, 0.08, 0.12, 0.15, 0.2, 0.18, 0.13, 0.05, 0.04]
@@ -424,21 +422,17 @@ def test_every_arena_size(with_queries):
         seeds, queries = np.unique(seeds), None
     fanouts = np.full((2, len(graph.ends)), 3)
     want, workspace, lists = graph.sample(seeds, fanouts, queries=queries), Workspace(graph.size), graph.lists()
-    num_fits = 0
-    for num_bytes in range(0, 64 * 150, 64):
-        arena = Arena.of(num_bytes)
-        with contextlib.suppress(ArenaTooSmall):
-            inputs = SamplerInput(workspace, *graph.csc(), seeds, KEY, arena.bytes)
-            layout = sample_typed_neighbors(inputs, lists, fanouts, edge_ids=True, queries=queries)
-            num_fits += 1
-            got = read_batch(layout, arena.bytes)
-            np.testing.assert_array_equal(got.nodes, want.nodes)
-            np.testing.assert_array_equal(got.queries, want.queries)
-            np.testing.assert_array_equal(got.hops[1].edge_types, want.hops[1].edge_types)
-            np.testing.assert_array_equal(got.hops[1].edge_ids, want.hops[1].edge_ids)
-            assert layout.free_begin <= layout.free_end
-        assert arena.guards_hold()
-    assert 10 < num_fits < 150
+
+    def sample_into(arena):
+        inputs = SamplerInput(workspace, *graph.csc(), seeds, KEY, arena)
+        return sample_typed_neighbors(inputs, lists, fanouts, edge_ids=True, queries=queries)
+
+    for got in in_every_size(sample_into):
+        np.testing.assert_array_equal(got.nodes, want.nodes)
+        np.testing.assert_array_equal(got.queries, want.queries)
+        np.testing.assert_array_equal(got.hops[1].edge_types, want.hops[1].edge_types)
+        np.testing.assert_array_equal(got.hops[1].edge_ids, want.hops[1].edge_ids)
+        assert got.layout.free_begin <= got.layout.free_end
 
 
 def test_seeds_are_distinct_within_a_query():

@@ -14,7 +14,7 @@ import pytest
 from lightning_gnnload.errors import GraphFormatError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SamplerInput, Walks, Workspace, sample_walks
 
-from .graphs import KEY, Arena, random_graph, sample_with, star_graph
+from .graphs import KEY, Arena, in_every_size, random_graph, sample_with, star_graph
 from .walk_batches import GNNLAB, WALKS, Batch, assert_equal, read, sample_batch
 
 
@@ -58,23 +58,13 @@ def test_arenas_of_every_size(table, expand):
     indptr, indices = random_graph(300, 1500, seed=4)
     seeds, workspace = np.array([5, 1, 200]), Workspace(300, table)
     want = sample_batch(indptr, indices, seeds, expand=expand)
-    num_fits = 0
-    for num_bytes in range(0, 64 * 120, 64):
-        arena = Arena.of(num_bytes)
-        needed_bytes = 0
-        try:
-            inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena.bytes)
-            layout = sample_walks(inputs, WALKS, expand=expand, **GNNLAB)
-        except ArenaTooSmall as signal:
-            needed_bytes = signal.needed_bytes
-        else:
-            num_fits += 1
-            assert_equal(read(layout, arena.bytes), want)
-        if needed_bytes:
-            assert needed_bytes > num_bytes  # so that a caller who grows to it gets on
-            assert num_fits == 0  # what fits an arena fits any larger one
-        assert arena.guards_hold()
-    assert num_fits > 10
+
+    def sample_into(arena):
+        inputs = SamplerInput(workspace, indptr, indices, seeds, KEY, arena)
+        return sample_walks(inputs, WALKS, expand=expand, **GNNLAB)
+
+    for got in in_every_size(sample_into, read):
+        assert_equal(got, want)
 
 
 def test_layout_is_aligned_and_does_not_overlap():

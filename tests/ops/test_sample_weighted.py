@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
     AliasTable,
-    ArenaTooSmall,
     DrawKey,
     SamplerInput,
     Workspace,
@@ -23,7 +22,7 @@ from lightning_gnnload.ops import (
 )
 from tests import oracle
 
-from .graphs import KEY, Arena, instruction_set, random_graph, read_batch, sample_with
+from .graphs import KEY, Arena, in_every_size, instruction_set, random_graph, sample_with
 from .names import any_key, any_names
 from .weighted_graphs import WEIGHTS, WeightedGraph
 
@@ -138,27 +137,17 @@ def test_arenas_of_every_size(table, expand, edge_ids):
     graph = WeightedGraph.random(200, 3000, seed=4)
     seeds, fanouts = np.array([5, 1, 100]), [4, -1, 2]
     want = graph.sample(seeds, fanouts, expand=expand, edge_ids=edge_ids)
-    workspace, num_fits = Workspace(200, table), 0
-    for num_bytes in range(0, 64 * 400, 64):
-        arena = Arena.of(num_bytes)
-        try:
-            inputs = SamplerInput(workspace, graph.indptr, graph.indices, seeds, KEY, arena.bytes)
-            layout = sample_weighted(inputs, graph.table, fanouts, expand=expand, edge_ids=edge_ids)
-        except ArenaTooSmall as signal:
-            needed_bytes = signal.needed_bytes
-        else:
-            needed_bytes = 0
-            num_fits += 1
-            got = read_batch(layout, arena.bytes)
-            np.testing.assert_array_equal(got.nodes, want.nodes)
-            for a, b in zip(got.hops, want.hops, strict=True):
-                np.testing.assert_array_equal(a.indices, b.indices)
-                np.testing.assert_array_equal(a.edge_ids, b.edge_ids)
-        assert arena.guards_hold()
-        if needed_bytes:
-            assert needed_bytes > num_bytes
-            assert num_fits == 0  # what fits an arena fits any larger one
-    assert num_fits > 10
+    workspace = Workspace(200, table)
+
+    def sample_into(arena):
+        inputs = SamplerInput(workspace, graph.indptr, graph.indices, seeds, KEY, arena)
+        return sample_weighted(inputs, graph.table, fanouts, expand=expand, edge_ids=edge_ids)
+
+    for got in in_every_size(sample_into):
+        np.testing.assert_array_equal(got.nodes, want.nodes)
+        for a, b in zip(got.hops, want.hops, strict=True):
+            np.testing.assert_array_equal(a.indices, b.indices)
+            np.testing.assert_array_equal(a.edge_ids, b.edge_ids)
 
 
 # Wrong input

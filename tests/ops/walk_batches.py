@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.ops import ArenaTooSmall, DrawKey, SampleLayout, SamplerInput, Walks, Workspace, sample_walks
+from lightning_gnnload.ops import DrawKey, SampleLayout, SamplerInput, Walks, Workspace, sample_walks
 
-from .graphs import KEY, Arena, Hop, read_batch
+from .graphs import KEY, Hop, read_batch, sampled
 
 WALKS = Walks(3, 4, termination_prob=0.5)  # GNNLab's
 GNNLAB = {"num_hops": 3, "num_neighbors": 5}
@@ -45,16 +45,7 @@ def sample_batch(
     """A batch in an arena that grows until it fits."""
     workspace = workspace or Workspace(len(indptr) - 1)
     graph, names = (workspace, indptr, indices, np.asarray(seeds, np.int64), key), options.pop("names", None)
-    num_bytes = 1 << 12
-    while True:
-        arena = Arena.of(num_bytes)
-        try:
-            layout = sample_walks(SamplerInput(*graph, arena.bytes, names), walks, **(GNNLAB | options))
-        except ArenaTooSmall as signal:
-            num_bytes = 2 * signal.needed_bytes // 64 * 64
-        else:
-            assert arena.guards_hold()
-            return read(layout, arena.bytes)
+    return sampled(lambda arena: sample_walks(SamplerInput(*graph, arena, names), walks, **(GNNLAB | options)), read)
 
 
 def assert_equal(got: Batch, want: Batch) -> None:

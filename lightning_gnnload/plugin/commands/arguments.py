@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -214,6 +215,15 @@ def _data_of(file: Path, command: argparse.ArgumentParser) -> str:
     if not isinstance(data, dict):
         command.error(f"--config {file} has no part data, with the settings of a GraphDataModule")
     return str(yaml.safe_dump({"data": data}))
+
+
+def report_failure(command: str, error: BaseException) -> int:
+    """Prints what ended a command that writes its output whole or not at all; returns the exit status."""
+    if isinstance(error, KeyboardInterrupt):
+        print(f"{command}: interrupted; nothing was written.", file=sys.stderr)
+        return 130
+    print(f"{command}: {type(error).__name__}: {error}", file=sys.stderr)
+    return 2
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ingest.build import build_graph_folder, peek_tables
 from lightning_gnnload.ingest.report import as_text, preview_text
 from lightning_gnnload.ingest.spec import GraphSpec
-from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.storage.targets import check_target
 
 _EPILOG = """
@@ -54,12 +54,8 @@ def main(arguments: Sequence[str]) -> int:
             keep=not options.check,
             show_progress=sys.stderr.isatty(),
         )
-    except GnnLoadError as error:
-        print(f"gnnload build: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("gnnload build: interrupted; nothing was written.", file=sys.stderr)
-        return 130
+    except (GnnLoadError, KeyboardInterrupt) as error:
+        return report_failure("gnnload build", error)
     print(as_text(report))
     if options.check:
         print(f"All tables were read, and nothing was kept. {options.folder} can be written.")

@@ -9,7 +9,7 @@ from pydoc import locate
 from typing import Any
 
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
-from lightning_gnnload.plugin.module.sources import SizedModule
+from lightning_gnnload.plugin.module.sources import ModuleData
 
 FROM_DATA = {
     "in_features": "num_features",
@@ -20,7 +20,7 @@ FROM_DATA = {
     "node_types": "node_types",
     "edge_types": "edge_types",
 }
-"""What a model's argument of this name is, of :class:`.SizedModule`."""
+"""What a model's argument of this name is, of :class:`.ModuleData`."""
 
 
 def allow_missing(parser: argparse.ArgumentParser, allowed: bool = True) -> None:
@@ -47,7 +47,7 @@ def missing_arguments(model: Mapping[str, Any]) -> list[str]:
     return [name for name in unset if defaults.get(name, inspect.Parameter.empty) is inspect.Parameter.empty]
 
 
-def read_from_data(data: SizedModule, names: list[str]) -> dict[str, Any]:
+def read_from_data(data: ModuleData, names: list[str]) -> dict[str, Any]:
     """Reads these arguments from the data. Raises LoaderConfigError: the data do not determine one."""
     values = {}
     for name in names:

@@ -21,7 +21,7 @@ from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.pipeline.forecast.machine import read_machine, this_machine
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.pipeline.forecast.search import MeasuredRun
-from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
             measured = _with_meeting(measured, configuration, console)
         plan = Plan.of(measured, machine)
     except (GnnLoadError, KeyboardInterrupt) as error:
-        return _end(error)
+        return report_failure("gnnload plan", error)
     _say(console, plan)
     _write(options.out, plan, configuration, rest)
     console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
@@ -94,14 +94,6 @@ def _with_meeting(measured: MeasuredRun, configuration: dict[str, Any], console:
             problem = str(error)
     console.print(f"What ranks take to meet was not measured, but assumed: {problem}", markup=False, highlight=False)
     return measured
-
-
-def _end(error: BaseException) -> int:
-    if isinstance(error, KeyboardInterrupt):
-        print("gnnload plan: interrupted; nothing was written.", file=sys.stderr)
-        return 130
-    print(f"gnnload plan: {type(error).__name__}: {error}", file=sys.stderr)
-    return 2
 
 
 def _compare(options: argparse.Namespace, console: Console) -> int:

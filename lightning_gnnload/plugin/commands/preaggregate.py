@@ -20,6 +20,7 @@ from lightning_gnnload.plugin.commands.arguments import (
     at_least,
     output_folder,
     parse_module,
+    report_failure,
     sampler_arguments,
     take_data,
 )
@@ -49,12 +50,8 @@ def main(arguments: Sequence[str]) -> int:
             memory=options.memory,
             progress=sys.stderr.isatty(),
         )
-    except GnnLoadError as error:
-        print(f"gnnload preaggregate: {type(error).__name__}: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("gnnload preaggregate: interrupted; nothing was written.", file=sys.stderr)
-        return 130
+    except (GnnLoadError, KeyboardInterrupt) as error:
+        return report_failure("gnnload preaggregate", error)
     for name, aggregate in data.aggregates.items():
         store = data.stores[name]
         dtype, size = str(store.dtype).removeprefix("torch."), in_units(store.shape[0] * store.row_bytes)

@@ -2,33 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from copy import copy
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import numpy as np
 import torch
 from torch import distributed
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.cache.packed.settings import Packing
-from lightning_gnnload.cache.shared import is_mapped_file
-from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.by_type import flat_seeds, flat_split, refuse_tables
-from lightning_gnnload.data.features import MemoryFeatureStore
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
-from lightning_gnnload.data.sanity import SanityIssue, check_training_labels, sanity_issues, visibility_issue
-from lightning_gnnload.data.seedtable import SeedTable
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.sanity import check_training_labels
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.datasets.base import Dataset
-from lightning_gnnload.errors import DatasetError, LoaderConfigError, SeedError, naming
+from lightning_gnnload.errors import LoaderConfigError, naming
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
@@ -37,7 +28,6 @@ from lightning_gnnload.pipeline.transfer import DeviceCopies
 from lightning_gnnload.plugin.accelerate import follow_trainer, forget_trainer
 from lightning_gnnload.plugin.compat import (
     OneLightningMixin,
-    SubprocessScriptLauncher,
     TrainerStatus,
     converts_input,
     pl,
@@ -46,31 +36,31 @@ from lightning_gnnload.plugin.compat import (
 )
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
-from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
 from lightning_gnnload.plugin.module.packing import check_packing
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
+from lightning_gnnload.plugin.module.phase_workload import phase_workload
+from lightning_gnnload.plugin.module.sanity_log import SanityLog
 from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
     check_counts,
     check_is_sampler,
     check_negatives,
+    default_num_threads,
     named_data,
     seed_order,
 )
-from lightning_gnnload.plugin.module.sources import ModuleSources, SizedModule
+from lightning_gnnload.plugin.module.sources import ModuleData, ModuleSources
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
 from lightning_gnnload.sample.aggregates import check_aggregates
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.seeds.links import Exclude, LinkSettings, seed_kind
+from lightning_gnnload.sample.seeds.links import Exclude, LinkSettings
 from lightning_gnnload.sample.seeds.negatives import Negatives
 from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.settings import check_one_of, keywords_of, refuse_unknown
 
-_MAX_DEFAULT_THREADS = 4
 
-
-class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.LightningDataModule):
+class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.LightningDataModule):
     """A data module whose mini-batches are sampled neighbourhoods, made by threads or by sampler ranks.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
@@ -219,7 +209,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self.template: Any = None  # what every batch of from_pyg repeats
-        self._has_logged = dict.fromkeys(("train", "val", "test", "predict"), False)  # what is odd about a phase
+        self._sanity_log = SanityLog(type(self).__name__, self._TIMES_OF_SEEDS)
         self._pins_memory = True
         self._copies = DeviceCopies()
         self._next_epochs = defaultdict[str, NextEpoch](NextEpoch)  # of loops by hand, by phase and part
@@ -230,46 +220,6 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
         self._sampling = TrainerDevice(self.sampling_device)
         self.module_partition = ModulePartition(partition)
         self._folder_checks = FolderChecks(verify)
-
-    # The data, once it is there.
-
-    @property
-    def data(self) -> GraphData:
-        """The graph data, as :attr:`graph_data`; of a subclass over another library's data, these."""
-        return self.graph_data
-
-    @property
-    def graph_data(self) -> GraphData:
-        """What mini-batches are made of. Raises LoaderConfigError: before ``setup``, where the data set is a
-        descriptor."""
-        if self._data is None:
-            raise LoaderConfigError(
-                "the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so."
-            )
-        return self._data
-
-    @property
-    def dataset(self) -> Dataset | None:
-        """What the data are loaded from; None of data that were in memory."""
-        return self._dataset
-
-    def known_data(self) -> GraphData:
-        """As :attr:`graph_data`, of data that are loaded now where they are not, and prepared before where need be."""
-        if self._data is None and self._dataset is not None:
-            try:
-                self._data = self._as_carried(self._dataset.load())
-            except DatasetError:
-                self._dataset.prepare()
-                self._data = self._as_carried(self._dataset.load())
-        return self.graph_data
-
-    @property
-    def _is_of_script(self) -> bool:
-        """Whether several ranks run the script under another strategy than ours, which reports errors itself."""
-        strategy = getattr(self.trainer, "strategy", None)
-        launcher = getattr(strategy, "launcher", None)
-        several = isinstance(launcher, SubprocessScriptLauncher) and self.trainer.world_size > 1
-        return several and not hasattr(strategy, "gather_group")
 
     def has_seeds(self, phase: str) -> bool:
         """Whether ``"train"``, ``"val"`` or ``"test"`` has any."""
@@ -284,11 +234,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     def setup(self, stage: str | None = None) -> None:
         if self._data is None and self._dataset is not None:
             self._data = self._as_carried(self._dataset.load())
-        if self._is_of_script:
-            assert self.trainer is not None
-            error_reporting.begin_call()
-            # Before any rank fails: the first one makes a secret for all, which is gone with the last.
-            run_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
+        error_reporting.begin_script_call(self.trainer)
         if self._data is not None:
             partition = self.module_partition.open(self._data.graph)
             self._folder_checks.start(self.trainer, self._data, partition)
@@ -312,10 +258,7 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
     def on_exception(self, exception: BaseException) -> None:
         """Closes what ``teardown`` would close, which Lightning does not call where a fit fails, and has one rank tell
         the error, whichever strategy has started them."""
-        if self._is_of_script:
-            assert self.trainer is not None
-            run = public_name(self.trainer.strategy.cluster_environment, self.trainer.node_rank)
-            error_reporting.note(exception, run, f"rank {self.trainer.global_rank}")
+        error_reporting.note_in_script(exception, self.trainer)
         if self.trainer is not None:
             forget_trainer(self.trainer)
         try:
@@ -407,72 +350,11 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             PartitionError: a partition that does not fit the graph, the sampler or the trainers.
         """
         with naming(phase):
-            seeds = self._seeds_of(phase)
-            workload = Workload(
-                self.graph_data.graph,
-                self._sampler_of(phase),
-                partial(seed_kind, seeds=seeds, settings=self._links_of(phase, seeds)),
-                seed=self.seed,
-                num_ranks=self._num_ranks(phase) or 1,
-                labels=self.graph_data.y,
-                **(self._training_settings() if phase == "train" else self._evaluation_settings()),
-            )
+            workload = phase_workload(self, phase, self._num_ranks(phase) or 1)
             check_aggregates(self.graph_data, workload.kind, workload.sampler, f"the seeds to {phase} on")
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
-
-    def _training_settings(self) -> dict[str, Any]:
-        # overfit_batches means the same batches in every epoch.
-        overfit = self.trainer is not None and self.trainer.overfit_batches > 0
-        max_epochs = getattr(self.trainer, "max_epochs", None)
-        return {
-            "batch_size": self.batch_size,
-            "order": Sequential() if overfit else self.order,
-            "fixed_draws": overfit,
-            "drop_last": self.drop_last,
-            "end_epoch": max_epochs if max_epochs is not None and max_epochs >= 0 else None,  # -1: without an end
-            "cycle": None if self.packing is None else self.packing.cycle,
-        }
-
-    def _evaluation_settings(self) -> dict[str, Any]:
-        fixed = self.eval_draws == "fixed"
-        return {"batch_size": self.eval_batch_size, "order": Sequential(), "fixed_draws": fixed}
-
-    def _sampler_of(self, phase: str) -> Sampler:
-        sampler = self.sampler if phase == "train" else self.eval_sampler
-        if self.graph_data.edge_stores and getattr(sampler, "edge_ids", None) is False:
-            # Rows of edges are found by them. A copy, as the sampler is the user's.
-            sampler = copy(sampler)
-            sampler.edge_ids = True  # type: ignore[attr-defined]
-        return sampler
-
-    def _seeds_of(self, phase: str) -> np.ndarray | SeedTable:
-        data = self.graph_data
-        seeds = self._predict_seeds() if phase == "predict" else data.table(phase) or data.split(phase)
-        if len(seeds):
-            return seeds
-        if data.tasks and data.task is None:
-            raise SeedError(
-                f"there are no seeds to {phase} on before a task is chosen, of {', '.join(data.tasks)}: give "
-                f"GraphDataModule task=NAME (--data.task NAME)."
-            )
-        taker = "GraphDataModule" if phase == "predict" else "GraphData, from_dgl or from_pyg"
-        raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
-
-    def _links_of(self, phase: str, seeds: np.ndarray | SeedTable) -> LinkSettings:
-        """Settings of a phase's links. Outside of training, only links that are known edges are left out of sampling;
-        predictions have no negatives."""
-        training, in_graph = phase == "train", isinstance(seeds, SeedTable) and seeds.edge_ids is not None
-        negatives = self.links.negatives if training else None if phase == "predict" else self.eval_negatives
-        by_type = negatives.values() if isinstance(negatives, Mapping) else [negatives]
-        names = {rule.weight for rule in by_type if rule is not None and rule.weight is not None}
-        return replace(
-            self.links,
-            negatives=negatives,
-            exclude=self.links.exclude if training or in_graph else None,
-            weights={name: self.graph_data.node_column(name) for name in names},
-        )
 
     @property
     def threads_of_rank(self) -> int:
@@ -525,32 +407,9 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             # Not for a loader that is read by hand before a fit, or after one.
             loader.progress = lambda: Progress(*training_progress(trainer))
             follow_trainer(trainer, self.seed)
-        self._log_sanity_issues(phase, loader.source.workload)
+        self._sanity_log.log(phase, self.graph_data, loader.source.workload, trainer)
         loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
         return loader
-
-    def _log_sanity_issues(self, phase: str, workload: Workload) -> None:
-        """Logs the findings of the sanity checks, once, in one rank; those about a phase's seeds once for each."""
-        rank_zero: Any = pl.utilities.rank_zero
-        if self._has_logged[phase] or rank_zero.rank_zero_only.rank:
-            return
-        issues = [] if any(self._has_logged.values()) else self._issues_of_data()
-        self._has_logged[phase] = True
-        if (oddities := workload.seen()) is not None:
-            task = "" if self.graph_data.task is None else f" of task {self.graph_data.task!r}"
-            issue = visibility_issue(oddities, f"the seeds to {phase} on{task}", self._TIMES_OF_SEEDS)
-            issues += [] if issue is None else [issue]
-        for oddity in issues:
-            log = rank_zero.rank_zero_warn if oddity.is_suspicious else rank_zero.rank_zero_info
-            log(f"{type(self).__name__}: {oddity.text}")
-
-    def _issues_of_data(self) -> list[SanityIssue]:
-        data, x = self.graph_data, self.graph_data.x
-        mapped = isinstance(x, MemoryFeatureStore) and is_mapped_file(x.rows)
-        # Where input is converted, its width does not matter.
-        precision = getattr(self.trainer, "precision_plugin", None)
-        double = precision is None or converts_input(precision)
-        return sanity_issues(data, mapped=mapped, double=double)
 
     def _loader_elsewhere(self, phase: str) -> SampledLoader:
         """Makes a loader in a process that has this module alone."""
@@ -578,31 +437,6 @@ class GraphDataModule(ModuleSources, SizedModule, OneLightningMixin, pl.Lightnin
             edge_feature_name=self.edge_feature_name,
         )
 
-    def _predict_seeds(self) -> np.ndarray | SeedTable:
-        if isinstance(predict := flat_seeds(self.predict), SeedTable):
-            return predict
-        if isinstance(self.predict, str):
-            if self.predict == "all":
-                return np.arange(self.graph_data.num_nodes)
-            if self.predict in SPLITS:
-                return self.graph_data.table(self.predict) or self.graph_data.split(self.predict)
-            types = self.graph_data.graph.types
-            if types is not None and self.predict in types.node_types:
-                return np.array(types.range_of(self.predict))
-            choices = (*SPLITS, *(() if types is None else types.node_types))
-            raise LoaderConfigError(
-                f"predict={self.predict!r} is not known; give node ids, 'all', or one of {', '.join(choices)}."
-            )
-        refuse_tables("predict", self.predict)
-        if isinstance(self.predict, Mapping):
-            return flat_split("predict", self.predict, self.graph_data.graph.types)
-        return as_ids(self.predict, name="predict ids", num_nodes=self.graph_data.num_nodes)
-
 
 def _as_it_is(batch: MiniBatch) -> MiniBatch:
     return batch
-
-
-def default_num_threads(num_local_ranks: int) -> int:
-    """Half of a rank's cores, so that the other half computes; at most 4, which outrun any trainer (BGL, 3.4)."""
-    return min(max(len(os.sched_getaffinity(0)) // (2 * num_local_ranks), 1), _MAX_DEFAULT_THREADS)

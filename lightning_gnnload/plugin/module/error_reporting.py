@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lightning_gnnload.errors import LaunchError, PeerError
 from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
+from lightning_gnnload.plugin.compat import SubprocessScriptLauncher, environments, pl
+from lightning_gnnload.plugin.module.gather_group import public_name, run_name
 
 _SWITCH = "GNNLOAD_TRACEBACK"
 """The environment variable that, set to ``full``, has every rank print what Python would."""
@@ -57,6 +59,26 @@ def note(error: BaseException, run: str | None, rank: str) -> None:
     setattr(error, _MARK, _Origin(rank, run is None or (not _is_another_ranks(error) and _claims(run))))
     if sys.excepthook is not _print:  # torch sets its hook when it forms a process group
         _previous_hook[:], sys.excepthook = [sys.excepthook], _print
+
+
+def begin_script_call(trainer: pl.Trainer | None) -> None:
+    """Likewise, where several ranks run the script under another strategy than ours, which reports errors itself."""
+    if trainer is not None and (environment := _script_environment(trainer)) is not None:
+        begin_call()
+        # Before any rank fails: the first one makes a secret for all, which is gone with the last.
+        run_name(environment, trainer.node_rank)
+
+
+def note_in_script(error: BaseException, trainer: pl.Trainer | None) -> None:
+    """As :func:`note`, under another strategy than ours."""
+    if trainer is not None and (environment := _script_environment(trainer)) is not None:
+        note(error, public_name(environment, trainer.node_rank), f"rank {trainer.global_rank}")
+
+
+def _script_environment(trainer: pl.Trainer) -> environments.ClusterEnvironment | None:
+    strategy: Any = getattr(trainer, "strategy", None)
+    several = isinstance(getattr(strategy, "launcher", None), SubprocessScriptLauncher) and trainer.world_size > 1
+    return strategy.cluster_environment if several and not hasattr(strategy, "gather_group") else None
 
 
 def is_reported_here(error: BaseException) -> bool:

@@ -81,6 +81,8 @@ ELSEWHERE = {
 }
 """Settings of other loaders and data modules, and what says the same here."""
 
+_MAX_DEFAULT_THREADS = 4
+
 
 def check_is_sampler(name: str, sampler: Any) -> None:
     """Checks that it is a sampler, and not its class or its fanouts."""
@@ -105,6 +107,11 @@ def check_counts(*, batch_size: Any, eval_batch_size: Any, num_threads: Any, see
         raise LoaderConfigError(f"num_threads={num_threads!r}: a whole number is needed; 0 samples in the main thread.")
     if not isinstance(seed, int) or not 0 <= seed < 2**64:
         raise LoaderConfigError(f"seed={seed!r}: a whole number from 0 to 2**64 - 1 is needed.")
+
+
+def default_num_threads(num_local_ranks: int) -> int:
+    """Half of a rank's cores, so that the other half computes; at most 4, which outrun any trainer (BGL, 3.4)."""
+    return min(max(len(os.sched_getaffinity(0)) // (2 * num_local_ranks), 1), _MAX_DEFAULT_THREADS)
 
 
 def check_negatives(**settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a GraphDataModule has beside Lightning's hooks: makers for graphs of other libraries, and sizes for models."""
+"""Where a GraphDataModule has its data from: graphs of other libraries, data sets; and their sizes for models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 from lightning_gnnload.adapters.formats import FORMATS
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.types import EdgeType
+from lightning_gnnload.datasets.base import Dataset
+from lightning_gnnload.errors import DatasetError, LoaderConfigError
 
 Made = TypeVar("Made")
 
@@ -68,13 +70,48 @@ def _over(make: Callable[..., Made], batch_format: str, graph: Any, settings: di
     return module
 
 
-class SizedModule:
-    """A data module whose sizes can be read at once: the first who reads one prepares and loads the data. Ranks may do
-    so at the same time."""
+class ModuleData:
+    """The data of :class:`.GraphDataModule`, which are in memory, or come from a data set when they are loaded.
+
+    Sizes can be read at once: the first who reads one prepares and loads the data. Ranks may do so at the same time.
+    """
+
+    _dataset: Dataset | None
+    _data: GraphData | None
+
+    @property
+    def data(self) -> GraphData:
+        """The graph data, as :attr:`graph_data`; of a subclass over another library's data, these."""
+        return self.graph_data
+
+    @property
+    def graph_data(self) -> GraphData:
+        """What mini-batches are made of. Raises LoaderConfigError: before ``setup``, where the data set is a
+        descriptor."""
+        if self._data is None:
+            raise LoaderConfigError(
+                "the data set is not loaded yet: call prepare_data() and setup(), or let the Trainer do so."
+            )
+        return self._data
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """What the data are loaded from; None of data that were in memory."""
+        return self._dataset
 
     def known_data(self) -> GraphData:
-        """The graph data, loaded now if they are not."""
-        raise NotImplementedError
+        """As :attr:`graph_data`, of data that are loaded now where they are not, and prepared before where need be."""
+        if self._data is None and self._dataset is not None:
+            try:
+                self._data = self._as_carried(self._dataset.load())
+            except DatasetError:
+                self._dataset.prepare()
+                self._data = self._as_carried(self._dataset.load())
+        return self.graph_data
+
+    def _as_carried(self, data: GraphData) -> GraphData:
+        """The data with all that mini-batches carry."""
+        return data
 
     @property
     def num_features(self) -> int | dict[str, int]:

@@ -6,7 +6,7 @@ from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR, StageTim
 from lightning_gnnload.pipeline.forecast.steps import least_ms
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 from lightning_gnnload.plugin.job import Job
-from lightning_gnnload.plugin.module.datamodule import default_num_threads
+from lightning_gnnload.plugin.module.settings import default_num_threads
 from lightning_gnnload.plugin.strategy.resources import Division
 
 

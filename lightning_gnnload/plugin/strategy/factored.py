@@ -36,8 +36,8 @@ from lightning_gnnload.plugin.gradients.switching import (
     several_loaders,
 )
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision
-from lightning_gnnload.plugin.module.datamodule import default_num_threads
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
+from lightning_gnnload.plugin.module.settings import default_num_threads
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.beside_ddp import loss_beside_ddp

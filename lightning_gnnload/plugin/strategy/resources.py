@@ -21,7 +21,7 @@ from lightning_gnnload.pipeline.forecast.stages import (
 )
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision, RolePlan
-from lightning_gnnload.plugin.module.datamodule import default_num_threads
+from lightning_gnnload.plugin.module.settings import default_num_threads
 
 _MEMORY_SHARE = 8
 _GIVEN_THREADS = int(value) if (value := os.environ.get("OMP_NUM_THREADS", "")).isdigit() else None

@@ -28,8 +28,26 @@ def test_goals_and_gaps_are_told(compared):
     text = report.markdown([compared], "command", ["machine"], None)
     assert "| Sampling: G1 | DGL | at least 6 | 9 | 5.00 | 4.00 | **not met** | ours: 2.00 | DGL: 10.0 |" in text
     assert "| Sampling: G1 | B | at least 1 |  |  |  | not measured |  |  |" in text
-    assert "| ours | 2.00 | 2.00 to 2.00 | 1 | 5.00 | 1,234 | 2.00 |" in text
+    assert "G1; ms a batch, of 1 figures each:" in text
+    assert "| ours | 2.00 | 2.00 to 2.00 | 5.00 | 1,234 | 2.00 |" in text
     assert "- B: not installed" in text
+
+
+def test_figures_are_counted_where_contenders_have_unlike_numbers(compared):
+    compared.contenders[1].values.append(21.0)
+    text = report.markdown([compared], "command", ["machine"], None)
+    assert "| ours | 2.00 | 2.00 to 2.00 | 1 | 5.00 | 1,234 | 2.00 |" in text
+    assert "| ours, slow | 20.5 | 20.1 to 20.9 | 2 |" in text
+
+
+def test_a_peers_slower_settings_are_a_line(compared):
+    names = {"DGL": [10.0], "DGL, 1 worker": [9.0], "DGL, 2 workers": [11.0]}
+    peers = [Contender(name, Role.PEER, lambda turn: {}, family="DGL", values=values) for name, values in names.items()]
+    compared.contenders[2:3] = peers
+    text = report.markdown([compared], "command", ["machine"], None)
+    assert "Other settings: DGL, 2 workers 11.0." in text
+    assert all(f"| {name} |" in text for name in ("DGL", "DGL, 1 worker"))
+    assert "| DGL, 2 workers |" not in text
 
 
 def shown(compared: Comparison) -> list[Mark]:

@@ -165,3 +165,17 @@ def settles(value: Callable[[], int], wanted: int) -> bool:
         time.sleep(0.005)
     time.sleep(0.05)
     return value() == wanted
+
+
+def lone_service(name: str | None = None, **settings: Any) -> SamplerService:
+    """The only sampler of a job with one trainer, unless settings say otherwise."""
+    defaults: dict[str, Any] = {
+        "sampler": 0,
+        "rank": 1,
+        "num_trainers": 1,
+        "world_size": 1,
+        "num_threads": 1,
+        "open_source": lambda spec: toy_source(),
+        "connect_timeout_s": 60,
+    }
+    return SamplerService(name or uuid.uuid4().hex[:16], **(defaults | settings))

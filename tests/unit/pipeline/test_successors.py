@@ -10,11 +10,9 @@ import pytest
 
 from lightning_gnnload.pipeline.queue import wire
 from lightning_gnnload.pipeline.queue.sealed import seal, unseal
-from lightning_gnnload.pipeline.queue.service import SamplerService
-from tests.unit.pipeline.job import settles
+from tests.unit.pipeline.job import lone_service, settles
 from tests.unit.pipeline.queue.test_service import SPEC, connected
 from tests.unit.pipeline.test_takeover import sequential
-from tests.unit.toy import toy_source
 
 
 def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,16 +94,8 @@ def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
     """A rank whose sampling process was killed, and which then samples itself."""
     source = sequential()
     name = uuid.uuid4().hex[:16]
-    service = SamplerService(
-        name,
-        sampler=0,
-        rank=2,
-        num_trainers=2,
-        world_size=1,
-        num_threads=1,
-        open_source=lambda spec: source,
-        connect_timeout_s=0.1,  # which is not for who comes back
-    )
+    # Its time to connect is not for who comes back.
+    service = lone_service(name, rank=2, num_trainers=2, open_source=lambda spec: source, connect_timeout_s=0.1)
 
     def first_life(before: int) -> None:
         channels = []
@@ -145,16 +135,7 @@ def test_a_sampler_that_comes_too_late_for_one_trainer_serves_the_others_and_the
     settings = {"takeover": True, "num_trainers": 2, "first_sampler_rank": 2}
     early = connected(name, trainer=0, rank=0, connect_timeout_s=0.05, **settings)
     assert early.gone == [2]
-    service = SamplerService(
-        name,
-        sampler=0,
-        rank=2,
-        num_trainers=2,
-        world_size=1,
-        num_threads=1,
-        open_source=lambda spec: source,
-        connect_timeout_s=0.3,
-    )
+    service = lone_service(name, rank=2, num_trainers=2, open_source=lambda spec: source, connect_timeout_s=0.3)
     ends = []
     thread = threading.Thread(target=lambda: ends.append(service.serve()))
     thread.start()
@@ -172,14 +153,5 @@ def test_a_sampler_that_comes_too_late_for_one_trainer_serves_the_others_and_the
 
 
 def test_a_successor_whom_nobody_needs_ends() -> None:
-    service = SamplerService(
-        uuid.uuid4().hex[:16],
-        sampler=0,
-        rank=1,
-        num_trainers=1,
-        world_size=1,
-        num_threads=1,
-        open_source=lambda spec: toy_source(),
-        connect_timeout_s=60,
-    )
+    service = lone_service()
     assert service.serve(is_successor=True) is None

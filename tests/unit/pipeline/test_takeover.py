@@ -15,9 +15,8 @@ from lightning_gnnload.errors import QueueStalledError, SamplerFailedError, Trai
 from lightning_gnnload.host import flags, processes
 from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.pipeline.queue import wire
-from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.source import BatchSource
-from tests.unit.pipeline.job import job, num_slots
+from tests.unit.pipeline.job import job, lone_service, num_slots
 from tests.unit.pipeline.queue.test_service import SPEC, connected, played_sampler
 from tests.unit.toy import content, toy_data, toy_source, toy_workload
 
@@ -262,16 +261,7 @@ def test_flags_are_seen_while_they_are_up() -> None:
 
 
 def test_an_idle_service_says_so() -> None:
-    service = SamplerService(
-        uuid.uuid4().hex[:16],
-        sampler=0,
-        rank=1,
-        num_trainers=1,
-        world_size=1,
-        num_threads=1,
-        open_source=lambda spec: toy_source(),
-        connect_timeout_s=60,
-    )
+    service = lone_service()
     assert service.wait_until_idle(0)
     service.close()
 

@@ -25,12 +25,11 @@ from lightning_gnnload.host.flags import Flag
 from lightning_gnnload.pipeline.queue import setup_watch, wire
 from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.pipeline.queue.sealed import seal, unseal
-from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.streams import StreamSpec
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from tests.guards import our_threads
 from tests.threadless import refused
-from tests.unit.pipeline.job import job
+from tests.unit.pipeline.job import job, lone_service
 from tests.unit.toy import content, toy_source
 
 SPEC = StreamSpec("train", loader=0, reload=0, epoch=0, start=0, stop=3)
@@ -192,18 +191,7 @@ def test_trainers_that_never_come() -> None:
 
 
 def test_a_trainer_that_is_busy_starting_is_waited_for_longer() -> None:
-    service = SamplerService(
-        uuid.uuid4().hex[:16],
-        sampler=0,
-        rank=1,
-        num_trainers=1,
-        world_size=1,
-        num_threads=1,
-        open_source=lambda spec: toy_source(),
-        connect_timeout_s=0.1,
-        setup_timeout_s=0.4,
-        is_busy=lambda trainer: trainer == 0,
-    )
+    service = lone_service(connect_timeout_s=0.1, setup_timeout_s=0.4, is_busy=lambda trainer: trainer == 0)
     with pytest.raises(TrainerDiedError, match=r"it was busy, but did not come within 0\.4 s"):
         service.serve()
 

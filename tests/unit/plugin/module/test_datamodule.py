@@ -23,7 +23,7 @@ from lightning_gnnload import (
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError, PartitionError, SeedError
-from lightning_gnnload.plugin.module.datamodule import default_num_threads
+from lightning_gnnload.plugin.module.settings import default_num_threads
 from tests.integration.learnable import quiet_trainer
 from tests.unit.toy import content, toy_data, toy_graph
 
