@@ -34,8 +34,8 @@ inline Mask8 above8(Eight a, Eight b) { return {_mm256_cmpgt_epu32_mask(a.v, b.v
 inline Eight select8(Mask8 flags, Eight yes, Eight no) {
   return {_mm256_mask_blend_epi32(flags.v, no.v, yes.v)};
 }
-// The first `count`, and zeros beyond, where there may be nothing. kMost: no more than 4 are to be loaded: then the
-// processor does not wait for a line that only further ones would be in.
+// The first `count` of eight, and zeros beyond, where there may be nothing. The processor waits for all lines that
+// eight of them would lie in: with a kMost of 4, for those of four.
 template <int kMost>
 inline Eight load_some(const uint32_t* from, int64_t count) {
   return {_mm256_maskz_loadu_epi32(__mmask8(_bzhi_u32(0xff, uint32_t(count))), from)};
@@ -60,14 +60,14 @@ inline Eight select8(Mask8 flags, Eight yes, Eight no) {
 }
 template <int kMost>
 inline Eight load_some(const uint32_t* from, int64_t count) {
-  const __m256i limit = _mm256_set1_epi32(int(count < 8 ? count : 8));
+  const __m256i limit = _mm256_set1_epi32(int(count));
   const __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return {_mm256_maskload_epi32(reinterpret_cast<const int*>(from),
                                 _mm256_cmpgt_epi32(limit, numbers))};
 }
 template <>
 inline Eight load_some<4>(const uint32_t* from, int64_t count) {
-  const __m128i limit = _mm_set1_epi32(int(count < 4 ? count : 4));
+  const __m128i limit = _mm_set1_epi32(int(count));
   const __m128i some = _mm_maskload_epi32(reinterpret_cast<const int*>(from),
                                           _mm_cmpgt_epi32(limit, _mm_setr_epi32(0, 1, 2, 3)));
   return {_mm256_zextsi128_si256(some)};

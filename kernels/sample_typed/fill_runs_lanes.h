@@ -1,6 +1,8 @@
 // fill_runs_lanes.h: fill_runs() for the instruction set that LG_LANES names (common/lanes.h).
 #pragma once
 
+#include <algorithm>
+
 #include "sample_typed/fill_runs.h"
 // Last, since it turns vector instructions on.
 #include "common/eight_lanes.h"
@@ -26,7 +28,7 @@ inline int fill_runs_of(const RunsOf& from, RunChunk& chunk, int64_t* count) {
     Eight all_taken = splat8(0);
     const auto add_runs = [&](int64_t first) {
       // Lanes beyond the slots are of no edges.
-      const int64_t slot = slots + first, left = num_slots - first;
+      const int64_t slot = slots + first, left = std::min<int64_t>(num_slots - first, 8);
       const Eight start = load_some<kSlots>(run + first, left);
       const Eight degree = load_some<kSlots>(run + first + 1, left) - start;
       const Eight fanout = load8(rules.fanout + slot);
