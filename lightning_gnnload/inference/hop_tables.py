@@ -131,7 +131,7 @@ class HopTables:
             block = sums(rows, lists)
             if hop.aggregate.aggr == "mean":
                 total = totals(lists)
-                block.div_(total.masked_fill_(total == 0, 1).to(block.dtype)[:, None])
+                block.div_(total.masked_fill_(total == 0, torch.inf).to(block.dtype)[:, None])
             if into_sums is not None:
                 block.mul_(into_sums[begin:end, None])
             yield begin, block

@@ -154,12 +154,22 @@ def find_plan(stages: Stages, lists: InLists, output_types: list[str]) -> dict[t
 
 
 def _few(lists: InLists, stages: Stages, node_type: str) -> np.ndarray:
-    """Returns a few nodes of a type, with few edges, but two at least, if there are such."""
+    """Returns a few nodes of a type, with few edges, but two at least, if there are such, and each type of edges."""
     graph, types = lists.data.graph, stages.types
     nodes, degrees = spread_nodes(graph, range(graph.num_nodes) if types is None else types.range_of(node_type))
     ordered = nodes[np.argsort(degrees, kind="stable")]
     with_edges = ordered[np.sort(degrees) > 1]
-    return with_edges[:_TRIED] if len(with_edges) else ordered[-_TRIED:]
+    few = with_edges[:_TRIED] if len(with_edges) else ordered[-_TRIED:]
+    if types is None:
+        return few
+    # Else, what is read by rare edges alone would count as not read.
+    assert graph.run_ptr is not None
+    number = types.node_type_number(node_type)
+    num_slots = len(types.slots[number])
+    runs = types.first_run[number] + (ordered - types.first_node[number])[:, None] * num_slots + np.arange(num_slots)
+    has_type = graph.run_ptr[runs + 1] > graph.run_ptr[runs]
+    rare = [ordered[int(column.argmax())] for column in has_type.T if column.any()]
+    return np.unique(np.concatenate([few, np.array(rare, few.dtype)]))
 
 
 def reach_of(stages: Stages, plan: Plan) -> int:

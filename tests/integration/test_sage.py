@@ -399,6 +399,24 @@ def test_a_model_without_a_graph_takes_all_metapaths_to_its_seeds(tmp_path):
         trainer(tmp_path, epochs=1).fit(SIGN(hops=2), GraphDataModule(some, NeighborSampler([]), num_threads=0))
 
 
+def test_inference_sees_what_comes_by_edges_that_few_nodes_have(tmp_path):
+    """Only the node with most edges has one of the second type."""
+    few = np.repeat(np.arange(30), 2)
+    edges = {
+        ("u", "often", "u"): (np.arange(80) % 30, np.concatenate([few, np.full(20, 29)])),
+        ("v", "once", "u"): ([1], [29]),
+    }
+    x = {name: np.ones((count, 4), np.float32) for name, count in (("u", 30), ("v", 2))}
+    seeds = {"u": np.arange(30)}
+    graph = Graph.from_hetero({"u": 30, "v": 2}, edges)
+    data = GraphData(graph, x=x, y={"u": np.arange(30) % 2}, train=seeds, test=seeds)
+    module = GraphDataModule(data, NeighborSampler([-1]), batch_size=30, num_threads=0, predict="test")
+    fit, model = trainer(tmp_path, epochs=1), SAGE(hidden=16)
+    fit.fit(model, module)
+    expected = torch.cat(fit.predict(model, module))
+    torch.testing.assert_close(infer(model, module, progress=False)["u"], expected)
+
+
 def test_a_refused_run_leaves_torchs_loaders_as_they_were(tmp_path):
     from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
