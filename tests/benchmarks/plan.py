@@ -69,6 +69,9 @@ class PlannedCase:
     settings: dict[str, Any] = field(default_factory=dict)
 
     def configuration(self, folder: Path) -> dict[str, Any]:
+        # PyG's loaders, whose batches its format has, expand no node twice.
+        expand = "new" if self.settings.get("batch_format") == "pyg" else "all"
+        sampler = {"fanouts": self.fanouts, "expand": expand}
         switched_off = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
         return {
             "seed_everything": 0,
@@ -83,7 +86,7 @@ class PlannedCase:
             "model": {"class_path": self.model[0], "init_args": self.model[1]},
             "data": {
                 "data": {"class_path": f"lightning_gnnload.{self.data[0]}", "init_args": self.data[1]},
-                "sampler": {"class_path": "lightning_gnnload.NeighborSampler", "init_args": {"fanouts": self.fanouts}},
+                "sampler": {"class_path": "lightning_gnnload.NeighborSampler", "init_args": sampler},
                 "batch_size": self.batch_size,
                 **self.settings,
             },

@@ -171,7 +171,10 @@ def forecast_epoch(measured: MeasuredRun, layout: RunLayout, machine: Machine) -
     step = forecast_step(work, layout, machine.cores, len(machine.gpus))
     first_ms = work.making_core_ms + work.wait_ms + work.draw_device_ms
     parts = tuple(memory_parts(layout, measured.data, measured.size_of(layout.batch_size), machine))
-    epoch_s = (measured.num_steps(layout, machine) * step.step_ms + first_ms) / 1e3
+    # The last step may have fewer seeds than the others.
+    global_batch = layout.batch_size * layout.trainers * machine.machines
+    num_steps = min(measured.num_steps(layout, machine), measured.num_seeds / global_batch)
+    epoch_s = (num_steps * step.step_ms + first_ms) / 1e3
     return EpochForecast(layout, step, epoch_s, parts, what_does_not_fit(parts, machine))
 
 

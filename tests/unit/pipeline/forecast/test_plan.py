@@ -14,7 +14,7 @@ from lightning_gnnload.host.memory import forget_peak, resident_memory
 from lightning_gnnload.pipeline.forecast.machine import GPUS, Machine, machine_of, read_machine, this_machine
 from lightning_gnnload.pipeline.forecast.memory import memory_parts, needed_bytes, trainer_bytes, what_does_not_fit
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
-from lightning_gnnload.pipeline.forecast.search import recommend_layout, sensible_layouts
+from lightning_gnnload.pipeline.forecast.search import forecast_epoch, recommend_layout, sensible_layouts
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 from tests.unit.pipeline.forecast.runs import DATA, GIB, forecasts_of, measured_run
 
@@ -213,6 +213,14 @@ def test_a_file_that_is_no_plan_is_refused(path: tuple[str, ...], value: Any, tm
     (tmp_path / "plan.json").write_text(json.dumps(values))
     with pytest.raises(PlanError, match="plan"):
         read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(("drop_last", "num_steps"), [(False, 2.25), (True, 2)])
+def test_the_last_step_takes_as_long_as_its_seeds(drop_last: bool, num_steps: float) -> None:
+    measured = measured_run(num_seeds=2304, drop_last=drop_last)
+    forecast = forecast_epoch(measured, measured.mine, MACHINE)
+    first_ms = measured.work_of(measured.mine, MACHINE).making_core_ms
+    assert forecast.epoch_s * 1e3 == pytest.approx(num_steps * forecast.step.step_ms + first_ms)
 
 
 def test_a_report_of_something_else_is_refused() -> None:

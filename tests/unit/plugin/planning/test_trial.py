@@ -58,10 +58,10 @@ def test_two_ranks_train_and_nothing_is_left_of_it(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_what_ranks_say_when_they_cannot_is_passed_on(tmp_path: Path) -> None:
-    wrong = configuration(tmp_path) | {"model": {"class_path": "no.such.Model"}}
-    with pytest.raises(PlanError, match=r"status 2: .*no module no"):
-        trained_step_ms(wrong, RunLayout(), RunLayout(way="ddp", trainers=2), num_steps=16)
+def test_what_ranks_say_when_they_cannot_is_passed_on() -> None:
+    ending = "import sys; print('first', 'no such model', sep=chr(10), file=sys.stderr); sys.exit(3)"
+    with pytest.raises(PlanError, match="status 3: no such model"):
+        trial._run([sys.executable, "-S", "-c", ending])
 
 
 def test_ranks_that_hang_are_ended_with_all_that_they_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
