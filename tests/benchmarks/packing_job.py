@@ -21,8 +21,9 @@ def run(folder: str, way: str, packed: str, memory: int, batch_size: int, limit_
 
     Args:
         folder: of the graph.
-        way: "memory", the table in memory; "floor", what was packed ahead is only read; a policy of a cache; "pack", which packs ahead; "packed", what that has
-            packed; "beside", packed while mini-batches are made; "scanned", without room on the disk.
+        way: "memory", the table in memory; a policy of a cache; "pack", which packs ahead; "packed", what that has
+            packed; "floor", which only reads that; "beside", packed while mini-batches are made; "scanned", without
+            room on the disk.
         packed: folder for packed rows.
         memory: bytes of the cache, or of packing.
         batch_size: seeds a step.

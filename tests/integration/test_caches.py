@@ -59,6 +59,8 @@ def test_a_cache_changes_no_batch_and_no_loss(folders: dict[str, Path], strategy
         assert cached["seen"] == plain["seen"]
         assert any(tier.startswith("cache") for tier in cached["reads"]), "else nothing was tested"
         assert set(plain["reads"]) == {"memory"}
+        assert ("packed" in cached["reads"]) == (name == "packed")
+    assert not (folders[strategy] / "packed").exists()
 
 
 @pytest.mark.parametrize(

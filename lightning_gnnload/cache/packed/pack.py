@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -215,20 +216,16 @@ class Packer:
         self, table: PackedTable, lists: list[np.ndarray], stages: _Stages, advance: Callable[[int], None]
     ) -> None:
         """Reads a table in order, and deals its rows out to the mini-batches."""
-        positions, at = [0] * len(lists), 0
+        at, begins = 0, np.zeros(len(lists), np.int64)
         with TableScan(table.store, self.chunk_bytes) as scan:
             for first, rows in scan.chunks(lists):
                 self._check_stop()
-                packed = table.packed(rows)
-                for batch, ids in enumerate(lists):
-                    begin = positions[batch]
-                    end = begin + int(np.searchsorted(ids[begin:], first + len(rows)))
-                    if begin < end:
-                        positions[batch] = end
-                        stages.append(batch, packed, ids[begin:end].astype(np.int64) - first)
-                stages.flush()
-                advance((first + len(rows) - at) * table.store.row_bytes)
-                at = first + len(rows)
+                stop = first + len(rows)
+                ends = np.array([np.searchsorted(ids, stop) for ids in lists], np.int64)
+                stages.append(table.packed(rows), first, lists, begins, ends)
+                begins = ends
+                advance((stop - at) * table.store.row_bytes)
+                at = stop
 
     def _check_stop(self) -> None:
         if self.should_stop():
@@ -252,58 +249,74 @@ class _Stages:
         # Whole pages, and one more row than the rest of a page that an earlier piece left.
         least = whole_pages(self._row_bytes + PAGE)
         self._size = max(num_bytes // max(num_batches, 1) // PAGE * PAGE, least)
-        self._stages = list(page_buffer(self._size * num_batches)[: self._size * num_batches].reshape(-1, self._size))
-        self._fill = [0] * num_batches
+        self._memory = page_buffer(self._size * num_batches)[: self._size * num_batches]
+        self._fill = np.zeros(num_batches, np.int64)
         # As mini-batches grow alike, the first pieces differ in size, so that later ones are not full all at once.
-        self._limits = [max(self._size * (batch + 1) // num_batches, least) for batch in range(num_batches)]
-        self._full: list[int] = []  # mini-batches whose stages are to be written
-        self._writes: list[Future[None] | None] = [None] * num_batches
+        pages = self._size // PAGE * np.arange(1, num_batches + 1) // max(num_batches, 1)
+        self._limits = np.maximum(pages * PAGE, least)
+        self._writes: deque[tuple[Future[None], np.ndarray]] = deque()
+        self._is_busy = np.zeros(num_batches, bool)  # the stage is being written
         self.have_infinite_halves = False
         """Whether some row, taken for numbers of half precision, has an infinite one."""
 
-    def append(self, batch: int, rows: np.ndarray, ids: np.ndarray) -> None:
-        """Adds rows ``ids`` of ``rows`` to a mini-batch's."""
-        stage, row_bytes, at = self._stages[batch], self._row_bytes, 0
-        if not row_bytes:
-            return
-        while at < len(ids):
-            self._settle(batch)
-            fill = self._fill[batch]
-            count = min((self._limits[batch] - fill) // row_bytes, len(ids) - at)
-            room = stage[fill : fill + count * row_bytes].reshape(count, row_bytes)
-            ops.gather_rows(rows, ids[at : at + count], room)
-            self._fill[batch], at = fill + count * row_bytes, at + count
-            if self._limits[batch] - self._fill[batch] < row_bytes:
-                self._limits[batch] = self._size
-                self._full.append(batch)
-
-    def flush(self) -> None:
-        """Begins to write the stages that are full: several a call, as a call of a thread takes as long as a write."""
-        full, self._full = self._full, []
-        for batches in (full[first::_WRITERS] for first in range(_WRITERS)):
-            if batches:
-                write = self._threads.submit(self._write, batches)
-                for batch in batches:
-                    self._writes[batch] = write
+    def append(
+        self, rows: np.ndarray, first: int, lists: list[np.ndarray], begins: np.ndarray, ends: np.ndarray
+    ) -> None:
+        """Adds rows ``lists[n][begins[n]:ends[n]]`` of a table, of which ``rows`` are those from ``first`` on, to those
+        of each mini-batch ``n``."""
+        at = begins.copy()
+        while self._row_bytes and len(left := np.flatnonzero(at < ends)):
+            ready = left[~self._is_busy[left]]
+            if not len(ready):
+                self._settle()
+                continue
+            counts = np.minimum((self._limits[ready] - self._fill[ready]) // self._row_bytes, (ends - at)[ready])
+            pairs = zip(ready.tolist(), at[ready].tolist(), (at[ready] + counts).tolist(), strict=True)
+            ids = np.concatenate([lists[batch][begin:end] for batch, begin, end in pairs]).astype(np.int64) - first
+            self._gather(rows, ids, ready, counts)
+            self._fill[ready] += counts * self._row_bytes
+            at[ready] += counts
+            self._flush(ready[self._limits[ready] - self._fill[ready] < self._row_bytes])
 
     def finish(self) -> list[int]:
         """Writes what is left, and waits for all; returns the checksum of each mini-batch's pages."""
-        every = range(len(self._stages))
-        for batch in every:
-            self._settle(batch)
-            end = whole_pages(self._fill[batch])
-            self._stages[batch][self._fill[batch] : end] = 0
-            self._fill[batch] = end
-        self._full = list(every)
-        self.flush()
-        for batch in every:
-            self._settle(batch)
+        while self._writes:
+            self._settle()
+        for batch, fill in enumerate(self._fill.tolist()):
+            self._stage(batch)[fill : whole_pages(fill)] = 0
+            self._fill[batch] = whole_pages(fill)
+        self._flush(np.arange(len(self._fill)))
+        while self._writes:
+            self._settle()
         return self._checksums
+
+    def _stage(self, batch: int) -> np.ndarray:
+        return self._memory[batch * self._size : (batch + 1) * self._size]
+
+    def _gather(self, rows: np.ndarray, ids: np.ndarray, batches: np.ndarray, counts: np.ndarray) -> None:
+        """Writes ``counts`` of the rows, for one mini-batch after the other, behind what their stages have."""
+        begins, row_bytes, ends = batches * self._size + self._fill[batches], self._row_bytes, np.cumsum(counts)
+        if PAGE % row_bytes == 0:
+            # Each stage begins at a multiple of a row: one call for all, which else are hundreds for each chunk.
+            slots = np.arange(len(ids)) + np.repeat(begins // row_bytes - (ends - counts), counts)
+            ops.gather_rows(rows, ids, self._memory.reshape(-1, row_bytes), slots)
+            return
+        for begin, end, count in zip(begins.tolist(), ends.tolist(), counts.tolist(), strict=True):
+            room = self._memory[begin : begin + count * row_bytes].reshape(count, row_bytes)
+            ops.gather_rows(rows, ids[end - count : end], room)
+
+    def _flush(self, batches: np.ndarray) -> None:
+        """Begins to write these stages: several a call, as a call of a thread takes as long as a write."""
+        self._limits[batches] = self._size
+        self._is_busy[batches] = True
+        for part in (batches[first::_WRITERS] for first in range(_WRITERS)):
+            if len(part):
+                self._writes.append((self._threads.submit(self._write, part.tolist()), part))
 
     def _write(self, batches: list[int]) -> None:
         """Writes the whole pages of these mini-batches' stages, and keeps what is left over."""
         for batch in batches:
-            stage, fill, offset = self._stages[batch], self._fill[batch], self._offsets[batch]
+            stage, fill, offset = self._stage(batch), int(self._fill[batch]), self._offsets[batch]
             end = fill // PAGE * PAGE
             piece = stage[:end]
             if self._looks_for_infinity:
@@ -315,13 +328,11 @@ class _Stages:
             stage[: fill - end] = stage[end:fill]
             self._fill[batch] = fill - end
 
-    def _settle(self, batch: int) -> None:
-        """Waits until a mini-batch's stage is free again."""
-        if self._writes[batch] is None and batch in self._full:
-            self.flush()
-        write, self._writes[batch] = self._writes[batch], None
-        if write is not None:
-            self._threads.result(write)
+    def _settle(self) -> None:
+        """Waits until the stages that have been written for the longest time are free again."""
+        write, batches = self._writes.popleft()
+        self._threads.result(write)
+        self._is_busy[batches] = False
 
 
 def _too_large(name: str) -> PackingConfigError:

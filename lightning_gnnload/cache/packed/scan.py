@@ -65,7 +65,7 @@ class TableScan:
         num_rows, per_piece = self.store.shape[0], self._rows_a_piece
         counts = np.zeros(-(-num_rows // per_piece), np.int64)
         for ids in lists:
-            np.add.at(counts, ids // per_piece, 1)
+            counts += np.bincount(ids // per_piece, minlength=len(counts))
         pieces_a_chunk = self._rows_a_chunk // per_piece
         first_pieces = range(0, len(counts), pieces_a_chunk)
         starts = [piece for piece in first_pieces if counts[piece : piece + pieces_a_chunk].any()]

@@ -22,14 +22,15 @@ class Packing:
 
     Args:
         folder: for the packed rows, on a fast disk. It is made where there is none.
-        window: steps that one pass over the table serves; None: by ``room`` and ``memory``, so that the packed rows are
-            about four times the table.
+        window: steps that one pass over the table serves; None: by ``room`` and ``memory``, so that passes take no
+            longer than writing does, and packed rows are four times the table at most. A first window that is shorter
+            lets training begin.
         memory: that all ranks of the machine take for it: rows that stay, and buffers. Bytes, or text such as
             ``"4GB"``; None: a quarter of what is free.
         room: likewise, of the disk, for two windows or all epochs of a ``cycle``; None: half of what is free.
         dtype: ``"float16"`` packs rows in half precision, so that values differ by rounding; None: as they are.
         cycle: epochs that are packed once and then come again, draws and order alike; None: every epoch is drawn anew.
-        always: pack without measuring whether it pays on this disk.
+        always: pack where there is room, whether it pays on this disk or not.
 
     Raises:
         PackingConfigError: a value that is none of these.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from tests.fuzz.case import Target
-from tests.fuzz.targets import arguments, messages, ogb_folders, stored_graphs, stored_partitions, tables
+from tests.fuzz.targets import arguments, messages, ogb_folders, packed, stored_graphs, stored_partitions, tables
 
 TARGETS = {
     target.name: target
     for target in (
         Target("graph-folder", stored_graphs.load, 150),
         Target("partition-folder", stored_partitions.load, 60),
+        Target("packed-folder", packed.read, 60),
         Target("stored-dataset", stored_graphs.prepare, 80),
         Target("ogb-csv", ogb_folders.read_csv, 60, ("ogb",)),
         Target("ogb-npz", ogb_folders.read_npz, 60, ("ogb",)),

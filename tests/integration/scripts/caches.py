@@ -27,7 +27,9 @@ from lightning_gnnload import (
     GraphDataModule,
     NeighborSampler,
     NodeTable,
+    Packing,
 )
+from lightning_gnnload.cache.packed import layout
 from lightning_gnnload.cache.shared import is_mapped_file
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.pipeline.loader import EpochLoader
@@ -43,6 +45,7 @@ CACHES: dict[str, Any] = {
     "fifo": FeatureCache("fifo", ratio=0.1),
     "s3fifo": FeatureCache("s3fifo", ratio=0.1),
     "belady": FeatureCache("belady", ratio=0.1),
+    "packed": Packing("packed", memory=110_000, room="1GB", window=5, always=True),
     "levels": [FeatureCache("clock", ratio=0.02), FeatureCache("presample", ratio=0.2)],
     "auto": "auto",
     "tables": {"new": FeatureCache("clairvoyant", ratio=0.2), "all": FeatureCache("clock", ratio=0.1)},
@@ -125,7 +128,8 @@ def run(name: str, cache: Any, strategy: Any, num_devices: int) -> None:
         graph_data.x.rows.add_(int(os.environ.get("LOCAL_RANK", 0)))  # type: ignore[union-attr]
     if name == "auto":  # which gives a table in memory no cache
         graph_data.put("x", Anywhere(graph_data.x.rows))  # type: ignore[union-attr]
-    data = GraphDataModule(graph_data, kind([4, 3]), batch_size=16, seed=5, cache=cache)
+    settings = {"packing" if isinstance(cache, Packing) else "cache": cache}
+    data = GraphDataModule(graph_data, kind([4, 3]), batch_size=16, seed=5, **settings)
     model, counting = Recorder(), Counting()
     quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing"), False)
     trainer = pl.Trainer(
@@ -154,6 +158,7 @@ if __name__ == "__main__":
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     num_devices, kind = int(sys.argv[2]), sys.argv[3]
     caching._WORTH_SHARING_BYTES = 0  # so that even toy features are put together
+    layout._LEAST_CHUNK, layout._LEAST_BUFFER = 4096, 4096  # and do not all fit in memory
     cases = {name: BROKEN[name] for name in sys.argv[4:] if name in BROKEN} or dict(CACHES)
     if kind == "factored":
         cases |= {LOST: CACHES["presample"], AFTER: CACHES["presample"]}

@@ -54,7 +54,7 @@ from tests.unit.toy import content, toy_data, toy_graph, toy_source, toy_workloa
 from tests.unit.typed import typed_graph
 
 EPOCHS = 3
-MEMORY = {"tables": 45_000, "edges": 60_000, "types": 36_000}
+MEMORY = {"tables": 45_000, "edges": 60_000, "types": 30_000}
 NUM_STEPS = 7  # of an epoch of the toy
 
 
@@ -125,7 +125,7 @@ def kind(name: str) -> tuple[GraphData, dict[str, Any]]:
 def test_all_kinds_of_tables_and_seeds_are_equal(name: str, tmp_path: Path) -> None:
     data, settings = kind(name)
     expected = batches(toy_source(data, **settings))
-    with opened(data, packing(tmp_path, memory=MEMORY.get(name, 25_000)), **settings) as source:
+    with opened(data, packing(tmp_path, memory=MEMORY.get(name, 34_000)), **settings) as source:
         assert batches(source) == expected
         assert source.tiers["packed"] > 0
 
@@ -209,6 +209,58 @@ def test_a_resumed_run_and_one_by_another_epoch_find_their_windows(tmp_path: Pat
         assert batches(source, range(9, 10)) == batches(toy_source(data), range(9, 10))
 
 
+def test_a_run_that_begins_in_mid_epoch_waits_for_the_window_of_its_first_step(tmp_path: Path) -> None:
+    data = wide_data()
+    made = toy_workload(data, end_epoch=EPOCHS)
+    run = replace(run_of(data, made, None, 1), epoch=1, step=4, progress=False)
+    stores = open_packed(packing(tmp_path), run)
+    assert "window-00000002" in os.listdir(tmp_path / "packed/windows")
+    assert not (tmp_path / "packed/windows/window-00000000").exists()
+    stores["x"].close()
+
+
+def test_only_steps_that_a_run_takes_are_packed(tmp_path: Path) -> None:
+    data = wide_data()
+    made = toy_workload(data, end_epoch=EPOCHS)
+    run = replace(run_of(data, made, None, 1), limit=(4, 6), progress=False)
+    stores = open_packed(packing(tmp_path), run)
+    timeline = stores["x"]._cold.timeline  # type: ignore[attr-defined]
+    source = BatchSource(data, made, stores)
+    expected = batches(toy_source(data))
+    loader = SampledLoader(source, num_threads=0)
+    steps = [(0, 0), (0, 3), (1, 0), (1, 1), (0, 4), (1, 2)]  # the last two are behind the limits
+    for epoch, step in steps:
+        assert content(next(iter(loader.batches(epoch, step, step + 1)))) == expected[epoch * NUM_STEPS + step]
+    by_tier = {tier: rows for tier, rows, _ in loader.stats.reads}
+    assert by_tier["packed"] > 0 < by_tier["memory"]
+    numbers = [timeline.step_of(BatchRequest(epoch, step, 0, 1)) for epoch, step in steps]
+    assert numbers == [0, 3, 4, 5, None, None]
+    assert [timeline.span(number) for number in range(3)] == [range(5), range(5, 6), range(6, 6)]
+    stores["x"].close()
+
+
+def test_nothing_is_packed_where_memory_keeps_all_rows(tmp_path: Path) -> None:
+    data = wide_data()
+    with opened(data, packing(tmp_path, memory="4MB", window=None)) as source:
+        assert not list(tmp_path.glob("packed/windows/*"))
+        assert batches(source) == batches(toy_source(data))
+        assert source.tiers.keys() == {"cache"}
+
+
+def test_stretches_that_threads_leave_behind_keep_nothing_from_being_read_ahead(tmp_path: Path) -> None:
+    with opened(wide_data(), packing(tmp_path)) as source:
+        store = source.features["x"]
+        reader = store._cold._reader  # type: ignore[attr-defined]
+        for step in (0, 1, 2):
+            leaving = threading.Thread(target=store.announce, args=(BatchRequest(0, step, 0, 1),))
+            leaving.start()
+            leaving.join()
+        del leaving
+        assert len(reader._in_use) <= 1  # what is read ahead
+        store.announce(BatchRequest(0, 3, 0, 1))
+        assert reader._ahead.number == 4
+
+
 def test_epochs_of_a_cycle_come_again_and_stay(tmp_path: Path) -> None:
     data = wide_data()
     expected = batches(toy_source(data, cycle=2), range(5))
@@ -241,6 +293,18 @@ def test_half_precision_rounds_all_rows_alike(tmp_path: Path, monkeypatch: pytes
         patched.setattr(open_module, "measure_rates", lambda *arguments: Rates(1, 1, 1e12))
         with opened(data, packing(tmp_path, dtype="float16", always=False)) as source:
             assert all(torch.equal(x, batch.x) for x, batch in zip(expected, SampledLoader(source), strict=True))
+    run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
+    rounded = open_module.unpacked(
+        packing(tmp_path, dtype="float16"), run
+    )  # of who samples in the place of one that is lost
+    made = SampledLoader(BatchSource(data, run.workload, rounded), num_threads=0)
+    assert all(torch.equal(x, batch.x) for x, batch in zip(expected, made, strict=True))
+    run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
+    rounded = open_module.unpacked(
+        packing(tmp_path, dtype="float16"), run
+    )  # of who samples in the place of one that is lost
+    made = SampledLoader(BatchSource(data, run.workload, rounded), num_threads=0)
+    assert all(torch.equal(x, batch.x) for x, batch in zip(expected, made, strict=True))
     years = GraphData(data.graph, torch.arange(600)[:, None], train=data.train)
     with pytest.raises(PackingConfigError, match=r"'x' has torch\.int64"):  # noqa: SIM117
         with opened(years, packing(tmp_path, dtype="float16")):
@@ -469,6 +533,11 @@ def test_the_layout_shares_memory_and_names_the_fastest_way() -> None:
     assert layout.way == "packed"
     assert 0.8 * memory < taken < memory
     assert layout.window > 20
+    assert 0 < layout.first <= layout.window
+    # Memory for 4 bytes of each row, and for pieces; and as few passes as that allows: 15 MB of rows a step.
+    assert layout.window * 4 * 50_000 < memory / 8
+    short = lay_out(replace(sizes, num_steps=30), memory, 10**12, window=None, whole=None, rates=slow_disk)
+    assert 30 / 2 <= short.window <= 30
     assert lay_out(sizes, memory, 10**12, window=None, whole=None, rates=fast_disk).way == "direct"
     assert lay_out(sizes, memory, 10**6, window=None, whole=None, rates=slow_disk).way == "scanned"
     assert lay_out(sizes, memory, 10**12, window=7, whole=None, rates=fast_disk, always=True).window == 7

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from lightning_gnnload import SAGE, FeatureCache, GraphDataModule, MiniBatch, NeighborSampler, Packing
 from lightning_gnnload.cache.packed import layout
 from lightning_gnnload.errors import PackingConfigError
+from lightning_gnnload.plugin.compat import batch_limits
 from tests.unit.toy import content, toy_data
 
 EPOCHS = 2
@@ -111,3 +113,23 @@ def test_files_of_others_are_not_taken_for_packed_rows(name: str, tmp_path: Path
         next(iter(packed.train_dataloader()))
     packed.teardown()
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_run_that_is_limited_packs_its_own_steps_alone(tmp_path: Path) -> None:
+    packing = Packing(str(tmp_path / "packed"), memory=130_000, window=3, always=True)
+    limits = {"limit_train_batches": 4, "max_steps": 6}
+    packed = fit(tmp_path, packing, **limits)
+    assert packed.trained == fit(tmp_path, None, **limits).trained
+    assert len(packed.trained) == 6
+    assert packed.tiers == {"cache", "packed"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"), [((1.0, -1, 1), (None, None)), ((0.5, 5, 2), (3, 10)), ((2, -1, 1), (2, None))]
+)
+def test_limits_of_a_trainer_are_heeded(settings: tuple[float, int, int], expected: Any) -> None:
+    limit, steps, accumulated = settings
+    limited = SimpleNamespace(
+        limit_train_batches=limit, num_training_batches=3, max_steps=steps, accumulate_grad_batches=accumulated
+    )
+    assert batch_limits(limited) == expected  # type: ignore[arg-type]
