@@ -167,7 +167,7 @@ CONTENDERS = {
         *(2, 2, lambda: "ddp", lambda graph, size: DGLModule(graph, size, num_workers=0), GraphSAGEOnDGL),
     ),
     "dgl_dropout": Contender(
-        "the same, with our dropout",
+        "DGL DataLoader, DDP: 2 ranks, our dropout",
         *(2, 2, lambda: "ddp", lambda graph, size: DGLModule(graph, size, 0), GraphSAGEOnDGLWithOurDropout),
     ),
     "dgl_workers": Contender(

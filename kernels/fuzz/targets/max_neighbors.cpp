@@ -34,8 +34,9 @@ LG_FUZZ_TARGET(max_neighbors) {
   }
   Exact<float> out(num_dst * width, kUntouched);
   Exact<int32_t> from(num_dst * width, -7);
-  const AggregateRequest request{indptr.data(), num_dst, indices.data(),      num_edges,
-                           num_src,       width,   RowFormat::kFloat32, int(choose.between(0, 3))};
+  const AggregateRequest request{
+      indptr.data(), num_dst, indices.data(),      num_edges,
+      num_src,       width,   RowFormat::kFloat32, int(choose.between(0, 3))};
   const Outcome outcome =
       outcome_of([&] { max_neighbors(request, x.data(), out.data(), from.data()); });
   expect(outcome == (sound ? Outcome::kDone : Outcome::kGraphFormatError), outcome);

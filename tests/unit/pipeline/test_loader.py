@@ -348,7 +348,7 @@ def test_threads_that_sample_interrupt_no_other_and_the_callers_stays_as_it_is(n
         return batch
 
     before = os.sched_getscheduler(0)
-    assert stream(loader(num_threads, convert=policy_of))
+    assert list(SampledLoader(toy_source(batch_size=8), num_threads=num_threads, convert=policy_of))
     assert policies == {os.SCHED_BATCH if num_threads and before == os.SCHED_OTHER else before}
     assert os.sched_getscheduler(0) == before
 
