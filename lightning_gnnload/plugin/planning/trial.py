@@ -25,7 +25,7 @@ from lightning_gnnload.pipeline.forecast.work import RunLayout
 from lightning_gnnload.plugin.planning.configuration import planned_configuration
 
 _WARM_UP, _FEWEST, _MOST = 12, 20, 200  # steps
-_STARTING_S = 120.0  # in which two ranks must have imported all, and have their data
+_STARTING_S = 300.0  # in which two ranks must have imported all, and have their data
 _SECONDS = 4.0  # of training
 _STEPS = "steps_ms.json"
 _ALONE = {
