@@ -25,7 +25,7 @@ from lightning_gnnload.pipeline.forecast.work import RunLayout
 from lightning_gnnload.plugin.planning.configuration import planned_configuration
 
 _WARM_UP, _FEWEST, _MOST = 12, 20, 200  # steps
-_STARTING_S = 120.0  # in which two ranks must have imported all, and have their data
+_STARTING_S = 300.0  # in which two ranks must have imported all, and have their data
 _SECONDS = 4.0  # of training
 _STEPS = "steps_ms.json"
 _ALONE = {
@@ -70,7 +70,7 @@ def with_meeting(measured: MeasuredRun, configuration: Mapping[str, Any], machin
     Raises PlanError: the ranks failed, or took too long.
     """
     layout = trial_layout(measured, machine)
-    if layout is None or any(int(os.environ.get(name) or 1) > 1 for name in _STARTERS):
+    if layout is None or any(os.environ.get(name, "1") not in ("", "1") for name in _STARTERS):
         return measured
     expected_ms = measured.works[max(measured.works)].train_ms(layout.torch_threads) + 1e-3
     num_steps = _WARM_UP + int(min(max(_SECONDS * 1e3 / expected_ms, _FEWEST), _MOST))
