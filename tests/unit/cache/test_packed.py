@@ -293,16 +293,9 @@ def test_half_precision_rounds_all_rows_alike(tmp_path: Path, monkeypatch: pytes
         patched.setattr(open_module, "measure_rates", lambda *arguments: Rates(1, 1, 1e12))
         with opened(data, packing(tmp_path, dtype="float16", always=False)) as source:
             assert all(torch.equal(x, batch.x) for x, batch in zip(expected, SampledLoader(source), strict=True))
+    # So are those of a trainer that samples in the place of samplers that were lost.
     run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
-    rounded = open_module.unpacked(
-        packing(tmp_path, dtype="float16"), run
-    )  # of who samples in the place of one that is lost
-    made = SampledLoader(BatchSource(data, run.workload, rounded), num_threads=0)
-    assert all(torch.equal(x, batch.x) for x, batch in zip(expected, made, strict=True))
-    run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
-    rounded = open_module.unpacked(
-        packing(tmp_path, dtype="float16"), run
-    )  # of who samples in the place of one that is lost
+    rounded = open_module.unpacked(packing(tmp_path, dtype="float16"), run)
     made = SampledLoader(BatchSource(data, run.workload, rounded), num_threads=0)
     assert all(torch.equal(x, batch.x) for x, batch in zip(expected, made, strict=True))
     years = GraphData(data.graph, torch.arange(600)[:, None], train=data.train)
