@@ -165,10 +165,13 @@ def test_the_next_stretch_is_read_ahead_in_two_buffers(tmp_path: Path) -> None:
 def test_a_reader_without_memory_reads_stretches_in_parts(tmp_path: Path) -> None:
     data = toy_data(600, 112, width=3000)  # 12,000 bytes a row: more than a buffer's page
     expected = batches(toy_source(data))
+    run = replace(run_of(data, toy_workload(data, end_epoch=EPOCHS), None, 1), progress=False)
+    pack_ahead(packing(tmp_path, memory=1_000_000), run, range(EPOCHS))  # so that checksums are compared
     with opened(data, packing(tmp_path, memory=1_000_000)) as source:
         stores = source.features["x"]
         assert stores._cold._reader._size < 12_000 * 20  # type: ignore[attr-defined]
         assert batches(source) == expected
+        assert source.tiers.keys() == {"cache", "packed"}
 
 
 @pytest.mark.parametrize("chunk_bytes", [5000, 1 << 20])
