@@ -118,7 +118,9 @@ def kind(name: str) -> tuple[GraphData, dict[str, Any]]:
         of_edges = {("author", "writes", "paper"): {"a": numbers[:120]}, ("paper", "cites", "paper"): {"b": numbers}}
         tables = {"paper": papers, "author": authors}
         return GraphData(graph, train=np.arange(30), tables=tables, edge_tables=of_edges), edges
-    return kind_of_seeds(name)
+    data, settings = kind_of_seeds(name)
+    data.x = MemoryFeatureStore(wide)  # its own rows are few enough to stay in memory
+    return data, settings
 
 
 @pytest.mark.parametrize("name", ["tables", "edges", "types", "timed nodes", "links among negatives"])
