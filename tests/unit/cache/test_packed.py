@@ -249,7 +249,7 @@ def test_nothing_is_packed_where_memory_keeps_all_rows(tmp_path: Path) -> None:
     with opened(data, packing(tmp_path, memory="4MB", window=None)) as source:
         assert not list(tmp_path.glob("packed/windows/*"))
         assert batches(source) == batches(toy_source(data))
-        assert source.tiers.keys() == {"cache"}
+        assert source.tiers["cache"] > 0 == source.tiers.get("memory", 0)
 
 
 def test_stretches_that_threads_leave_behind_keep_nothing_from_being_read_ahead(tmp_path: Path) -> None:
@@ -261,7 +261,10 @@ def test_stretches_that_threads_leave_behind_keep_nothing_from_being_read_ahead(
             leaving.start()
             leaving.join()
         del leaving
-        assert len(reader._in_use) <= 1  # what is read ahead
+        deadline = time.monotonic() + 30
+        while len(reader._in_use) > 1:  # what is read ahead; the system takes a moment to end a thread
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         store.announce(BatchRequest(0, 3, 0, 1))
         assert reader._ahead.number == 4
 
