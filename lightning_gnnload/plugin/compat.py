@@ -243,7 +243,7 @@ def training_progress(trainer: pl.Trainer) -> tuple[int, int]:
 def batch_limits(trainer: pl.Trainer) -> tuple[int | None, int | None]:
     """How many batches of an epoch, and how many at all, training takes at most, by ``limit_train_batches`` and
     ``max_steps``; None: all."""
-    limit: int | float | None = trainer.limit_train_batches
+    limit: Any = trainer.limit_train_batches
     num_batches = trainer.num_training_batches  # infinite before Lightning has counted them
     if isinstance(limit, float):
         limit = None if limit == 1.0 or num_batches == float("inf") else int(num_batches)

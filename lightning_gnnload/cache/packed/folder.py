@@ -219,12 +219,11 @@ class PackingFolder:
     def _is_strange(self) -> bool:
         """Whether something else is in the folder than what this class writes."""
         names = {path.name for path in self.path.iterdir()}
-        is_foreign = (  # another program's file may have the same name
-            _MANIFEST in names
-            and _WINDOWS not in names
-            and FORMAT not in (self.path / _MANIFEST).read_text(errors="replace")
-        )
-        return is_foreign or not all(name in (_MANIFEST, _WINDOWS) or _OURS.fullmatch(name) for name in names)
+        if _MANIFEST in names and _WINDOWS not in names:  # another program's file may have the same name
+            with OpenFolder(self.path) as folder, open(folder.open_file(_MANIFEST), "rb") as file:
+                if FORMAT.encode() not in file.read(_MOST_BYTES):
+                    return True
+        return not all(name in (_MANIFEST, _WINDOWS) or _OURS.fullmatch(name) for name in names)
 
 
 def decided_for(

@@ -289,11 +289,11 @@ def _end_of(packing: Packing, run: Run, num_steps: int) -> int | None:
     """Returns how many steps there are, of epochs of so many; None: without an end."""
     if packing.cycle is not None:
         return packing.cycle * num_steps
-    ends = [run.workload.end_epoch, run.limit[1]]
+    limits = [run.workload.end_epoch, run.limit[1]]
     if num_steps != run.num_steps:
-        ends[1] = None  # a folder of longer epochs, whose steps count otherwise
-    ends[0] = None if ends[0] is None else ends[0] * num_steps
-    return max(min(end for end in ends if end is not None), 1) if ends != [None, None] else None
+        limits[1] = None  # a folder of longer epochs, whose steps count otherwise
+    limits[0] = None if limits[0] is None else limits[0] * num_steps
+    return max(min(end for end in limits if end is not None), 1) if limits != [None, None] else None
 
 
 def _cold_rows(

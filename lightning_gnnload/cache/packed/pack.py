@@ -221,9 +221,9 @@ class Packer:
             for first, rows in scan.chunks(lists):
                 self._check_stop()
                 stop = first + len(rows)
-                ends = np.array([np.searchsorted(ids, stop) for ids in lists], np.int64)
-                stages.append(table.packed(rows), first, lists, begins, ends)
-                begins = ends
+                stops = np.array([np.searchsorted(ids, stop) for ids in lists], np.int64)
+                stages.append(table.packed(rows), first, lists, begins, stops)
+                begins = stops
                 advance((stop - at) * table.store.row_bytes)
                 at = stop
 
@@ -260,17 +260,17 @@ class _Stages:
         """Whether some row, taken for numbers of half precision, has an infinite one."""
 
     def append(
-        self, rows: np.ndarray, first: int, lists: list[np.ndarray], begins: np.ndarray, ends: np.ndarray
+        self, rows: np.ndarray, first: int, lists: list[np.ndarray], begins: np.ndarray, stops: np.ndarray
     ) -> None:
-        """Adds rows ``lists[n][begins[n]:ends[n]]`` of a table, of which ``rows`` are those from ``first`` on, to those
-        of each mini-batch ``n``."""
+        """Adds rows ``lists[n][begins[n]:stops[n]]`` of a table, of which ``rows`` are those from ``first`` on, to
+        those of each mini-batch ``n``."""
         at = begins.copy()
-        while self._row_bytes and len(left := np.flatnonzero(at < ends)):
-            ready = left[~self._is_busy[left]]
+        while self._row_bytes and len(waiting := np.flatnonzero(at < stops)):
+            ready = waiting[~self._is_busy[waiting]]
             if not len(ready):
                 self._settle()
                 continue
-            counts = np.minimum((self._limits[ready] - self._fill[ready]) // self._row_bytes, (ends - at)[ready])
+            counts = np.minimum((self._limits[ready] - self._fill[ready]) // self._row_bytes, (stops - at)[ready])
             pairs = zip(ready.tolist(), at[ready].tolist(), (at[ready] + counts).tolist(), strict=True)
             ids = np.concatenate([lists[batch][begin:end] for batch, begin, end in pairs]).astype(np.int64) - first
             self._gather(rows, ids, ready, counts)
@@ -295,13 +295,13 @@ class _Stages:
 
     def _gather(self, rows: np.ndarray, ids: np.ndarray, batches: np.ndarray, counts: np.ndarray) -> None:
         """Writes ``counts`` of the rows, for one mini-batch after the other, behind what their stages have."""
-        begins, row_bytes, ends = batches * self._size + self._fill[batches], self._row_bytes, np.cumsum(counts)
+        begins, row_bytes, stops = batches * self._size + self._fill[batches], self._row_bytes, np.cumsum(counts)
         if PAGE % row_bytes == 0:
             # Each stage begins at a multiple of a row: one call for all, which else are hundreds for each chunk.
-            slots = np.arange(len(ids)) + np.repeat(begins // row_bytes - (ends - counts), counts)
+            slots = np.arange(len(ids)) + np.repeat(begins // row_bytes - (stops - counts), counts)
             ops.gather_rows(rows, ids, self._memory.reshape(-1, row_bytes), slots)
             return
-        for begin, end, count in zip(begins.tolist(), ends.tolist(), counts.tolist(), strict=True):
+        for begin, end, count in zip(begins.tolist(), stops.tolist(), counts.tolist(), strict=True):
             room = self._memory[begin : begin + count * row_bytes].reshape(count, row_bytes)
             ops.gather_rows(rows, ids[end - count : end], room)
 

@@ -141,9 +141,9 @@ class StretchReader:
         if has_room:
             stretch = self._begin(window, number)
             with self._changed:
-                other, self._ahead = self._ahead, stretch
-            if other is not None:  # another thread was faster
-                self.give_back(other)
+                replaced, self._ahead = self._ahead, stretch
+            if replaced is not None:  # another thread was faster
+                self.give_back(replaced)
 
     def give_back(self, stretch: Stretch) -> None:
         """Takes a stretch's buffer for others."""
