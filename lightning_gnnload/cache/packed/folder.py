@@ -158,7 +158,7 @@ class PackingFolder:
             there, here = manifest.get("key"), json.loads(json.dumps(key))
             if there != here:
                 raise self._mismatch(there if isinstance(there, dict) else {}, here)
-            lengths = [manifest.get(name) for name in ("window", "first", "num_steps")]
+            lengths: list[Any] = [manifest.get(name) for name in ("window", "first", "num_steps")]
             share, entries = manifest.get("hot_share"), manifest.get("hot")
             if not isinstance(entries, list) or len(entries) != len(num_rows):
                 raise StoreFormatError(f"{self.path}/{_MANIFEST} is damaged: it does not list {len(num_rows)} tables.")
@@ -169,7 +169,7 @@ class PackingFolder:
                 self._hot(folder, f"hot-{number}.bin", entry, count)
                 for number, (entry, count) in enumerate(zip(entries, num_rows, strict=True))
             )
-            return Decided(*lengths, share, hot)
+            return Decided(lengths[0], lengths[1], lengths[2], share, hot)
 
     def _hot(self, folder: OpenFolder, name: str, entry: Any, num_rows: int) -> np.ndarray:
         try:

@@ -187,9 +187,8 @@ def _windows(sizes: Sizes, share: _Share, room: int, staging: int, for_ids: int,
     first = min(longest, max(int(sizes.table_bytes / cold_bytes), 1))
     if (num_steps := sizes.num_steps) is None:
         return longest, first
-    if (
-        first == longest or num_steps < 2 * first
-    ):  # windows of about the same length, as one of a few steps is as dear as any
+    if first == longest or num_steps < 2 * first:
+        # Of about the same length, as a window of a few steps is as dear as any.
         first = longest = -(-num_steps // -(-num_steps // longest))
     elif (rest := num_steps - first) > 0:
         longest = -(-rest // -(-rest // longest))

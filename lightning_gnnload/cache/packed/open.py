@@ -168,11 +168,11 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
     }
 
 
-def unpacked(packing: Packing, run: Run) -> Mapping[str, FeatureStore]:
+def unpacked(packing: Packing, run: Run) -> dict[str, FeatureStore]:
     """Returns stores of the same rows as :func:`open_packed` does, of which nothing is packed: where packing rounds
     rows, they are rounded alike."""
     if packing.dtype is None:
-        return run.stores
+        return dict(run.stores)
     check_tables(packing, run.tables)
     none = [np.full(store.shape[0], -1, np.int32) for store in run.tables.values()]
     tables = [
