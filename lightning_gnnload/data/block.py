@@ -76,10 +76,12 @@ class Block:
 
     def normalized(self, weight: torch.Tensor) -> torch.Tensor:
         """Returns floats of the edges, ``[num_edges]``, as shares of their destination's sum, likewise."""
+        # Sums of 16 bits stop growing at some hundred edges.
+        wide = weight.float() if weight.element_size() < 4 else weight
         dst = self.edge_dst()
-        total = weight.new_zeros(self.num_dst).index_add_(0, dst, weight)
+        total = wide.new_zeros(self.num_dst).index_add_(0, dst, wide)
         # By infinity, not by the smallest number, which would turn weights of -1 and 1 into infinite shares.
-        return weight / total.masked_fill(total == 0, torch.inf)[dst]
+        return (wide / total.masked_fill(total == 0, torch.inf)[dst]).to(weight.dtype)
 
     def __repr__(self) -> str:
         return f"Block(num_dst={self.num_dst}, num_src={self.num_src}, num_edges={self.num_edges})"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.errors import AggregationError, GraphFormatError
@@ -27,9 +28,9 @@ def aggregate(
     On a CPU, kernels of this package take float32, float64 and bfloat16: in bfloat16, a training step takes five sixths
     of its time with ``embedding_bag``, with ``"max"`` half of it. What they give, gradients included, is equal for any
     number of threads; sums of bfloat16 are float32's, rounded once. Of equal neighbours, the first gets the gradient of
-    the maximum. All else, and what ``torch.compile`` compiles, is torch's ``embedding_bag``: rows with weights, other
-    devices, and float16, on a CPU in float32, as it adds the gradients of a row in the dtype of the rows. No way writes
-    a row per edge.
+    the maximum; a NaN is larger than any number. All else is torch's ``embedding_bag``: rows with weights, other
+    devices, sums of float16, on a CPU in float32, as it adds the gradients of a row in the dtype of the rows; and what
+    torch compiles, traces or transforms. Its maximum leaves NaN out. No way writes a row per edge.
 
     Args:
         block: of a mini-batch, on the device of ``x``.
@@ -70,15 +71,17 @@ def aggregate(
             raise AggregationError(
                 f"weights have shape {list(weights.shape)}, but one for each edge is needed: [{block.num_edges}]."
             )
+        # In the dtype that sums are made in, so that nothing of the shares is lost before.
+        weights = weights.to(_wide(x).dtype)
         if how == "mean":
             weights, how = block.normalized(weights), "sum"
-    if torch.compiler.is_compiling():
+    if not x.shape[1]:
+        return x.new_zeros(block.num_dst, 0) + x.sum(0)
+    if _is_traced():
         return _bags(block, x, how, weights)
     try:
-        if weights is None and x.device.type == "cpu" and x.dtype in _OURS and block.indices.dtype == torch.int32:
-            arrays = block.indptr, block.indices, x
-            out: Tensor = _Max.apply(*arrays) if how == "max" else _Sum.apply(*arrays, how == "mean")
-            return out
+        if weights is None and x.device.type == "cpu" and (x.dtype in _OURS or how == "max"):
+            return _by_kernels(block, x, how)
         return _bags(block, x, how, weights)
     except (RuntimeError, IndexError, GraphFormatError):
         # Looked for where it has failed alone, as it takes a pass over all edges.
@@ -86,12 +89,36 @@ def aggregate(
         raise
 
 
-def _bags(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
+def _wide(x: Tensor) -> Tensor:
     # In bfloat16, a row that 300 destinations have gets no more than 256 times the gradient of one.
-    wide = x.float() if x.device.type == "cpu" and x.dtype in _HALVES else x
-    weights = None if weights is None else weights.to(wide.dtype)
+    return x.float() if x.device.type == "cpu" and x.dtype in _HALVES else x
+
+
+def _is_traced() -> bool:
+    """Whether torch compiles, traces or transforms what runs, and so does not see what kernels write."""
+    return (
+        torch.compiler.is_compiling()
+        or _get_current_dispatch_mode() is not None
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
+
+
+def _by_kernels(block: Block, x: Tensor, how: str) -> Tensor:
+    indptr, indices = block.indptr, block.indices
+    if {indptr.dtype, indices.dtype} != {torch.int32}:
+        _check_sources(block)  # which may not fit into 32 bits
+        indptr, indices = indptr.int(), indices.int()
+    if how == "max":
+        rows = x if x.dtype in _OURS else x.float()
+        largest: Tensor = _Max.apply(indptr, indices, rows)
+        return largest.to(x.dtype)
+    total: Tensor = _Sum.apply(indptr, indices, x, how == "mean")
+    return total
+
+
+def _bags(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
     return functional.embedding_bag(
-        block.indices, wide, block.indptr, mode=how, include_last_offset=True, per_sample_weights=weights
+        block.indices, _wide(x), block.indptr, mode=how, include_last_offset=True, per_sample_weights=weights
     ).to(x.dtype)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from lightning_gnnload import Block, aggregate
@@ -172,3 +173,47 @@ def test_weights_that_sum_to_nothing_have_no_shares() -> None:
     assert mean.view(-1).tolist() == [0.0, 3.75, 0.0]
     (gradient,) = torch.autograd.grad(mean.sum(), weights)
     assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_weighted_means_of_hubs_are_means(dtype: torch.dtype) -> None:
+    num_edges = 5000  # sums of bfloat16 stop at 256, of float16 at 2048
+    ids = torch.arange(num_edges, dtype=torch.int32)
+    hub = Block(torch.tensor([0, num_edges], dtype=torch.int32), ids, num_dst=1, num_src=num_edges)
+    ones = torch.ones(num_edges, 1, dtype=dtype, requires_grad=True)
+    for weights in (ones.detach().view(-1), torch.ones(num_edges)):
+        mean = aggregate(hub, ones, "mean", weights)
+        assert mean.item() == pytest.approx(1, abs=0.01)
+        (gradient,) = torch.autograd.grad(mean, ones)
+        assert gradient.float().sum().item() == pytest.approx(1, abs=0.01)
+    hub.edge_weight = ones.detach().view(-1)
+    assert hub.normalized_edge_weight().float().sum().item() == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("how", ["mean", "sum", "max"])
+def test_blocks_of_64_bits_rows_of_float16_and_rows_without_columns_are_taken_likewise(how: Any, block: Block) -> None:
+    x = rows(torch.float32).detach()
+    x[1, 0] = torch.nan
+    kept = aggregate(block, x, how)
+    for indptr, indices in ((block.indptr.long(), block.indices.long()), (block.indptr.long(), block.indices)):
+        wide = Block(indptr, indices, num_dst=block.num_dst, num_src=block.num_src)
+        assert torch.equal(aggregate(wide, x, how).nan_to_num(9), kept.nan_to_num(9))
+    halves = aggregate(block, x.half(), how)
+    assert torch.equal(halves.isnan(), kept.isnan())
+    for dtype in (torch.float32, torch.float16):
+        empty = torch.zeros(block.num_src, 0, dtype=dtype, requires_grad=True)
+        out = aggregate(block, empty, how)
+        out.sum().backward()  # type: ignore[no-untyped-call]
+        assert out.shape == (block.num_dst, 0)
+    far = Block(block.indptr.long(), block.indices.long() + 2**32, num_dst=block.num_dst, num_src=block.num_src)
+    with pytest.raises(AggregationError, match="has sources 0 to"):
+        aggregate(far, x, how)
+
+
+@pytest.mark.parametrize("how", ["mean", "sum", "max"])
+def test_tracers_and_transforms_of_torch_see_what_is_computed(how: Any, block: Block) -> None:
+    x = rows(torch.float32).detach()
+    traced = make_fx(lambda x: aggregate(block, x, how))(x)
+    torch.testing.assert_close(traced(x + 1), aggregate(block, x + 1, how))
+    (gradient,) = torch.autograd.grad(aggregate(block, needs := x.clone().requires_grad_(), how).sum(), needs)
+    torch.testing.assert_close(torch.func.grad(lambda x: aggregate(block, x, how).sum())(x), gradient)
