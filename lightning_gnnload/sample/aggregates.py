@@ -43,7 +43,8 @@ def check_aggregates(data: GraphData, seed_kind: SeedKind, sampler: Any, seeds: 
                 "links is an edge of the graph."
             )
         is_timed = seed_kind.is_timed and _is_timed(data, aggregate)
-        if is_timed and sampler.num_layers and getattr(sampler, "order", "root") == "path":
+        is_deep = sampler.num_layers > 0 or aggregate.hop > 1
+        if is_timed and is_deep and getattr(sampler, "order", "root") == "path":
             raise GraphDataError(
                 f"{_counts(data, name)} for every node, but with order='path' those count that are no later than the "
                 f"edge by which a node was found. Give order='root', or {_LEAVE_OUT}."

@@ -61,6 +61,7 @@ class MeasuredRun:
         sizes: likewise.
         slowdown: by threads side by side, how many times longer each takes of its core than one by itself.
         num_seeds: of an epoch.
+        limit: the steps of an epoch at most, or the share of them, as ``limit_train_batches`` says.
         gradient_bytes: that trainers average.
         mine: the layout that the configuration asks for.
         copy_gb_s: that one core copies; it scales a step to a device that nobody has measured.
@@ -76,6 +77,7 @@ class MeasuredRun:
     data: DataSize
     num_seeds: int
     mine: RunLayout
+    limit: int | float = 1.0
     gradient_bytes: int = 0
     slowdown: dict[int, float] = field(default_factory=dict)
     drop_last: bool = False
@@ -97,23 +99,33 @@ class MeasuredRun:
             return self.mine
         return replace(self.mine, torch_threads=max(machine.cores // self.mine.ranks, 1))
 
+    def fits_seeds(self, layout: RunLayout, machine: Machine) -> bool:
+        """Whether there is a seed for every trainer, and with ``drop_last`` a whole step."""
+        trainers = layout.trainers * machine.machines
+        return self.num_seeds >= (layout.batch_size * trainers if self.drop_last else trainers)
+
+    def seeds_of(self, layout: RunLayout, machine: Machine) -> int:
+        """The seeds of a trainer's mini-batch: no more than there are."""
+        return min(layout.batch_size, max(self.num_seeds // (layout.trainers * machine.machines), 1))
+
     def size_of(self, num_seeds: int) -> BatchSize:
         below, above, share = _between(sorted(self.sizes), num_seeds)
         return self.sizes[below].scaled(self.sizes[above], share)
 
     def work_of(self, layout: RunLayout, machine: Machine) -> BatchWork:
         """The work of a mini-batch in this layout, on this machine."""
+        num_seeds = self.seeds_of(layout, machine)
         if machine.stages is not None:
-            share = layout.batch_size / machine.stage_seeds
+            share = num_seeds / machine.stage_seeds
             work = BatchWork().scaled(machine.stages, share)
         else:
-            below, above, share = _between(sorted(self.works), layout.batch_size)
+            below, above, share = _between(sorted(self.works), num_seeds)
             work = self.works[below].scaled(self.works[above], share)
             work = replace(work, gather_ms=work.gather_ms * self.cache.gather_share(layout.cache))
             if machine.gpus and not machine.is_here:
                 work = self._on_device(work, layout, machine)
         if layout.batch_format != self.mine.batch_format and layout.batch_format in self.formats:
-            share = layout.batch_size / self.mine.batch_size
+            share = num_seeds / self.seeds_of(self.mine, machine)
             work = replace(work, convert_ms=self.formats[layout.batch_format] * share)
         factor = _slowdown(self.slowdown, layout.threads)
         exchange_ms = work.exchange_ms or machine.exchange_ms(self.gradient_bytes, layout.trainers, self.meeting_ms)
@@ -127,7 +139,7 @@ class MeasuredRun:
     def _on_device(self, work: BatchWork, layout: RunLayout, machine: Machine) -> BatchWork:
         """The work on a described device. Drawing and gathering follow from counts and rates. For the step there is no
         more than what its memory delivers beside one core here: a guess, which ``stages`` replace by what is known."""
-        gpu, size = machine.gpus[0], self.size_of(layout.batch_size)
+        gpu, size = machine.gpus[0], self.size_of(self.seeds_of(layout, machine))
         row_mb = self.data.row_bytes / 1e6
         hits = self.cache.hit_rate(layout.cache)
         core_ms = work.train_work_ms + max(work.train_fixed_ms - work.train_python_ms, 0.0)
@@ -146,8 +158,10 @@ class MeasuredRun:
         )
 
     def num_steps(self, layout: RunLayout, machine: Machine) -> int:
+        """Raises SeedError: they do not fit."""
         plan = StepPlan(self.num_seeds, layout.batch_size, layout.trainers * machine.machines, self.drop_last)
-        return plan.num_steps
+        most = self.limit if isinstance(self.limit, int) else int(plan.num_steps * self.limit)
+        return min(plan.num_steps, most)
 
 
 @dataclass(frozen=True)
@@ -170,9 +184,10 @@ def forecast_epoch(measured: MeasuredRun, layout: RunLayout, machine: Machine) -
     work = measured.work_of(layout, machine)
     step = forecast_step(work, layout, machine.cores, len(machine.gpus))
     first_ms = work.making_core_ms + work.wait_ms + work.draw_device_ms
-    parts = tuple(memory_parts(layout, measured.data, measured.size_of(layout.batch_size), machine))
+    num_seeds = measured.seeds_of(layout, machine)
+    parts = tuple(memory_parts(layout, measured.data, measured.size_of(num_seeds), machine))
     # The last step may have fewer seeds than the others.
-    global_batch = layout.batch_size * layout.trainers * machine.machines
+    global_batch = num_seeds * layout.trainers * machine.machines
     num_steps = min(measured.num_steps(layout, machine), measured.num_seeds / global_batch)
     epoch_s = (num_steps * step.step_ms + first_ms) / 1e3
     return EpochForecast(layout, step, epoch_s, parts, what_does_not_fit(parts, machine))
@@ -222,7 +237,8 @@ def sensible_layouts(measured: MeasuredRun, machine: Machine) -> Iterator[RunLay
 def forecast_all(measured: MeasuredRun, machine: Machine) -> list[EpochForecast]:
     """Predicts all sensible layouts, the configuration's own among them, and the fastest with other caches; fastest
     first."""
-    layouts = dict.fromkeys([measured.mine_on(machine), *sensible_layouts(measured, machine)])
+    sensible = (layout for layout in sensible_layouts(measured, machine) if measured.fits_seeds(layout, machine))
+    layouts = dict.fromkeys([measured.mine_on(machine), *sensible])
     forecasts = [forecast_epoch(measured, layout, machine) for layout in layouts]
     fastest = min(forecasts, key=lambda forecast: forecast.epoch_s)
     for ratio in measured.cache.ratios:

@@ -83,7 +83,7 @@ def headline(plan: Plan) -> str:
     if best.layout == mine.layout:
         return f"Your settings are as fast as any: {best.epoch_s:.3g} s an epoch, limited by {limit}"
     return (
-        f"{best.layout}: {best.epoch_s:.3g} s an epoch, {mine.epoch_s / max(best.epoch_s, 1e-9):.2g} times as fast as "
+        f"{best.layout}: {best.epoch_s:.3g} s an epoch, {mine.epoch_s / max(best.epoch_s, 1e-9):.3g} times as fast as "
         f"your settings; limited by {limit}"
     )
 

@@ -87,7 +87,8 @@ class RunMeasurement:
         self.module.prepare_data()
         self.module.setup("fit")
         mine, data = self._layout(), self.module.graph_data
-        whole = mine.batch_size * mine.trainers
+        num_seeds = len(self.module.workload("train").seeds)
+        whole = min(mine.batch_size * mine.trainers, num_seeds)
         most = len(self.machine.gpus) or min(self.machine.cores, 8)
         seeds = sorted({whole, max(whole // 2, _TINY), max(whole // max(most, 1), _TINY)}, reverse=True)
         limit_s = min(max(self.seconds / (4 * (len(seeds) + 1)), _SHORTEST_S), _LONGEST_S)
@@ -110,8 +111,9 @@ class RunMeasurement:
             works=works,
             sizes=sizes,
             data=self._data_size(data),
-            num_seeds=len(self.module.workload("train").seeds),
+            num_seeds=num_seeds,
             mine=mine,
+            limit=self.trainer.limit_train_batches,
             gradient_bytes=_gradient_bytes(self.model),
             slowdown=self._slowdown,
             drop_last=self.module.drop_last,

@@ -66,6 +66,9 @@ def test_windows_paths_and_samplers_without_times_count_other_edges() -> None:
     with pytest.raises(GraphDataError, match=r"up to 5 for every node, but with order='path'"):
         load(timed(5), path)
     load(timed(5), NeighborSampler([], order="path"))  # a seed's own bounds are its time's
+    twice = preaggregate(timed(5), hops=2, as_of=5, progress=False)
+    with pytest.raises(GraphDataError, match=r"'x_mean_2' counts edges up to 5 for every node, but with order='path'"):
+        load(twice, NeighborSampler([], order="path"))
     ignored = NeighborSampler([2], before=None)
     load(timed(7), ignored)
     with pytest.raises(GraphDataError, match=r"up to 5, but with before=None .* up to 7 are drawn.*as_of=7"):

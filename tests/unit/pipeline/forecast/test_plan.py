@@ -16,7 +16,7 @@ from lightning_gnnload.pipeline.forecast.memory import memory_parts, needed_byte
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.pipeline.forecast.search import forecast_epoch, recommend_layout, sensible_layouts
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
-from tests.unit.pipeline.forecast.runs import DATA, GIB, forecasts_of, measured_run
+from tests.unit.pipeline.forecast.runs import DATA, GIB, WORK, forecasts_of, measured_run
 
 MACHINE = Machine(cores=4, memory_gib=16.0)
 
@@ -221,6 +221,29 @@ def test_the_last_step_takes_as_long_as_its_seeds(drop_last: bool, num_steps: fl
     forecast = forecast_epoch(measured, measured.mine, MACHINE)
     first_ms = measured.work_of(measured.mine, MACHINE).making_core_ms
     assert forecast.epoch_s * 1e3 == pytest.approx(num_steps * forecast.step.step_ms + first_ms)
+
+
+def test_layouts_with_more_trainers_than_seeds_are_left_out() -> None:
+    layouts = {forecast.layout.trainers for forecast in forecasts_of(MACHINE, num_seeds=2)}
+    assert layouts == {1, 2}
+    assert {f.layout.trainers for f in forecasts_of(MACHINE, num_seeds=1500, drop_last=True)} == {1, 2, 4}
+    assert {f.layout.trainers for f in forecasts_of(replace(MACHINE, machines=2), num_seeds=2)} == {1}
+
+
+def test_a_step_of_all_seeds_is_an_epoch_whatever_the_batch_size() -> None:
+    layout = RunLayout(batch_size=100_000, torch_threads=4)
+    run = measured_run(num_seeds=1024, mine=layout)  # what was measured had no more seeds than there are
+    forecast = forecast_epoch(run, layout, MACHINE)
+    assert run.work_of(layout, MACHINE).train_work_ms == WORK.train_work_ms
+    assert 1 <= forecast.epoch_s * 1e3 / forecast.step.step_ms <= 2
+
+
+@pytest.mark.parametrize(("limit", "num_steps"), [(2, 2), (7, 7), (1000, 100), (0.25, 25), (1.0, 100)])
+def test_an_epoch_has_no_more_steps_than_the_trainer_lets_it(limit: float, num_steps: int) -> None:
+    run = measured_run(limit=limit)
+    forecast = forecast_epoch(run, run.mine, MACHINE)
+    assert forecast.epoch_s * 1e3 / forecast.step.step_ms == pytest.approx(num_steps, abs=1)
+    assert run.num_steps(run.mine, MACHINE) == num_steps
 
 
 def test_a_report_of_something_else_is_refused() -> None:
