@@ -79,12 +79,14 @@ def with_meeting(measured: MeasuredRun, configuration: Mapping[str, Any], machin
 
 
 def trial_layout(measured: MeasuredRun, machine: Machine) -> RunLayout | None:
-    """Two trainers that share the machine's cores; None where it has devices, one core, or an odd number of seeds."""
+    """Two trainers that share the machine's cores; None where it has devices or one core, or
+    seeds that two cannot share."""
     whole, cores = measured.global_batch, machine.cores
     if machine.gpus or cores < 2 or whole % 2:
         return None
     mine = replace(measured.mine, samplers=0, switching=False, trainers=2, batch_size=whole // 2)
-    return replace(mine, way="ddp", threads=1, torch_threads=max(cores // 2, 1))
+    layout = replace(mine, way="ddp", threads=1, torch_threads=max(cores // 2, 1))
+    return layout if measured.fits_seeds(layout, machine) else None
 
 
 def trained_step_ms(configuration: Mapping[str, Any], mine: RunLayout, layout: RunLayout, num_steps: int) -> float:
