@@ -391,7 +391,7 @@ def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(is_mapped: 
         pass
 
 
-@pytest.mark.parametrize("damage", ["bits", "end", "manifest", "rows"])
+@pytest.mark.parametrize("damage", ["bits", "signs", "order", "end", "manifest", "rows"])
 def test_damaged_windows_are_packed_anew(damage: str, tmp_path: Path) -> None:
     data, settings = wide_data(), packing(tmp_path)
     run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
@@ -399,10 +399,16 @@ def test_damaged_windows_are_packed_anew(damage: str, tmp_path: Path) -> None:
     assert pack_ahead(settings, run, range(EPOCHS)).num_new == 0
     window = tmp_path / "packed/windows/window-00000001"
     rows, manifest = window / "rows.bin", window / "window.json"
+    content_of = np.fromfile(rows, np.uint8)
     if damage == "bits":
-        content_of = bytearray(rows.read_bytes())
         content_of[100] ^= 1
-        rows.write_bytes(content_of)
+        content_of.tofile(rows)
+    elif damage == "signs":
+        content_of[[103, 207]] ^= 128
+        content_of.tofile(rows)
+    elif damage == "order":
+        content_of[:800] = np.roll(content_of[:800], 400)  # two rows
+        content_of.tofile(rows)
     elif damage == "end":
         os.truncate(rows, rows.stat().st_size - 4096)
     elif damage == "rows":
