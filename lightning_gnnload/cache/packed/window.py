@@ -174,8 +174,9 @@ class Window:
         self.file = file
         self.stays = stays
         """Whether it was packed ahead of the run, and is not removed after use."""
-        self.checked: set[int] = set()
-        """The mini-batches whose checksums were compared, or need not be."""
+        self.fresh: set[int] = set()
+        """The mini-batches that this process has packed just now and not read since: their checksums are not compared,
+        as the disk has had no time to forget."""
 
 
 def window_path(folder: Path, number: int) -> Path:

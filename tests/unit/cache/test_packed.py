@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -47,6 +49,7 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module.packing import run_of
+from lightning_gnnload.storage.manifest import CHECKSUM, with_checksum
 from tests.forked import in_child
 from tests.unit.cache.ranks import together
 from tests.unit.seed_tables import kind_of_seeds, plain_graph
@@ -278,6 +281,13 @@ def test_epochs_of_a_cycle_come_again_and_stay(tmp_path: Path) -> None:
             assert batches(source, range(5)) == expected
             assert source.tiers.keys() == {"cache", "packed"}
         assert len(os.listdir(tmp_path / "packed/windows")) == 3
+    # A disk may forget what was packed by the time that it is read again.
+    with opened(data, packing(tmp_path / "new", cycle=2), cycle=2) as source:
+        assert batches(source, range(2)) == expected[: 2 * NUM_STEPS]
+        for rows in tmp_path.glob("new/packed/windows/*/rows.bin"):
+            np.memmap(rows, np.uint8, "r+")[::64] ^= 1
+        with pytest.warns(UserWarning, match="by their checksum"):
+            assert batches(source, range(2, 5)) == expected[2 * NUM_STEPS :]
     # Another cycle has other mini-batches, from its second epoch on.
     with pytest.raises(PackingMismatchError, match=r"2 epochs in turn.* there, .*3 epochs in turn"):  # noqa: SIM117
         with opened(data, packing(tmp_path, cycle=3), cycle=3):
@@ -373,12 +383,16 @@ def test_a_folder_that_is_removed_in_the_middle_keeps_nobody_waiting(
     assert made == batches(toy_source(data))
 
 
-@pytest.mark.parametrize("is_mapped", [False, True])
-def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(is_mapped: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["memory", "file", "private changes of a file"])
+def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(place: str, tmp_path: Path) -> None:
+    wide_data().x.rows.numpy().tofile(tmp_path / "x.bin")
+
     def again(change: float) -> GraphData:
         data = wide_data()
+        if place == "private changes of a file":
+            data.x = MemoryFeatureStore(np.memmap(tmp_path / "x.bin", np.float32, "c", shape=data.x.rows.shape))
         data.x.rows[1] += change
-        if is_mapped:
+        if place == "file":
             save_graph_data(data, tmp_path / "graph", overwrite=True)
             data = load_graph_data(tmp_path / "graph")
         return data
@@ -415,9 +429,24 @@ def test_damaged_windows_are_packed_anew(damage: str, tmp_path: Path) -> None:
         rows.unlink()
     else:
         manifest.write_text(manifest.read_text().replace('"counts": [[', '"counts": [[1'))
-    with pytest.warns(UserWarning, match=r"packed anew"), opened(data, settings) as source:
+    with pytest.warns(UserWarning, match=r"packed anew") as warned, opened(data, settings) as source:
         assert batches(source) == batches(toy_source(data))
+    assert len(warned) == 1
     assert pack_ahead(settings, run, range(EPOCHS)).num_new == 1  # the new one was for that run alone
+
+
+def test_rows_that_a_table_does_not_have_index_nothing(tmp_path: Path) -> None:
+    data, settings = wide_data(), packing(tmp_path)
+    run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
+    pack_ahead(settings, run, range(1))
+    hot = np.array([0, 2**63 - 1, -(2**63), -1, 5])  # whose differences, modulo 2**64, are all positive
+    hot.tofile(tmp_path / "packed/hot-0.bin")
+    manifest = json.loads((tmp_path / "packed/packing.json").read_text())
+    manifest["hot"] = [{"count": len(hot), "crc32": zlib.crc32(hot.data)}]
+    del manifest[CHECKSUM]
+    (tmp_path / "packed/packing.json").write_text(json.dumps(with_checksum(manifest)))
+    with pytest.warns(UserWarning, match="does not list rows of its table"), opened(data, settings) as source:
+        assert batches(source, range(1)) == batches(toy_source(data), range(1))
 
 
 def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
