@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -195,7 +197,7 @@ def window_numbers(folder: Path) -> list[int]:
         names = os.listdir(folder)
     except FileNotFoundError:  # the last job has removed it
         return []
-    return sorted(int(name[7:]) for name in names if name.startswith("window-") and name[7:].isdecimal())
+    return sorted(int(name[7:]) for name in names if re.fullmatch(r"window-[0-9]{8,}", name))
 
 
 def write_window_manifest(
@@ -261,7 +263,14 @@ def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], nu
 
 
 def remove_window(path: Path) -> None:
-    """Removes a window; those who have it open read on."""
+    """Removes a window; those who have it open read on. What has other files as well stays as it is."""
+    try:
+        with OpenFolder(path) as folder:
+            modes = folder.names()
+        if path.is_symlink() or modes.keys() - {_MANIFEST, _ROWS} or any(map(stat.S_ISDIR, modes.values())):
+            return
+    except (StoreFormatError, OSError):  # there is none, or a file of that name
+        return
     # Moved first, so that nobody takes what is being removed for a damaged window; a killed process leaves what
     # clear_leftovers() removes.
     aside = path.parent / f".{path.name}-{secrets.token_hex(8)}.partial"

@@ -35,6 +35,7 @@ from lightning_gnnload.cache.packed import layout as layout_module
 from lightning_gnnload.cache.packed import open as open_module
 from lightning_gnnload.cache.packed import pack as pack_module
 from lightning_gnnload.cache.packed.ahead import pack_ahead
+from lightning_gnnload.cache.packed.folder import Decided, PackingFolder
 from lightning_gnnload.cache.packed.layout import Sizes, lay_out
 from lightning_gnnload.cache.packed.open import Run, open_packed
 from lightning_gnnload.cache.packed.pack import Packer
@@ -44,7 +45,7 @@ from lightning_gnnload.cache.packed.settings import Packing
 from lightning_gnnload.cache.packed.store import ranked
 from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import FeatureFileError, PackingConfigError, PackingMismatchError
+from lightning_gnnload.errors import FeatureFileError, PackingConfigError, PackingMismatchError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
@@ -471,11 +472,45 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
         manifest.write_text(manifest.read_text().replace('"stays": true', '"stays": false'))
     with opened(data, settings, batch_size=8) as source:
         assert batches(source, range(1)) == batches(toy_source(data, batch_size=8), range(1))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").touch()
-    with pytest.raises(PackingConfigError, match="files that are no packed mini-batches"):  # noqa: SIM117
-        with opened(data, replace(settings, folder=str(tmp_path / "mine"))):
-            pass
+
+
+@pytest.mark.parametrize(
+    "name", ["thesis.tex", "hot-1.bin", ".rate-card.txt", "windows/mine.txt", "windows/window-00000003/thesis.tex"]
+)
+def test_a_folder_of_another_program_is_left_as_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(PackingConfigError, match="files that are no packed mini-batches"):
+        PackingFolder(str(tmp_path))
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_what_others_put_among_windows_is_never_removed(tmp_path: Path) -> None:
+    mine = [tmp_path / f"packed/windows/window-{number:08d}/thesis.tex" for number in (0, 9)]
+    with opened(wide_data(), packing(tmp_path)) as source:
+        for path in mine:
+            path.parent.mkdir(exist_ok=True)  # the first one is a window of ours
+            path.write_text("mine")
+        batches(source)
+    assert [path.read_text() for path in mine] == ["mine"] * 2
+
+
+def test_a_folder_whose_writer_was_killed_is_still_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(folder: PackingFolder, name: str, content: bytes) -> None:
+        if name == "hot-1.bin":
+            raise KeyboardInterrupt
+        write_before(folder, name, content)
+
+    write_before = PackingFolder._write
+    monkeypatch.setattr(PackingFolder, "_write", write)
+    hot = np.arange(3)
+    with pytest.raises(KeyboardInterrupt):
+        PackingFolder(str(tmp_path / "packed")).write({}, Decided(5, 5, NUM_STEPS, 0.5, (hot, hot)))
+    again = PackingFolder(str(tmp_path / "packed"))
+    with pytest.raises(StoreFormatError, match=r"hot-1\.bin cannot be read"):
+        again.read({}, [3, 3])
+    again.close()
+    assert not (tmp_path / "packed").exists()
 
 
 def test_a_packer_that_was_killed_is_taken_over_from(tmp_path: Path) -> None:
