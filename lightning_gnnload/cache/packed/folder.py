@@ -57,8 +57,8 @@ class PackingFolder:
             # Looked at twice, as a job may begin or end meanwhile.
             if all(self.path.exists() and self._is_strange() for _ in range(2)):
                 raise PackingConfigError(
-                    f"{self.path} has files that are no packed mini-batches. Give Packing a folder of its own, or remove "
-                    f"that one if it was, and has lost its {_MANIFEST}."
+                    f"{self.path} has files that are no packed mini-batches. Give Packing a folder of its own, or "
+                    f"remove that one if it was, and has lost its {_MANIFEST}."
                 )
             self.windows.mkdir(mode=0o700, parents=True, exist_ok=True)
         except StoreFormatError as error:
