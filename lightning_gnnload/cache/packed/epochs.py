@@ -129,7 +129,7 @@ class PackedEpochs(ColdRows):
             )
         self._here.num_left -= 1
         if not self._here.num_left:
-            stretch.window.checked.add(stretch.number)
+            stretch.window.fresh.discard(stretch.number)
             self._give_back()
         return read
 
@@ -238,21 +238,22 @@ class PackedEpochs(ColdRows):
         """Opens a window, and packs it before where that is needed."""
         path = window_path(self.packer.folder, number)
         keep = range(number - 1, number + 1)
+        problems = set[str]()  # that were warned of, as a window is looked up again and again until it is there
         while True:
             if self._is_closed:
                 raise StoppedError
-            if (window := self._open(path, number)) is not None:
+            if (window := self._open(path, number, problems)) is not None:
                 return window
             with folder_lock(self.packer.folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as is_ours:
                 if is_ours:
                     # Looked up again: it may have come before the lock was free.
-                    if (window := self._open(path, number)) is not None:
+                    if (window := self._open(path, number, problems)) is not None:
                         return window
                     remove_window(path)  # a damaged one
                     self._remove(keep)
                     self.packer.pack(number, num_threads=None if is_first else 1, progress=self._progress and is_first)
-                    if (window := self._open(path, number)) is not None:
-                        window.checked.update(range(len(window.stretches)))  # the disk has had no time to forget
+                    if (window := self._open(path, number, problems)) is not None:
+                        window.fresh.update(range(len(window.stretches)))
                         return window
             if not self._is_there:  # nobody gets its lock any more
                 raise NoRoomError("the folder was removed, or may not be read")
@@ -263,13 +264,15 @@ class PackedEpochs(ColdRows):
     def _is_there(self) -> bool:
         return self.packer.folder.is_dir() and os.access(self.packer.folder, os.R_OK | os.X_OK)
 
-    def _open(self, path: Path, number: int) -> Window | None:
+    def _open(self, path: Path, number: int, problems: set[str]) -> Window | None:
         steps = self.timeline.span(number)
         row_bytes = [table.packed_bytes for table in self.packer.tables]
         try:
             return open_window(path, self.packer.key, steps, row_bytes, len(self.timeline.ranks))
         except StoreFormatError as error:
-            warn(f"{error} It is packed anew.")
+            if str(error) not in problems:
+                problems.add(str(error))
+                warn(f"{error} It is packed anew.")
             return None
 
     def _replace(self, window: Window, error: StoreFormatError) -> None:

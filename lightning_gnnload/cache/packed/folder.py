@@ -25,7 +25,8 @@ from lightning_gnnload.storage.targets import check_creatable, folder_lock
 
 FORMAT, VERSION = "lightning_gnnload.packing", 2
 _MANIFEST, _WINDOWS = "packing.json", "windows"
-_OURS = re.compile(r"hot-\d+\.bin|\.(hot-\d+\.bin|packing\.json|rate)-.+")
+_HOT = re.compile(r"hot-[0-9]+\.bin")
+_UNFINISHED = re.compile(r"\.((hot-[0-9]+\.bin|packing\.json|rate)-[0-9]+|window-[0-9]{8,}-[0-9a-f]{16}\.partial)")
 _MOST_BYTES = 1 << 24
 _MOST_STEPS = 1 << 31
 
@@ -53,9 +54,11 @@ class PackingFolder:
         self._locks = ExitStack()
         try:
             check_creatable(self.path)
-            if self.path.exists() and self._is_strange():
+            # Looked at twice, as a job may begin or end meanwhile.
+            if all(self.path.exists() and self._is_strange() for _ in range(2)):
                 raise PackingConfigError(
-                    f"{self.path} has files that are no packed mini-batches. Give Packing a folder of its own."
+                    f"{self.path} has files that are no packed mini-batches. Give Packing a folder of its own, or "
+                    f"remove that one if it was, and has lost its {_MANIFEST}."
                 )
             self.windows.mkdir(mode=0o700, parents=True, exist_ok=True)
         except StoreFormatError as error:
@@ -107,7 +110,9 @@ class PackingFolder:
         for number in window_numbers(self.windows):
             remove_window(window_path(self.windows, number))
         self.clear_leftovers()
-        for path in (self.path / _MANIFEST, *self.path.glob("hot-*.bin")):
+        # The manifest, which says that the files beside it are ours, goes last, and comes first.
+        hot = [path for path in self.path.glob("hot-*.bin") if _HOT.fullmatch(path.name)]
+        for path in (*hot, self.path / _MANIFEST):
             with suppress(OSError):
                 path.unlink()
 
@@ -122,12 +127,8 @@ class PackingFolder:
 
     def write(self, key: Mapping[str, Any], decided: Decided) -> None:
         """Writes what was decided, through to the disk."""
-        entries = []
+        contents = [np.ascontiguousarray(ids, np.int64).tobytes() for ids in decided.hot]
         try:
-            for number, ids in enumerate(decided.hot):
-                content = np.ascontiguousarray(ids, np.int64).tobytes()
-                self._write(f"hot-{number}.bin", content)
-                entries.append({"count": len(ids), "crc32": zlib.crc32(content)})
             manifest = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -136,9 +137,11 @@ class PackingFolder:
                 "first": decided.first,
                 "num_steps": decided.num_steps,
                 "hot_share": float(decided.hot_share),
-                "hot": entries,
+                "hot": [{"count": len(content) // 8, "crc32": zlib.crc32(content)} for content in contents],
             }
             self._write(_MANIFEST, json.dumps(with_checksum(manifest), indent=1).encode())
+            for number, content in enumerate(contents):
+                self._write(f"hot-{number}.bin", content)
         except OSError as error:
             raise FeatureFileError(
                 f"{self.path} cannot be written to: {error}. Give Packing another folder."
@@ -181,7 +184,7 @@ class PackingFolder:
             raise StoreFormatError(f"{self.path}/{name} is damaged, by its checksum.")
         ids = np.frombuffer(content, np.int64)
         # They index memory, and anyone may have written the file.
-        is_sound = len(ids) == entry.get("count") and (np.diff(ids) > 0).all()
+        is_sound = len(ids) == entry.get("count") and (ids[1:] > ids[:-1]).all()
         if not is_sound or (len(ids) and not 0 <= ids[0] <= ids[-1] < num_rows):
             raise StoreFormatError(f"{self.path}/{name} does not list rows of its table.")
         return ids
@@ -218,12 +221,18 @@ class PackingFolder:
 
     def _is_strange(self) -> bool:
         """Whether something else is in the folder than what this class writes."""
-        names = {path.name for path in self.path.iterdir()}
-        if _MANIFEST in names and _WINDOWS not in names:  # another program's file may have the same name
-            with OpenFolder(self.path) as folder, open(folder.open_file(_MANIFEST), "rb") as file:
-                if FORMAT.encode() not in file.read(_MOST_BYTES):
-                    return True
-        return not all(name in (_MANIFEST, _WINDOWS) or _OURS.fullmatch(name) for name in names)
+        try:
+            windows = os.listdir(self.windows) if self.windows.is_dir() else []
+            names = set(os.listdir(self.path)) - {_WINDOWS}
+            if _MANIFEST in names:
+                with OpenFolder(self.path) as folder, open(folder.open_file(_MANIFEST), "rb") as file:
+                    if FORMAT.encode() in file.read(_MOST_BYTES):
+                        names -= {_MANIFEST, *filter(_HOT.fullmatch, names)}
+                        windows = []  # of which remove_window() leaves alone what is not ours
+        except FileNotFoundError:  # removed meanwhile
+            return True
+        # Other programs' files may have the names of ours, so that without our manifest only unfinished files pass.
+        return not all(map(_UNFINISHED.fullmatch, [*names, *windows]))
 
 
 def decided_for(

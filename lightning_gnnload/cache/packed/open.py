@@ -407,14 +407,17 @@ def _packed_bytes(store: FeatureStore, packing: Packing) -> int:
 
 
 def _identity(store: FeatureStore) -> str:
-    """Returns digits that tell a table from others: by checksums of files, or of what lies in memory; of a mapped
-    file, which would take a pass over it, by when it was written; of other stores by some of their rows alone."""
+    """Returns digits that tell a table from others: by checksums of files, or of what lies in memory; of a file that is
+    mapped for reading, which would take a pass over it, by when it was written; of other stores by some of their rows
+    alone."""
     spaced = np.linspace(0, max(store.shape[0] - 1, 0), min(_PROBED_ROWS, store.shape[0])).astype(np.int64)
     sums = store.checksums if isinstance(store, DiskFeatureStore) else ()
     facts = [list(store.shape), str(store.dtype), checksum_of_rows(store, spaced), *sums]
-    if lies_in_memory(store):
+    file = mapped_file(store.rows.data_ptr()) if type(store) is MemoryFeatureStore else None
+    # What was changed in a map that may be written to is not in its file, or not yet.
+    if lies_in_memory(store) or (file is not None and file.is_writable):
         facts.append(zlib.crc32(byte_rows(store.rows).data))  # type: ignore[attr-defined]
-    elif type(store) is MemoryFeatureStore and (file := mapped_file(store.rows.data_ptr())) is not None:
+    elif file is not None:
         with suppress(OSError):  # of a file that was deleted
             written = os.stat(file.path)
             facts += [file.inode, file.offset, written.st_ino, written.st_size, written.st_mtime_ns]

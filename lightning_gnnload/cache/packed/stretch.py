@@ -31,9 +31,9 @@ class Stretch:
         self._end = max((extent.offset + whole_pages(extent.size) for extent in self._extents), default=0)
         self._begin_here = self._end_here = 0  # of what is in the buffer
         self._reads: list[tuple[int, Future[None]]] = []
-        # Of each page, summed up by the thread that reads it; None: it is known to be sound.
+        # Of each page, summed up by the thread that reads it; None: it was packed just now.
         begin = self._extents[0].offset if self._extents else 0
-        self._sums = None if number in window.checked else np.zeros((self._end - begin) // PAGE, np.uint64)
+        self._sums = None if number in window.fresh else np.zeros((self._end - begin) // PAGE, np.uint64)
         if self._extents:
             self._load(self._extents[0].offset)
 

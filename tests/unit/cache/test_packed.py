@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -33,6 +35,7 @@ from lightning_gnnload.cache.packed import layout as layout_module
 from lightning_gnnload.cache.packed import open as open_module
 from lightning_gnnload.cache.packed import pack as pack_module
 from lightning_gnnload.cache.packed.ahead import pack_ahead
+from lightning_gnnload.cache.packed.folder import Decided, PackingFolder
 from lightning_gnnload.cache.packed.layout import Sizes, lay_out
 from lightning_gnnload.cache.packed.open import Run, open_packed
 from lightning_gnnload.cache.packed.pack import Packer
@@ -42,11 +45,12 @@ from lightning_gnnload.cache.packed.settings import Packing
 from lightning_gnnload.cache.packed.store import ranked
 from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.errors import FeatureFileError, PackingConfigError, PackingMismatchError
+from lightning_gnnload.errors import FeatureFileError, PackingConfigError, PackingMismatchError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module.packing import run_of
+from lightning_gnnload.storage.manifest import CHECKSUM, with_checksum
 from tests.forked import in_child
 from tests.unit.cache.ranks import together
 from tests.unit.seed_tables import kind_of_seeds, plain_graph
@@ -278,6 +282,13 @@ def test_epochs_of_a_cycle_come_again_and_stay(tmp_path: Path) -> None:
             assert batches(source, range(5)) == expected
             assert source.tiers.keys() == {"cache", "packed"}
         assert len(os.listdir(tmp_path / "packed/windows")) == 3
+    # A disk may forget what was packed by the time that it is read again.
+    with opened(data, packing(tmp_path / "new", cycle=2), cycle=2) as source:
+        assert batches(source, range(2)) == expected[: 2 * NUM_STEPS]
+        for rows in tmp_path.glob("new/packed/windows/*/rows.bin"):
+            np.memmap(rows, np.uint8, "r+")[::64] ^= 1
+        with pytest.warns(UserWarning, match="by their checksum"):
+            assert batches(source, range(2, 5)) == expected[2 * NUM_STEPS :]
     # Another cycle has other mini-batches, from its second epoch on.
     with pytest.raises(PackingMismatchError, match=r"2 epochs in turn.* there, .*3 epochs in turn"):  # noqa: SIM117
         with opened(data, packing(tmp_path, cycle=3), cycle=3):
@@ -373,12 +384,16 @@ def test_a_folder_that_is_removed_in_the_middle_keeps_nobody_waiting(
     assert made == batches(toy_source(data))
 
 
-@pytest.mark.parametrize("is_mapped", [False, True])
-def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(is_mapped: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["memory", "file", "private changes of a file"])
+def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(place: str, tmp_path: Path) -> None:
+    wide_data().x.rows.numpy().tofile(tmp_path / "x.bin")
+
     def again(change: float) -> GraphData:
         data = wide_data()
+        if place == "private changes of a file":
+            data.x = MemoryFeatureStore(np.memmap(tmp_path / "x.bin", np.float32, "c", shape=data.x.rows.shape))
         data.x.rows[1] += change
-        if is_mapped:
+        if place == "file":
             save_graph_data(data, tmp_path / "graph", overwrite=True)
             data = load_graph_data(tmp_path / "graph")
         return data
@@ -391,7 +406,7 @@ def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(is_mapped: 
         pass
 
 
-@pytest.mark.parametrize("damage", ["bits", "end", "manifest", "rows"])
+@pytest.mark.parametrize("damage", ["bits", "signs", "order", "end", "manifest", "rows"])
 def test_damaged_windows_are_packed_anew(damage: str, tmp_path: Path) -> None:
     data, settings = wide_data(), packing(tmp_path)
     run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
@@ -399,19 +414,40 @@ def test_damaged_windows_are_packed_anew(damage: str, tmp_path: Path) -> None:
     assert pack_ahead(settings, run, range(EPOCHS)).num_new == 0
     window = tmp_path / "packed/windows/window-00000001"
     rows, manifest = window / "rows.bin", window / "window.json"
+    content_of = np.fromfile(rows, np.uint8)
     if damage == "bits":
-        content_of = bytearray(rows.read_bytes())
         content_of[100] ^= 1
-        rows.write_bytes(content_of)
+        content_of.tofile(rows)
+    elif damage == "signs":
+        content_of[[103, 207]] ^= 128
+        content_of.tofile(rows)
+    elif damage == "order":
+        content_of[:800] = np.roll(content_of[:800], 400)  # two rows
+        content_of.tofile(rows)
     elif damage == "end":
         os.truncate(rows, rows.stat().st_size - 4096)
     elif damage == "rows":
         rows.unlink()
     else:
         manifest.write_text(manifest.read_text().replace('"counts": [[', '"counts": [[1'))
-    with pytest.warns(UserWarning, match=r"packed anew"), opened(data, settings) as source:
+    with pytest.warns(UserWarning, match=r"packed anew") as warned, opened(data, settings) as source:
         assert batches(source) == batches(toy_source(data))
+    assert len(warned) == 1
     assert pack_ahead(settings, run, range(EPOCHS)).num_new == 1  # the new one was for that run alone
+
+
+def test_rows_that_a_table_does_not_have_index_nothing(tmp_path: Path) -> None:
+    data, settings = wide_data(), packing(tmp_path)
+    run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
+    pack_ahead(settings, run, range(1))
+    hot = np.array([0, 2**63 - 1, -(2**63), -1, 5])  # whose differences, modulo 2**64, are all positive
+    hot.tofile(tmp_path / "packed/hot-0.bin")
+    manifest = json.loads((tmp_path / "packed/packing.json").read_text())
+    manifest["hot"] = [{"count": len(hot), "crc32": zlib.crc32(hot.data)}]
+    del manifest[CHECKSUM]
+    (tmp_path / "packed/packing.json").write_text(json.dumps(with_checksum(manifest)))
+    with pytest.warns(UserWarning, match="does not list rows of its table"), opened(data, settings) as source:
+        assert batches(source, range(1)) == batches(toy_source(data), range(1))
 
 
 def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
@@ -436,11 +472,45 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
         manifest.write_text(manifest.read_text().replace('"stays": true', '"stays": false'))
     with opened(data, settings, batch_size=8) as source:
         assert batches(source, range(1)) == batches(toy_source(data, batch_size=8), range(1))
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/thesis.tex").touch()
-    with pytest.raises(PackingConfigError, match="files that are no packed mini-batches"):  # noqa: SIM117
-        with opened(data, replace(settings, folder=str(tmp_path / "mine"))):
-            pass
+
+
+@pytest.mark.parametrize(
+    "name", ["thesis.tex", "hot-1.bin", ".rate-card.txt", "windows/mine.txt", "windows/window-00000003/thesis.tex"]
+)
+def test_a_folder_of_another_program_is_left_as_it_is(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(PackingConfigError, match="files that are no packed mini-batches"):
+        PackingFolder(str(tmp_path))
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_what_others_put_among_windows_is_never_removed(tmp_path: Path) -> None:
+    mine = [tmp_path / f"packed/windows/window-{number:08d}/thesis.tex" for number in (0, 9)]
+    with opened(wide_data(), packing(tmp_path)) as source:
+        for path in mine:
+            path.parent.mkdir(exist_ok=True)  # the first one is a window of ours
+            path.write_text("mine")
+        batches(source)
+    assert [path.read_text() for path in mine] == ["mine"] * 2
+
+
+def test_a_folder_whose_writer_was_killed_is_still_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(folder: PackingFolder, name: str, content: bytes) -> None:
+        if name == "hot-1.bin":
+            raise KeyboardInterrupt
+        write_before(folder, name, content)
+
+    write_before = PackingFolder._write
+    monkeypatch.setattr(PackingFolder, "_write", write)
+    hot = np.arange(3)
+    with pytest.raises(KeyboardInterrupt):
+        PackingFolder(str(tmp_path / "packed")).write({}, Decided(5, 5, NUM_STEPS, 0.5, (hot, hot)))
+    again = PackingFolder(str(tmp_path / "packed"))
+    with pytest.raises(StoreFormatError, match=r"hot-1\.bin cannot be read"):
+        again.read({}, [3, 3])
+    again.close()
+    assert not (tmp_path / "packed").exists()
 
 
 def test_a_packer_that_was_killed_is_taken_over_from(tmp_path: Path) -> None:
