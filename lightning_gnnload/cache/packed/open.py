@@ -115,6 +115,8 @@ class Run:
             **workload.description,
             "graph": workload.sampler.fingerprint_of(workload.graph),
             "tables": self.identities,
+            # Windows know tables by number alone.
+            "order of tables": list(self.tables),
             "seed": workload.seed,
             "batch size": workload.batch_size,
             "trainers": [list(self.ranks), workload.num_ranks],
@@ -139,7 +141,7 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
             print_line(
                 "packing: the tables are in memory, where packing saves nothing; always=True packs all the same."
             )
-        return dict(run.stores)
+        return unpacked(packing, run)
     folder = PackingFolder(str(packing.folder))
     try:
         with nullcontext() if membership is None else membership.connect() as peers:
