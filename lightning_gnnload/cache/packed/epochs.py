@@ -79,6 +79,7 @@ class PackedEpochs(ColdRows):
         self._here = threading.local()
         self._latest, self._stride = -1, 0
         self._is_closed = self._has_warned = False
+        self._is_set_up = False  # else the first window is under way, which may take long
         self._late: set[int] = set()  # windows that are no longer waited for
 
     def open(self, epoch: int, step: int) -> None:
@@ -185,9 +186,8 @@ class PackedEpochs(ColdRows):
                 return None
             future = self._windows.get(number)
             if future is None:
-                is_first = not self._windows
-                self._forget(number)
-                future = self._begin(number, is_first)
+                future = self._begin(number, is_first=not self._windows)
+            self._forget(number)
             following = self.timeline.following(number)
             if following is not None and following not in self._windows:
                 self._begin(following)
@@ -197,7 +197,7 @@ class PackedEpochs(ColdRows):
         began = time.monotonic()
         while not future.done():
             wait([future], _POLL_S)
-            if time.monotonic() > began + _PATIENCE_S and not self._is_first(number):
+            if time.monotonic() > began + _PATIENCE_S and self._is_set_up:
                 self._late.add(number)
                 return None
         try:
@@ -208,14 +208,11 @@ class PackedEpochs(ColdRows):
         except StoppedError:
             return None  # the run ends
 
-    def _is_first(self, number: int) -> bool:
-        """Whether nothing was packed yet, so that the setup is under way, which may take long."""
-        with self._changed:
-            return not any(window.done() for window in self._windows.values())
-
     def _forget(self, number: int) -> None:
-        """Closes the windows that this process reads no more: all but the last one and the next. Under the lock."""
-        neighbors = {number - 1, number, self.timeline.following(number)}
+        """Lets go of the windows that this process reads no more: all but this one, the last one, and what follows on
+        it, where another thread may be. Their files close with their last stretch. Under the lock."""
+        neighbors = {number - 1, number, following := self.timeline.following(number)}
+        neighbors.add(None if following is None else self.timeline.following(following))
         for distant in self._windows.keys() - neighbors:
             del self._windows[distant]
 
@@ -229,6 +226,7 @@ class PackedEpochs(ColdRows):
                 future.set_result(self._ready(number, is_first))
             except BaseException as error:  # raised where the window is waited for
                 future.set_exception(error)
+            self._is_set_up = True
 
         self._packing = [thread for thread in self._packing if thread.is_alive()]
         self._packing.append(start_thread("gnnload-pack", ready))
@@ -240,7 +238,7 @@ class PackedEpochs(ColdRows):
         keep = range(number - 1, number + 1)
         problems = set[str]()  # that were warned of, as a window is looked up again and again until it is there
         while True:
-            if self._is_closed:
+            if self._is_closed or number not in self._windows:  # nobody needs it any more
                 raise StoppedError
             if (window := self._open(path, number, problems)) is not None:
                 return window

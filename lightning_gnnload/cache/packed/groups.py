@@ -94,8 +94,14 @@ class ScannedGroups(ColdRows):
             self._group = _Group(range(0), [], [])
 
     def _is_due(self, step: int) -> bool:
-        steps = self._group.steps
-        return not steps or step >= steps.stop or step < steps.start - _STRAGGLERS
+        steps, end = self._group.steps, self.timeline.end
+        if not steps or step in steps:
+            return not steps
+        ahead, behind = step - steps.stop, steps.start - step
+        if not self.timeline.comes_again or end is None:
+            return ahead >= 0 or behind > _STRAGGLERS
+        # In a cycle it is ahead as well as behind: the shorter way is the likelier one.
+        return ahead % end < behind % end or behind % end > _STRAGGLERS
 
     def _read_group(self, first: int) -> _Group:
         """Samples from step ``first`` on until the rows would take more than there is room for, and reads them. The

@@ -153,10 +153,8 @@ def lay_out(
 
     chosen, reader = largest(packs=True)
     steps, first = _windows(sizes, chosen, room, staging, for_ids, whole)
-    if window is not None:
+    if window is not None:  # whatever lies on the disk together, so that all who give it agree
         steps = first = window
-    if whole is not None:
-        steps, first = min(steps, whole), min(first, whole)
     per_process = int((memory - chosen.hot_bytes - 2 * chunk) / sizes.num_processes)
     way, without_room, reason = _choose(sizes, chosen, steps, room, per_process, whole, rates, always)
     if way == "direct":  # what would be for buffers is for rows
@@ -208,8 +206,9 @@ def _choose(
     """Returns the fastest way, the faster one without room, and why."""
     if share.has_all:
         return "direct", "direct", "memory keeps all rows"
+    steps = min(steps, sizes.num_steps or steps)
     packed = steps * share.cold_bytes
-    on_disk = packed * 2 if whole is None else whole * share.cold_bytes
+    on_disk = packed * 2 if whole is None else max(packed, whole * share.cold_bytes)
     if sizes.num_steps is not None and whole is None:
         on_disk = min(on_disk, sizes.num_steps * share.cold_bytes)
     packed_ms = rates.packed_s(sizes.table_bytes, packed) / steps * 1e3

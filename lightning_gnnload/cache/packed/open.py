@@ -115,6 +115,8 @@ class Run:
             **workload.description,
             "graph": workload.sampler.fingerprint_of(workload.graph),
             "tables": self.identities,
+            # Windows know tables by number alone.
+            "order of tables": list(self.tables),
             "seed": workload.seed,
             "batch size": workload.batch_size,
             "trainers": [list(self.ranks), workload.num_ranks],
@@ -139,7 +141,7 @@ def open_packed(packing: Packing, run: Run, membership: Membership | None = None
             print_line(
                 "packing: the tables are in memory, where packing saves nothing; always=True packs all the same."
             )
-        return dict(run.stores)
+        return unpacked(packing, run)
     folder = PackingFolder(str(packing.folder))
     try:
         with nullcontext() if membership is None else membership.connect() as peers:
@@ -242,7 +244,7 @@ def decide(packing: Packing, run: Run, folder: PackingFolder, is_alone: bool) ->
     decided = decided_for(folder, run.key(packing), num_rows, run.num_steps, is_alone, choose)
     if is_alone:
         folder.clear_leftovers()
-    if packing.window is not None and min(packing.window, whole or packing.window) != decided.window:
+    if packing.window is not None and packing.window != decided.window:
         raise PackingConfigError(
             f"window={packing.window}, but the windows in {folder.path} have {decided.window} steps. Leave window out, "
             "give another folder, or remove that one."
@@ -379,11 +381,12 @@ def _in_all_ranks(peers: PeerGroup | None, layout: Layout | None, decided: Decid
         return layout, decided
     fields: dict[str, Any] = {}
     if layout is not None and decided is not None:
-        fields = {"layout": asdict(layout), "num_steps": decided.num_steps, "num_tables": len(decided.hot)}
+        lengths = [decided.window, decided.first, decided.num_steps]
+        fields = {"layout": asdict(layout), "lengths": lengths, "num_tables": len(decided.hot)}
     leading = peers.all_gather(fields)[0].fields
     layout = Layout(**leading["layout"])
     hot = [peers.broadcast(None if decided is None else decided.hot[n]) for n in range(leading["num_tables"])]
-    return layout, Decided(layout.window, layout.first, leading["num_steps"], layout.hot_share, tuple(hot))
+    return layout, Decided(*leading["lengths"], layout.hot_share, tuple(hot))
 
 
 def _hotness(run: Run) -> dict[str, np.ndarray | None]:

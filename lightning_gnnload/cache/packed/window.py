@@ -238,9 +238,13 @@ def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], nu
     try:
         folder = OpenFolder(path)
     except StoreFormatError:
-        if os.path.lexists(path):
+        if not os.path.lexists(path):
+            return None
+        if not os.path.isdir(path):
+            raise StoreFormatError(f"{path} is no folder of a window.") from None
+        if not os.access(path, os.R_OK | os.X_OK):
             raise
-        return None
+        return None  # it has come since
     with folder:
         try:
             with open(folder.open_file(_MANIFEST), "rb") as file:
@@ -248,6 +252,8 @@ def open_window(path: Path, key: str, steps: range, row_bytes: Sequence[int], nu
             manifest: Any = json.loads(content) if len(content) <= _MOST_BYTES else None
             rows = DirectFile(lambda flags: folder.open_file(_ROWS, flags), f"{path}/{_ROWS}")
         except FileNotFoundError as error:
+            if folder.is_replaced:  # removed since, as it was of no use any more
+                return None
             raise StoreFormatError(f"{path} is no whole window: {error}.") from error
         except (OSError, ValueError, RecursionError) as error:
             raise StoreFormatError(f"{path} cannot be read: {error}.") from error
@@ -276,7 +282,10 @@ def remove_window(path: Path) -> None:
     aside = path.parent / f".{path.name}-{secrets.token_hex(8)}.partial"
     with suppress(OSError):
         os.rename(path, aside)
-        shutil.rmtree(aside, ignore_errors=True)
+        if aside.is_dir() and not aside.is_symlink():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink()
 
 
 def stays(path: Path) -> bool:

@@ -34,6 +34,7 @@ from lightning_gnnload.cache.packed import epochs as epochs_module
 from lightning_gnnload.cache.packed import layout as layout_module
 from lightning_gnnload.cache.packed import open as open_module
 from lightning_gnnload.cache.packed import pack as pack_module
+from lightning_gnnload.cache.packed import window as window_module
 from lightning_gnnload.cache.packed.ahead import pack_ahead
 from lightning_gnnload.cache.packed.folder import Decided, PackingFolder
 from lightning_gnnload.cache.packed.layout import Sizes, lay_out
@@ -147,6 +148,25 @@ def test_rows_come_from_memory_and_packed_stretches_alone(num_threads: int, tmp_
         assert len(os.listdir(tmp_path / "packed/windows")) <= 3
     assert not (tmp_path / "packed").exists()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("gnnload-pack")]
+
+
+def test_files_of_windows_that_were_used_are_closed(tmp_path: Path) -> None:
+    data = wide_data()
+    with opened(data, packing(tmp_path, window=3), end_epoch=5) as source:
+        for epoch in range(5):
+            batches(source, range(epoch, epoch + 1))
+            links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if is_open(int(fd))]
+            removed = [link for link in links if str(tmp_path) in link and link.endswith("rows.bin (deleted)")]
+            assert len(removed) <= 3  # of some 14 in the end
+
+
+def is_open(fd: int) -> bool:
+    """Whether a descriptor that was listed is still open."""
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def test_the_next_stretch_is_read_ahead_in_two_buffers(tmp_path: Path) -> None:
@@ -295,6 +315,19 @@ def test_epochs_of_a_cycle_come_again_and_stay(tmp_path: Path) -> None:
             pass
 
 
+def test_a_cycle_that_is_scanned_is_scanned_in_later_rounds_too(tmp_path: Path) -> None:
+    data = wide_data()
+    with opened(data, packing(tmp_path, cycle=2, room=9), cycle=2) as source:
+        assert batches(source, range(6)) == batches(toy_source(data, cycle=2), range(6))
+        groups = source.features["x"]._cold  # type: ignore[attr-defined]
+        assert source.tiers.keys() == {"cache", "scanned"}
+        # A step behind, of a thread that was overtaken, is no reason to scan; it comes again in the next round.
+        begin = groups._group.steps.start
+        assert begin > 0
+        assert not groups._is_due(begin - 1)
+        assert groups._is_due(groups._group.steps.stop % (2 * NUM_STEPS))
+
+
 def test_half_precision_rounds_all_rows_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = wide_data()
     data.x = MemoryFeatureStore(data.x.rows / 7)
@@ -312,6 +345,8 @@ def test_half_precision_rounds_all_rows_alike(tmp_path: Path, monkeypatch: pytes
         patched.setattr(open_module, "measure_rates", lambda *arguments: Rates(1, 1, 1e12))
         with opened(data, packing(tmp_path, dtype="float16", always=False)) as source:
             assert all(torch.equal(x, batch.x) for x, batch in zip(expected, SampledLoader(source), strict=True))
+    with opened(data, packing(tmp_path, dtype="float16", always=False)) as source:  # a table in memory
+        assert all(torch.equal(x, batch.x) for x, batch in zip(expected, SampledLoader(source), strict=True))
     # So are those of a trainer that samples in the place of samplers that were lost.
     run = replace(run_of(data, toy_workload(data), None, 1), progress=False)
     rounded = open_module.unpacked(packing(tmp_path, dtype="float16"), run)
@@ -404,6 +439,54 @@ def test_windows_of_a_table_of_which_any_row_has_changed_are_refused(place: str,
         pass
     with pytest.raises(PackingMismatchError, match="tables"), opened(again(1), packing(tmp_path)):
         pass
+
+
+def test_windows_of_tables_in_another_order_are_refused(tmp_path: Path) -> None:
+    rows = torch.arange(600 * 50.0).view(600, 50)
+    tables = {"price": rows, "cost": -rows}
+
+    def of(*names: str) -> GraphData:
+        return GraphData(toy_graph(600), train=np.arange(112), tables={name: tables[name] for name in names})
+
+    run = replace(run_of(data := of("price", "cost"), toy_workload(data), None, 1), progress=False)
+    pack_ahead(packing(tmp_path), run, range(1))
+    with pytest.raises(PackingMismatchError, match="order of tables"), opened(of("cost", "price"), packing(tmp_path)):
+        pass
+
+
+@pytest.mark.parametrize(("cycle", "limit"), [(None, None), (None, 4), (2, None), (2, 4)])
+def test_windows_that_are_longer_than_what_was_packed_ahead_are_agreed_on(
+    cycle: int | None, limit: int | None, tmp_path: Path
+) -> None:
+    data, settings = wide_data(), packing(tmp_path, window=10, cycle=cycle, memory=200_000)
+    workload = toy_workload(data, end_epoch=EPOCHS, **({} if cycle is None else {"cycle": cycle}))
+    run = replace(run_of(data, workload, None, 1), progress=False)
+    assert [pack_ahead(settings, run, epochs).num_new for epochs in (range(1), range(2), range(1, 2))] == [1, 1, 0]
+    store = open_packed(settings, replace(run, limit=(limit, None), lasting_epochs=cycle))["x"]
+    assert store._cold.timeline.window == 10  # type: ignore[attr-defined]
+    store.close()
+    assert len(os.listdir(tmp_path / "packed/windows")) == 2
+
+
+def test_a_window_that_goes_while_it_is_opened_is_not_taken_for_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Vanishing(window_module.OpenFolder):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            window_module.remove_window(path)
+
+    path = tmp_path / "window-00000000"
+    path.mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr(window_module, "OpenFolder", Vanishing)
+        assert window_module.open_window(path, "", range(1), [4], 1) is None
+    path.write_text("mine")  # no folder
+    with pytest.raises(StoreFormatError, match="is no folder of a window") as problem:
+        window_module.open_window(path, "", range(1), [4], 1)
+    assert "save_graph_data" not in str(problem.value)
+    window_module.remove_window(path)
+    assert not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["bits", "signs", "order", "end", "manifest", "rows"])
@@ -591,6 +674,22 @@ def test_ranks_of_a_machine_pack_once_and_share_hot_rows(tmp_path: Path) -> None
         assert made == [content(batch) for batch in loader]
         assert tiers == {"cache", "packed"}
     assert not (tmp_path / "packed").exists()
+
+
+def test_ranks_read_windows_of_which_the_first_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, settings = wide_data(), packing(tmp_path, memory=200_000, window=None)
+    workload = toy_workload(data, batch_size=8, num_ranks=2, end_epoch=1)
+    run = replace(run_of(data, workload, None, 1), ranks=(0, 1), num_processes=2, progress=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(open_module, "lay_out", lambda *sizes, **of: replace(lay_out(*sizes, **of), window=5, first=2))
+        pack_ahead(settings, run, range(1))
+
+    def work(membership: Any) -> list[range]:
+        store = open_packed(settings, replace(run, own_ranks=(membership.index,)), membership)["x"]
+        store.close()
+        return [store._cold.timeline.span(number) for number in range(3)]  # type: ignore[attr-defined]
+
+    assert together(2, work) == [[range(2), range(2, 7), range(7, 7)]] * 2
 
 
 def test_the_layout_shares_memory_and_names_the_fastest_way() -> None:
