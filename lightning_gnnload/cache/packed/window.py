@@ -145,8 +145,8 @@ def checksum_of_pages(sums: np.ndarray, first: int = 0) -> int:
         >>> checksum_of_pages(sums) == checksum_of_pages(sums[::-1])
         False
     """
-    places = _mixed(np.arange(first, first + len(sums), dtype=np.uint64))
-    return int(_mixed(sums ^ places).sum(dtype=np.uint64))
+    page_numbers = _mixed(np.arange(first, first + len(sums), dtype=np.uint64))
+    return int(_mixed(sums ^ page_numbers).sum(dtype=np.uint64))
 
 
 def extents(
