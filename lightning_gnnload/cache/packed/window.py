@@ -282,10 +282,7 @@ def remove_window(path: Path) -> None:
     aside = path.parent / f".{path.name}-{secrets.token_hex(8)}.partial"
     with suppress(OSError):
         os.rename(path, aside)
-        if aside.is_dir() and not aside.is_symlink():
-            shutil.rmtree(aside, ignore_errors=True)
-        else:
-            aside.unlink()
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def stays(path: Path) -> bool:
