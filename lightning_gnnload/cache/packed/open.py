@@ -386,7 +386,8 @@ def _in_all_ranks(peers: PeerGroup | None, layout: Layout | None, decided: Decid
     leading = peers.all_gather(fields)[0].fields
     layout = Layout(**leading["layout"])
     hot = [peers.broadcast(None if decided is None else decided.hot[n]) for n in range(leading["num_tables"])]
-    return layout, Decided(*leading["lengths"], layout.hot_share, tuple(hot))
+    window, first, num_steps = leading["lengths"]
+    return layout, Decided(window, first, num_steps, layout.hot_share, tuple(hot))
 
 
 def _hotness(run: Run) -> dict[str, np.ndarray | None]:

@@ -157,7 +157,7 @@ def test_files_of_windows_that_were_used_are_closed(tmp_path: Path) -> None:
             batches(source, range(epoch, epoch + 1))
             links = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if is_open(int(fd))]
             removed = [link for link in links if str(tmp_path) in link and link.endswith("rows.bin (deleted)")]
-            assert len(removed) <= 3  # of some 14 in the end
+            assert len(removed) <= 4  # of some 12 in the end
 
 
 def is_open(fd: int) -> bool:
