@@ -235,7 +235,7 @@ class PackedEpochs(ColdRows):
     def _ready(self, number: int, is_first: bool) -> Window:
         """Opens a window, and packs it before where that is needed."""
         path = window_path(self.packer.folder, number)
-        keep = range(number - 1, number + 1)
+        keep = range(number - 1, number + 2)
         problems = set[str]()  # that were warned of, as a window is looked up again and again until it is there
         while True:
             if self._is_closed or number not in self._windows:  # nobody needs it any more
