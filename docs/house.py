@@ -47,15 +47,15 @@ WINGS = [
     Room("strategy", "FactoredStrategy: roles, ranks, launching", 1, 0, 4),
     Room("monitor", "where the time of a step goes", 1, 4, 2),
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),
-    Room("module", "GraphDataModule: data, caches, parts, devices", 2, 2, 3),
-    Room("models", "a first model", 2, 5, 1),
+    Room("module", "GraphDataModule: data, caches, parts, devices", 2, 2, 4),
     Room("job", "the settings that all ranks share", 3, 0, 2),
     Room("handover", "what ranks are handed: a secret, a store", 3, 2, 2),
     Room("accelerate", "faster steps on CPUs", 3, 4, 2),
     Room("compat", "every private name of Lightning, once", 4, 0, 6),
 ]
 LAYERS = [
-    Room("pyg", "PyG's loaders and data modules, by one changed import", 0, 0, 6),
+    Room("pyg", "PyG's loaders and data modules, by one changed import", 0, 0, 4),
+    Room("models", "models, by name", 0, 4, 2),
     Room("plugin", "what a Lightning user sees", 1, 0, 6),
     Room("pipeline", "loader, queue, processes", 2, 0, 1),
     Room("cache", "feature rows kept near", 2, 1, 1),

@@ -35,7 +35,7 @@ ALLOWED = {
     "lightning_gnnload/ops/cuda/paths.py": {"known"},
     "lightning_gnnload/ops/cuda/workspace.py": {"known"},
     "lightning_gnnload/plugin/commands/doctor.py": {"found"},
-    "lightning_gnnload/plugin/models/sage.py": {"own"},
+    "lightning_gnnload/models/sage.py": {"own"},
 }
 """By file: arguments and fields that users write, keys of files and checkpoints, and members of kernels' structures."""
 

@@ -22,7 +22,9 @@ def __getattr__(name: str) -> Any:
     home = _HOMES[name]
     if home is None:
         return import_module(f".{name}", __name__)
-    if home.startswith("plugin."):  # a LightningCLI takes classes without their module if they are imported
+    if home.startswith(
+        ("plugin.", "models.")
+    ):  # a LightningCLI takes classes without their module if they are imported
         for module in {*_HOMES.values()} - {None}:
             import_module(f".{module}", __name__)
     globals()[name] = value = getattr(import_module(f".{home}", __name__), name)

@@ -55,6 +55,8 @@ from .inference.preaggregate import preaggregate as preaggregate
 from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
+from .models.sage import SAGE as SAGE
+from .models.sign import SIGN as SIGN
 from .nn.accelerate import accelerate as accelerate
 from .nn.aggregate import aggregate as aggregate
 from .nn.dropout import Dropout as Dropout
@@ -62,8 +64,6 @@ from .nn.steps import set_step as set_step
 from .partition.build import partition_graph as partition_graph
 from .pipeline.contributed import ContributedStep as ContributedStep
 from .plugin.accelerate import Accelerate as Accelerate
-from .plugin.models.sage import SAGE as SAGE
-from .plugin.models.sign import SIGN as SIGN
 from .plugin.module.datamodule import GraphDataModule as GraphDataModule
 from .plugin.module.predictions import PredictionWriter as PredictionWriter
 from .plugin.monitor.baseline import NoGraphBaseline as NoGraphBaseline

@@ -12,7 +12,7 @@ from tests.integration.scripts import launch
 from tests.trace import Call, Trace
 
 MOST_CALLS = 260  # some 230, and what comes in while it waits
-MODEL = ("nn/", "ops/", "plugin/models/")
+MODEL = ("nn/", "ops/", "models/")
 
 pytestmark = pytest.mark.matrix
 

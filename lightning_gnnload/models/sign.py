@@ -14,9 +14,9 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GraphDataError
+from lightning_gnnload.models.learner import NodeLearner
+from lightning_gnnload.models.tables import HopSums, sum_of
 from lightning_gnnload.nn.dropout import Dropout
-from lightning_gnnload.plugin.models.learner import NodeLearner
-from lightning_gnnload.plugin.models.tables import HopSums, sum_of
 from lightning_gnnload.sample.base import Sampler
 
 

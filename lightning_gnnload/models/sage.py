@@ -12,10 +12,10 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
+from lightning_gnnload.models.learner import NodeLearner
+from lightning_gnnload.models.tables import Means, check_form, draws_by_weight
 from lightning_gnnload.nn.aggregate import aggregate
 from lightning_gnnload.nn.dropout import Dropout
-from lightning_gnnload.plugin.models.learner import NodeLearner
-from lightning_gnnload.plugin.models.tables import Means, check_form, draws_by_weight
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.settings import check_one_of
 

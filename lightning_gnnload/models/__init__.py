@@ -1,0 +1,1 @@
+"""Models by name, which take what they need to know from the data."""

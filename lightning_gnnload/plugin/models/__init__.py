@@ -1,1 +1,0 @@
-"""A first model, to begin with."""
