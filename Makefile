@@ -22,7 +22,7 @@ endif
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
-docs_packages = $(shell sed -n 's/^docs = \[\(.*\)\]/\1/p' pyproject.toml | tr , ' ')
+docs_packages = $(shell sed -n 's/^docs = \[\(.*\)\]/\1/p' pyproject.toml | sed 's/", "/" "/g')
 version = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
