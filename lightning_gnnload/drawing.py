@@ -83,7 +83,7 @@ def apart(values: Sequence[float], nearest: float) -> list[float]:
 
     Example:
         >>> apart([1.0, 5.0, 1.1], nearest=0.5)
-        [-0.2, 0.0, 0.2]
+        [-0.175, 0.0, 0.175]
     """
     order = sorted(range(len(values)), key=values.__getitem__)
     shifts = [0.0] * len(values)
