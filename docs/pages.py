@@ -130,6 +130,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         page.meta["hide"] = ["navigation"]  # it would be this page alone
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         markdown = with_site_links(readme, "README.md") + markdown[markdown.index("\n## ") :]
+    if source.startswith(("docs/words", "docs/benchmarks", "docs/pyg_tests")):
+        page.meta["search"] = {"boost": 0.2}  # they name everything: guides first
     if source == "docs/reference.md":
         markdown = with_reference(markdown)
     return markdown.replace("```python no-run", "```python")
