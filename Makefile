@@ -22,10 +22,12 @@ endif
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
+docs_packages = $(shell sed -n 's/^docs = \[\(.*\)\]/\1/p' pyproject.toml | sed 's/", "/" "/g')
+version = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,8 +85,15 @@ bench-partition: $(ready)  ## measure what parts of graphs cost and save (ARGS='
 bench-gpu: $(ready)  ## measure the CUDA path on a GPU (ARGS='--parts gpu_gather' for one of its parts)
 	$(BIN)/python -m tests.benchmarks.gpu $(ARGS)
 
-docs: $(docs_ready)  ## the documentation site, into site/
+# The theme's maintainers announce its successor at each build; the pinned release is what is used here.
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(docs_ready)  ## the documentation site, into site/: open site/index.html
 	$(BIN)/python -m mkdocs build --strict
+
+docs-version: export NO_MKDOCS_2_WARNING = 1
+docs-version: $(docs_ready)  ## commit the site of this version to the branch gh-pages, beside those of others
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike deploy --update-aliases $(version) latest
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/mike set-default latest
 
 wheels:  ## wheels for CPython 3.10 to 3.13 into dist/, each tried in a bare environment
 	$(PYTHON) scripts/make_wheels.py $(ARGS)
@@ -167,6 +176,7 @@ build/lightning-$(RELEASE)/.ready: $(ready)
 		>"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"
 	@touch $@
 
-$(VENV)/.ready-docs: $(VENV)/.ready
-	$(PIP) --no-build-isolation --editable '.[docs]'
+# The site is made from the sources alone: neither torch nor compiled kernels are needed.
+$(VENV)/.ready-docs: pyproject.toml constraints.txt $(VENV)/.created
+	$(PIP) $(docs_packages)
 	@touch $@

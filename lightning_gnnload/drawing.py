@@ -77,6 +77,26 @@ def name_lines(axes: Any, names: Sequence[tuple[float, str, str]]) -> None:
         )
 
 
+def apart(values: Sequence[float], nearest: float) -> list[float]:
+    """Returns how far to move each of a row's marks up or down, in rows, so that those nearer than ``nearest`` to one
+    another do not overlap.
+
+    Example:
+        >>> apart([1.0, 5.0, 1.1], nearest=0.5)
+        [-0.175, 0.0, 0.175]
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    shifts = [0.0] * len(values)
+    heap: list[int] = []
+    for mark, after in zip(order, [*order[1:], None], strict=True):
+        heap.append(mark)
+        if after is None or values[after] - values[mark] >= nearest:
+            for number, member in enumerate(heap):
+                shifts[member] = (number - (len(heap) - 1) / 2) * min(0.4, 0.7 / len(heap))
+            heap = []
+    return shifts
+
+
 def save_figure(figure: Figure, file: Path) -> None:
     """Writes a figure to a file, in the format of its suffix."""
     figure.savefig(file)

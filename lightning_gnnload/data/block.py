@@ -36,6 +36,12 @@ class Block:
         tables: further features of the edges by name, ``[num_edges, F]`` or ``[num_edges]``; from an
             :class:`EdgeTable`, a row for each of the M edges of its type, ``[M, F]`` or ``[M]``.
         positions: for each of the latter, by name: where these edges stand in ``indices``, int64 ``[M]``, ascending.
+
+    Example:
+        >>> from lightning_gnnload import Graph, NeighborSampler
+        >>> [block] = NeighborSampler([-1]).sample(Graph.from_coo([1, 2], [0, 0]), [0]).blocks
+        >>> block.indptr.tolist(), block.indices.tolist(), block.num_dst, block.num_src
+        ([0, 2], [1, 2], 1, 3)
     """
 
     indptr: torch.Tensor
@@ -137,6 +143,12 @@ class MiniBatch(NotOfALibrary):
 
     All tensors lie on one device. On the CPU they may be views of one recycled buffer, which goes back to its
     pool when the last of them is gone; whoever keeps a tensor keeps the whole buffer, and may :meth:`clone`.
+
+    Example:
+        >>> from lightning_gnnload import Graph, NeighborSampler
+        >>> batch = NeighborSampler([-1, -1]).sample(Graph.from_coo([1, 2, 3], [0, 0, 1]), [0])
+        >>> batch.nodes.tolist(), [block.num_edges for block in batch.blocks]
+        ([0, 1, 2, 3], [3, 2])
     """
 
     nodes: torch.Tensor

@@ -28,6 +28,13 @@ class Part:
             int64, ids in the whole graph, ascending. It reaches ``hops`` hops from them.
         x: features of the part's n nodes, or None; those of its own nodes are one stretch of the partition's table.
         y: labels likewise.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, NeighborSampler, partition_graph
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), train=range(8))
+        >>> partition = partition_graph(ring, "parts", 2, hops=1, progress=False)
+        >>> [part.num_own for part in partition.parts]
+        [4, 4]
     """
 
     index: int
@@ -66,6 +73,13 @@ class Partition:
             exactly where both loaded the same content. None of one that was made in memory.
 
     Shapes: N nodes of the whole graph, K parts.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, NeighborSampler, partition_graph
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), train=range(8))
+        >>> partition = partition_graph(ring, "halves", 2, hops=1, progress=False)
+        >>> sorted(partition.node_ids.tolist()) == list(range(8))
+        True
 
     Source: DSP (PPoPP'23), section 3.1, for the numbering; PaGraph (TPDS'21), section 3.2, for self-reliance.
     """

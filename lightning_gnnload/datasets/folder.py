@@ -40,6 +40,12 @@ class GraphFolder(Dataset):
         DatasetError: when it is prepared or loaded: there is no such folder, or it holds no graph.
         StoreFormatError: when it is loaded: it is broken, or of a newer version.
         GraphDataError: when it is loaded: there is no such task, or no such table.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, save_graph_data
+        >>> save_graph_data(GraphData(Graph.from_coo([0, 1], [1, 0])), "pair")
+        >>> GraphFolder("pair").load().graph.num_nodes
+        2
     """
 
     folder: str | os.PathLike[str]

@@ -15,6 +15,11 @@ class ContributedStep:
     """Stands in for the mini-batch of a step that samplers have trained completely.
 
     Lightning counts it like any other step; the model does not see it. Callbacks do, as their ``batch``.
+
+    Example:
+        >>> def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):  # of a callback
+        ...     if not isinstance(batch, ContributedStep):
+        ...         self.seeds += batch.num_seeds
     """
 
     epoch: int

@@ -59,6 +59,13 @@ class Sampler(ABC):
     ``num_layers`` and ``draw`` are all that a sampler must have. The rest of what others ask of it, it may
     declare: parts ask for ``reach``, devices for ``draw_on``, caches for ``presence``, ranks that sample
     together for ``collective``. Who needs what a sampler does not declare refuses it, and says so.
+
+    Example:
+        >>> from lightning_gnnload import Graph, NeighborSampler
+        >>> graph = Graph.from_coo([1, 2, 3], [0, 0, 0])
+        >>> first, second = (NeighborSampler([2]).sample(graph, [0], seed=7) for _ in range(2))
+        >>> first.nodes.equal(second.nodes)
+        True
     """
 
     def __new__(cls, *_: Any, **settings: Any) -> Sampler:

@@ -79,6 +79,12 @@ def save_graph_data(
             it; ``attributes`` are no JSON.
         StaleTableError: a table is an aggregate of another graph, or of other rows.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData
+        >>> save_graph_data(GraphData(Graph.from_coo([0, 1], [1, 0])), "both_ways")
+        >>> load_graph_data("both_ways").graph.num_edges
+        2
     """
     if not isinstance(data, GraphData):
         raise StoreFormatError(
@@ -178,6 +184,12 @@ def load_graph_data(
     Raises:
         StoreFormatError: the folder is missing, foreign, of a newer version, or broken; the message says which file.
         GraphDataError: there is no such task, or no such table.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData
+        >>> save_graph_data(GraphData(Graph.from_coo([0, 1], [1, 0])), "pair")
+        >>> load_graph_data("pair").graph.num_nodes
+        2
     """
     data = read_folder(folder, lambda opened: open_graph(opened, verify=verify, features=features))
     data = data if tables is None else data.only_tables(tables)

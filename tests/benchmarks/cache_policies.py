@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, PINK, SMALL, YELLOW, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, PINK, SMALL, YELLOW, apart, new_figure, save_figure, tidy
 from tests.benchmarks import machine
 from tests.benchmarks.policy_cases import NUM_EPOCHS, QUICK, SETTINGS, THE_TWELVE, Result, measure
 
@@ -108,10 +108,13 @@ def mark_rows(
     rows: Mapping[str, Mapping[str, float]], marks: Mapping[str, tuple[str, str]], title: str, note: str
 ) -> tuple[Any, Any]:
     """Draws a row a case, and in it a mark of each name, color and shape; returns the figure and its axes."""
-    figure = new_figure(title, 0.27 * len(rows) + 1.7, note)
+    figure = new_figure(title, 0.3 * len(rows) + 1.7, note)
     axes, places = figure.subplots(), range(len(rows))
+    nearest = 0.014 * max(value for case in rows.values() for value in case.values())
+    shifts = [dict(zip(case, apart(list(case.values()), nearest), strict=True)) for case in rows.values()]
     for name, (color, marker) in marks.items():
-        axes.plot([case[name] for case in rows.values()], places, marker, color=color, markersize=6.5, label=name)
+        heights = [row + shift[name] for row, shift in zip(places, shifts, strict=True)]
+        axes.plot([case[name] for case in rows.values()], heights, marker, color=color, markersize=5, label=name)
     axes.set_yticks(places, list(rows))
     axes.set_ylim(len(rows) - 0.5, -0.6)
     axes.set_xlim(left=0)

@@ -11,9 +11,10 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
 
-from lightning_gnnload.drawing import BLUE, GREEN, INK, ORANGE, PINK, SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, INK, ORANGE, PINK, SMALL, apart, new_figure, save_figure, tidy
 from tests.benchmarks.report import number
 
 _TOPICS = ("Sampling", "Samplers", "Gather", "Loader", "By type", "By time", "Links", "Link loader", "PyG's loaders")
@@ -126,10 +127,16 @@ def draw(text: str, file: Path) -> bool:
     )
     figure = new_figure(title, _ROW_IN * len(labels) + 1.5, note)
     axes = figure.subplots()
+    heights = {}
+    width = log(1.5 * max(ratios) / min(1, *ratios))
+    for key, row in rows.items():
+        beside = [mark for mark in shown if (mark.topic, mark.setting) == key]
+        shifts = apart([log(mark.ratio) for mark in beside], nearest=0.025 * width)
+        heights |= {mark: row + shift for mark, shift in zip(beside, shifts, strict=True)}
     for peer, name in zip(peers, names, strict=True):
         color, shape = _MARKS.get(peer, _TORCH)
         of_peer = [mark for mark in shown if mark.peer == peer]
-        places = [rows[mark.topic, mark.setting] for mark in of_peer]
+        places = [heights[mark] for mark in of_peer]
         axes.plot([mark.ratio for mark in of_peer], places, shape, color=color, markersize=7, label=name)
     for mark in shown:
         key = mark.topic, mark.setting

@@ -335,7 +335,12 @@ class PipelineMonitor(pl.Callback):
 
 
 class LoaderMonitor(PipelineMonitor):
-    """The former name of :class:`PipelineMonitor`."""
+    """The former name of :class:`PipelineMonitor`.
+
+    Example:
+        >>> isinstance(LoaderMonitor(), PipelineMonitor)
+        True
+    """
 
 
 def _early_steps(steps_an_epoch: float) -> tuple[int, int]:

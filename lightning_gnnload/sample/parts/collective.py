@@ -24,6 +24,16 @@ def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
 
     Raises:
         PartitionError, PartitionMismatchError, ExchangeError: as :class:`.SamplingGroup` has them.
+
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, NeighborSampler, open_colleagues, partition_graph
+        >>> from lightning_gnnload.sample.group.exchange import ThreadExchange
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), train=range(8))
+        >>> partition = partition_graph(ring, "parts", 1, hops=0, progress=False)
+        >>> [exchange] = ThreadExchange.connect(1)  # of two ranks, each has its own
+        >>> with open_colleagues(partition, exchange) as colleagues:
+        ...     colleagues.num_ranks
+        1
     """
     return SamplingGroup(partition, exchange)
 
@@ -44,7 +54,16 @@ class CollectiveSampler(Relayed):
         SamplerConfigError: a sampler of another kind, or a graph without what it draws by.
         ExchangeError: on sampling, another rank cannot answer.
 
-    An example is in docs/guides/collective.md.
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, NeighborSampler, open_colleagues, partition_graph
+        >>> from lightning_gnnload.sample.group.exchange import ThreadExchange
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), train=range(8))
+        >>> partition = partition_graph(ring, "whole", 1, hops=0, progress=False)
+        >>> [exchange] = ThreadExchange.connect(1)  # of two ranks, each has its own
+        >>> with open_colleagues(partition, exchange) as colleagues:
+        ...     batch = CollectiveSampler(NeighborSampler([-1]), colleagues).sample(ring.graph, [0])
+        >>> batch.nodes.tolist()
+        [0, 7]
 
     Source: DSP (PPoPP'23), section 4.
     """

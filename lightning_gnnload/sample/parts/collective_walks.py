@@ -57,6 +57,16 @@ def collective_random_walk(
         SamplerConfigError: a length or number below 1, a probability outside [0, 1].
         ExchangeError: another rank cannot answer.
 
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, NeighborSampler, open_colleagues, partition_graph
+        >>> from lightning_gnnload.sample.group.exchange import ThreadExchange
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), train=range(8))
+        >>> partition = partition_graph(ring, "parts", 1, hops=0, progress=False)
+        >>> [exchange] = ThreadExchange.connect(1)  # of two ranks, each has its own
+        >>> with open_colleagues(partition, exchange) as colleagues:
+        ...     collective_random_walk(colleagues, [0], 2).tolist()
+        [[0, 7, 6]]
+
     Source: DSP (PPoPP'23), section 4.2.
     """
     walks = Walks(length, num_walks, termination_prob, restart_prob)
