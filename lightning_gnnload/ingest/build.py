@@ -267,11 +267,14 @@ class _GraphBuilder:
             in_graph=in_graph,
             are_edges=task.table is None,
             class_names=None if self.transforms is None else self.transforms.classes.get(name),
+            label_names=None if self.transforms is None else self.transforms.labels.get(name),
             trains=self.transforms is None,
             show_progress=self.show_progress,
         )
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
+        if read.task.label_names is not None:
+            self.fitted.labels[name] = read.task.label_names
         self.report.add("tasks", name, read.report)
         for sentence in read.notes:
             self.report.note(sentence)

@@ -126,7 +126,7 @@ class EdgeSpec(TimedSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSpec:
-    """How rows of a task are dealt to train, val and test: by time, by a column or by shares."""
+    """How rows of a task are dealt to train, val and test: by time, by shares or by a column, which may say predict."""
 
     val: str | None = field(default=None, metadata=setting(or_none(a_moment)))
     test: str | None = field(default=None, metadata=setting(or_none(a_moment)))
@@ -147,6 +147,16 @@ def _split(value: Any, where: str) -> SplitSpec:
     return split
 
 
+def _labels(value: Any, where: str) -> tuple[str, ...]:
+    """The column of labels, or several."""
+    if not isinstance(value, (list, tuple)):
+        return (a_text(value, where),)
+    columns = tuple(a_text(column, f"{where}[{number}]") for number, column in enumerate(value))
+    if not columns or len(set(columns)) < len(columns):
+        raise wrong(where, value, "a column of labels is needed, or a list of several, each once")
+    return columns
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec(TimedSpec):
     """The seeds of a task, nodes or links, with labels and splits. Without a table, it is that of the nodes."""
@@ -156,10 +166,11 @@ class TaskSpec(TimedSpec):
     src: End | None = field(default=None, metadata=setting(or_none(_end)))
     dst: End | None = field(default=None, metadata=setting(or_none(_end)))
     edge: str | None = field(default=None, metadata=setting(or_none(a_text)))
-    y: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    y: tuple[str, ...] | None = field(default=None, metadata=setting(or_none(_labels)))
     kind: str = field(default="auto", metadata=setting(one_of("auto", "class", "number")))
     on_missing: str = field(default="error", metadata=setting(one_of("error", "drop")))
-    split: SplitSpec = field(metadata=setting(_split))
+    split: SplitSpec | None = field(default=None, metadata=setting(or_none(_split)))
+    as_of: str | None = field(default=None, metadata=setting(or_none(a_moment)))
     fit: bool = field(default=True, metadata=setting(a_flag))
 
     @property
@@ -307,10 +318,29 @@ class GraphSpec:
             self.node_type(end, where)
         if task.is_links:
             self._check_links(task, where)
-        elif task.y is None or task.edge is not None:
-            raise GraphSpecError(f"{where}: a task of nodes needs y: COLUMN, its labels; edge: is for links alone.")
-        if (task.split.val or task.split.test) and task.time is None:
+        elif task.edge is not None:
+            raise GraphSpecError(f"{where}.edge: it is for links alone. Leave it out, or give src: and dst:.")
+        self._check_what_is_predicted(task, where)
+
+    def _check_what_is_predicted(self, task: TaskSpec, where: str) -> None:
+        if task.split is None and task.y is not None:
+            raise GraphSpecError(
+                f"{where}: the key 'split' is missing, which says what to train and to test on. Needed is {{val: DATE, "
+                "test: DATE}, {column: NAME} or {share: [..]}; or leave y out, so that all rows are predicted."
+            )
+        if task.split is not None and task.y is None and not task.is_links:
+            raise GraphSpecError(
+                f"{where}: without y: COLUMN, its labels, a task of nodes has nothing to train on. Say y; or leave "
+                "split out, so that all rows are predicted."
+            )
+        if task.split is not None and (task.split.val or task.split.test) and task.time is None:
             raise GraphSpecError(f"{where}.split: val and test are dates, but the task has no time: COLUMN.")
+        tables: tuple[TimedSpec, ...] = (*self.nodes.values(), *self.edges.values())
+        if task.as_of is not None and all(table.time is None for table in tables):
+            raise GraphSpecError(
+                f"{where}.as_of: no table of nodes or edges has a time: COLUMN, so that the graph is the same at any "
+                "time. Say their times, or leave as_of out."
+            )
 
     def _check_links(self, task: TaskSpec, where: str) -> None:
         if task.edge is None:

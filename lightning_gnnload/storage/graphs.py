@@ -21,7 +21,7 @@ from lightning_gnnload.data.by_type import table_of_type
 from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import PHASES, PREDICT, SPLITS, GraphData
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
@@ -204,7 +204,7 @@ def open_graph(
         types, clock = open_types(manifest), open_clock(manifest, arrays)
         graph = open_topology(folder, arrays, types, clock)
         tasks = open_tasks(manifest.get("tasks", {}), arrays)
-        splits: dict[str, Any] = {name: arrays.get(name) for name in SPLITS}
+        splits: dict[str, Any] = {name: arrays.get(name) for name in PHASES}
         splits |= open_seeds(manifest.get("seed_tables", {}), arrays)
         data = GraphData(
             graph,
@@ -218,6 +218,7 @@ def open_graph(
             user_ids=_user_ids(manifest, arrays, types),
             class_names=manifest.get("class_names"),
             tasks=tasks,
+            predict=splits[PREDICT],
         )
         chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
         if chosen is not None:
@@ -366,7 +367,9 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     if data.task is None:
-        optional |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+        # Folders without rows to predict are those that earlier releases read, too.
+        names = [*SPLITS, *([PREDICT] if len(data.predict) else [])]
+        optional |= {name: data.split(name) for name in names if data.table(name) is None}
     optional[RANKED] = None if graph.clock is None else graph.clock.ranked
     if graph.origin is not None:
         optional |= {name: getattr(graph.origin, name) for name in ORIGIN}

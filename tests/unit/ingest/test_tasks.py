@@ -94,7 +94,9 @@ def test_by_a_column() -> None:
     assert [len(rows_of(data, split)) for split in ("train", "val", "test")] == [25, 10, 5]
     words[3] = "holdout"
     task["from"] = pa.table({"who": (USERS * 2)[: len(words)], "s": words, "y": [1] * len(words)})
-    with pytest.raises(TableError, match=r"1 values of column 's' are none of train, val, test; the first is in row 3"):
+    with pytest.raises(
+        TableError, match=r"1 values of column 's' are none of train, val, test, predict; the first is in row 3"
+    ):
         data_of({**task, "y": "y", "split": {"column": "s"}})
 
 
@@ -156,13 +158,13 @@ def test_labels_of_each_kind(values: list[Any], kind: str, names: Any, labels: l
         ([1.0, 2.0] * 20, "auto", r"tasks.t: y 'y' is DOUBLE and holds 2 different whole numbers. Say kind: class or"),
         ([0.5, 2.0] * 20, "class", r"20 of 40 values of column 'y'.*'0.5' in row 0. Needed is a whole number"),
         (["a", "b"] * 20, "number", "y 'y' is VARCHAR, but kind: number is said"),
-        ([[1], [2]] * 20, "auto", r"y 'y' is BIGINT\[\]; numbers, text or booleans are needed"),
+        ([[1], [2]] * 20, "auto", r"y 'y' are BIGINT and hold whole numbers alone. Say kind: class"),
         ([0.5, float("inf")] * 20, "number", "20 of 40 values of column 'y'.*'inf' in row 1"),
         ([0.5, -1e39] * 20, "number", "20 of 40 values of column 'y'.*'-1e.39' in row 1.*as float32 has it"),
         ([1.0, 1e300] * 20, "class", "20 of 40 values of column 'y'.*'1e.300' in row 1. Needed is a whole number"),
-        ([["a"], ["b"]] * 20, "auto", r"y 'y' is VARCHAR\[\]; numbers, text or booleans are needed"),
-        ([[0.5], [1.0]] * 20, "class", r"y 'y' is DOUBLE\[\]; numbers, text or booleans are needed"),
-        ([[True], [False]] * 20, "number", r"y 'y' is BOOLEAN\[\]; numbers, text or booleans are needed"),
+        ([["a"], ["b"]] * 20, "number", r"y 'y' is VARCHAR\[\], but kind: number is said"),
+        ([[0.5], [1.0]] * 20, "class", r"20 of 40 values of column 'y'.*in row 0. Needed is true, false, 0 or 1"),
+        ([[True], [False, True]] * 20, "auto", "lists of y 'y' have 1 to 2 entries; all must have as many"),
     ],
 )
 def test_labels_that_are_none(values: list[Any], kind: str, told: str) -> None:
