@@ -84,8 +84,7 @@ def _sampler(module: PhasedModule, phase: str) -> Sampler:
 def _seeds(module: PhasedModule, phase: str) -> np.ndarray | SeedTable:
     data = module.graph_data
     if phase == "predict":
-        _check_as_of(module)
-        seeds = predict_seeds(module.predict, module.as_of, data)
+        seeds = predict_seeds(module.predict, module.as_of, data, heeds_times=_heeds_times(module))
     else:
         seeds = data.table(phase) or data.split(phase)
     if len(seeds):
@@ -99,14 +98,16 @@ def _seeds(module: PhasedModule, phase: str) -> np.ndarray | SeedTable:
     raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
 
 
-def _check_as_of(module: PhasedModule) -> None:
-    """Raises LoaderConfigError: a time to predict for, which the sampler ignores."""
+def _heeds_times(module: PhasedModule) -> bool:
+    """Whether predictions depend on times; raises LoaderConfigError where one is named nevertheless."""
     sampler = _sampler(module, "predict")
-    if module.as_of is not None and getattr(sampler, "before", None) is None:
+    has_before = getattr(sampler, "before", None) is not None
+    if module.as_of is not None and not has_before:
         raise LoaderConfigError(
             f"as_of={module.as_of!r} says for which time to predict, but {sampler!r} heeds no times. Leave it out, or "
             "take NeighborSampler with before='<='."
         )
+    return has_before and module.graph_data.graph.clock is not None
 
 
 def _links(module: PhasedModule, phase: str, seeds: np.ndarray | SeedTable) -> LinkSettings:

@@ -10,22 +10,25 @@ import numpy as np
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.by_type import flat_seeds, flat_split, refuse_tables
 from lightning_gnnload.data.graphdata import PHASES, PREDICT, GraphData
-from lightning_gnnload.data.moment import moment_of
+from lightning_gnnload.data.moment import moment_of, moment_text
 from lightning_gnnload.data.seedtable import SeedTable
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.plugin.compat import pl
 
 
-def predict_seeds(predict: Any, as_of: Any, data: GraphData) -> np.ndarray | SeedTable:
+def predict_seeds(predict: Any, as_of: Any, data: GraphData, *, heeds_times: bool) -> np.ndarray | SeedTable:
     """Returns what ``predict=`` and ``as_of=`` of :class:`.GraphDataModule` name: ids in the graph, or rows.
+    ``heeds_times`` says that both the graph has times, and the sampler heeds them.
 
     Raises:
         LoaderConfigError: ``predict`` names no seeds.
-        SeedError: ``as_of`` is no time of the graph.
+        SeedError: ``as_of`` is no time of the graph; or it is missing, where rows have times and nodes are predicted.
     """
     is_asked = as_of is not None
     as_of = moment_of(as_of, data.graph.clock, time_form_of(data)) if is_asked else data.as_of
     seeds = _seeds(predict, as_of, data)
+    if predict is None and as_of is None and heeds_times and isinstance(seeds, np.ndarray):
+        _check_times(data)
     keeps_times = not is_asked and isinstance(seeds, SeedTable) and seeds.time is not None
     return seeds if as_of is None or keeps_times else _at(as_of, seeds, data, all_there=_names_all(predict))
 
@@ -34,6 +37,17 @@ def time_form_of(data: GraphData) -> Any:
     """Returns the form of the user's times, as the seeds of the data have it; None where none has one."""
     forms = [table.time_form for table in data.seed_tables.values() if table.time_form is not None]
     return forms[0] if forms else None
+
+
+def _check_times(data: GraphData) -> None:
+    """Raises SeedError: rows have times of their own, so that nodes without one are no such question."""
+    if any(table.time is not None for table in data.seed_tables.values()):
+        latest = max(table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table))
+        raise SeedError(
+            "there are no rows to predict, and for which time all nodes are to be predicted is not known: the rows of "
+            f"the data have times of their own, up to {moment_text(latest.item(), data.graph.clock)}. Give as_of= "
+            "(--as-of DATE), rows without a label, or predict= with the name of a split."
+        )
 
 
 def _names_all(predict: Any) -> bool:
