@@ -98,9 +98,11 @@ def test_the_users_ids_stand_beside_predictions_in_a_column_of_their_name(
         return torch.nn.functional.one_hot(batch.seeds % 7, 7).float()
 
     found = predicted(tmp_path / f"out{suffix}", predict, data, predict=asked)
-    assert list(found) == ["user_id", "prediction", "class"]
+    named = [f"p_{name}" for name in "abcdefg"]
+    assert list(found) == ["user_id", *(["prediction"] if suffix == ".npz" else named), "class"]
     assert found["user_id"].tolist() == ids.take(asked).tolist()
-    assert found["prediction"].argmax(1).tolist() == [node % 7 for node in asked]
+    scores = found["prediction"] if suffix == ".npz" else np.stack([found[name] for name in named], axis=1)
+    assert scores.argmax(1).tolist() == [node % 7 for node in asked]
     assert found["class"].tolist() == ["abcdefg"[node % 7] for node in asked]
 
 
