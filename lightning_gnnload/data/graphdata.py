@@ -85,6 +85,8 @@ class GraphData:
         task: the name of the task whose splits these are; None where they were given by themselves.
         label_names: the user's name of the label, or of each of several, where a task was taken that knows it.
         as_of: the time for which to predict, likewise.
+        vocabularies: of tables of categories, by name: for each column the name of its values, where other columns
+            have the same, so that models share one embedding; else None.
         folder: where :func:`.load_graph_data` found it; None of data that were made in memory.
         folder_fingerprint: of that folder: hexadecimal digits that are alike in two processes exactly where both
             loaded the same content. None likewise.
@@ -157,6 +159,7 @@ class GraphData:
         self._num_classes, self.class_names = _classes(num_classes, class_names)
         self.label_names: tuple[str, ...] | None = None
         self.as_of: int | float | None = None
+        self.vocabularies: dict[str, tuple[str | None, ...]] = {}
         self.aggregates: dict[str, Aggregate] = {}
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None

@@ -75,6 +75,9 @@ class ColumnSpec:
     flag_missing: str | bool = field(default="auto", metadata=setting(one_of("auto", True, False)))
     min_count: int = field(default=10, metadata=setting(a_count))
     max_values: int = field(default=100_000, metadata=setting(a_count))
+    vocabulary: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    text: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    width: int = field(default=256, metadata=setting(a_count))
     time_unit: str | None = field(default=None, metadata=setting(or_none(one_of("s", "ms", "us", "ns"))))
     timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
@@ -86,10 +89,23 @@ def _columns(value: Any, where: str) -> tuple[ColumnSpec, ...]:
         read_settings(ColumnSpec, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{number}]")
         for number, entry in enumerate(value)
     )
+    for number, column in enumerate(columns):
+        _check_column(column, f"{where}[{number}]")
     names = [column.column for column in columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise GraphSpecError(f"{where}: the column {twice[0]!r} is listed twice. List each once.")
     return columns
+
+
+def _check_column(column: ColumnSpec, where: str) -> None:
+    for key, value, kind in (("text", column.text, "auto"), ("vocabulary", column.vocabulary, "category")):
+        if value is not None and column.kind not in ("auto", kind):
+            say = "leave as out" if kind == "auto" else f"it is for as: {kind}"
+            raise GraphSpecError(f"{where}.{key}: the column is to be read as: {column.kind}; {say}.")
+    if column.text is not None and column.vocabulary is not None:
+        raise GraphSpecError(f"{where}: text: makes numbers of a column, vocabulary: categories. Say one of them.")
+    if column.width > 1 << 16:
+        raise wrong(f"{where}.width", column.width, "a width of 65536 columns or less is needed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,6 +275,7 @@ class GraphSpec:
         for name, nodes in spec.nodes.items():
             _check_timed(nodes, f"nodes.{name}")
         spec._check_relations()
+        spec._check_vocabularies()
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             spec._check_task(task, f"tasks.{name}")
@@ -304,6 +321,21 @@ class GraphSpec:
                 f"edges: {twice[0]!r} names two edge types, one of them by reverse. Name the reverse edges otherwise: "
                 "reverse: NAME."
             )
+
+    def _check_vocabularies(self) -> None:
+        settings: dict[str, tuple[str, tuple[int, int]]] = {}
+        for section, tables in (("nodes", self.nodes), ("edges", self.edges)):
+            for name, table in tables.items():
+                for column in table.x:
+                    if column.vocabulary is None:
+                        continue
+                    where, counts = f"{section}.{name}.x: {column.column!r}", (column.min_count, column.max_values)
+                    other, others = settings.setdefault(column.vocabulary, (where, counts))
+                    if counts != others:
+                        raise GraphSpecError(
+                            f"{where} has min_count and max_values {counts}, but {other} of the same vocabulary "
+                            f"{column.vocabulary!r} {others}. They share their values: say the same at both."
+                        )
 
     def _check_task(self, task: TaskSpec, where: str) -> None:
         _check_timed(task, where)

@@ -147,6 +147,7 @@ def _described(data: GraphData) -> dict[str, Any]:
         "seed_tables": described_seeds(_own_seeds(data)),
         "user_ids": {name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
         "class_names": data.class_names,
+        "vocabularies": {name: names for name, names in data.vocabularies.items() if name in data.stores},
         "tasks": described_tasks(data.tasks),
         "task": data.task,
     }
@@ -220,6 +221,7 @@ def open_graph(
             tasks=tasks,
             predict=splits[PREDICT],
         )
+        data.vocabularies = _vocabularies(manifest, data)
         chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
         if chosen is not None:
             data = data.with_task(chosen)
@@ -342,6 +344,17 @@ def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], type
         except GraphDataError as error:
             raise GraphDataError(f"ids of node type {name!r}: {error}") from error
     return (by_type or None) if types is not None else by_type.get("")
+
+
+def _vocabularies(manifest: Mapping[str, Any], data: GraphData) -> dict[str, tuple[str | None, ...]]:
+    """Raises GraphDataError: these are not of the columns of tables that are there."""
+    named = {name: tuple(names) for name, names in manifest.get("vocabularies", {}).items()}
+    stores = data.stores
+    for name, names in named.items():
+        store = stores.get(name)  # None of tables that were not loaded
+        if store is not None and store.shape[1] != len(names):
+            raise GraphDataError(f"table {name!r} has {store.shape[1]} columns, but {len(names)} vocabularies.")
+    return named
 
 
 def ids_name(node_type: str) -> str:

@@ -157,6 +157,13 @@ def _are_splits(tables: Any) -> bool:
     return isinstance(tables, dict) and tables.keys() <= _SPLITS
 
 
+def _are_vocabularies(described: Any) -> bool:
+    """Returns whether each table has a list of names of vocabularies, or None, for its columns."""
+    return isinstance(described, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str | None) for name in names) for names in described.values()
+    )
+
+
 def _are_floats(quantized: Any) -> bool:
     """Returns whether each quantised array has the dtype that it is decoded to."""
     return isinstance(quantized, dict) and all(
@@ -201,7 +208,8 @@ _FORMS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
     "types": (None, _is_dict_or_none),
     "clock": (None, _is_dict_or_none),
     "aggregates": ({}, _is_dict),
+    "vocabularies": ({}, _are_vocabularies),
 }
-LATER = {"aggregates"}
+LATER = {"aggregates", "vocabularies"}
 """Keys that folders need not have, since releases before them wrote a checksum, too."""
 KEYS = {"format", "version", CHECKSUM, *_FORMS}
