@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -273,3 +273,56 @@ def test_earlier_classes_are_kept_and_others_refused(tmp_path: Path) -> None:
     assert (new.class_names, new.table("train").y.tolist()) == (("a", "b", "c"), [2, 1])
     with pytest.raises(TableError, match=r"column 'y' has 1 labels that were no classes.*in row 1; these are a, b, c"):
         build(["c", "z"], "newer", "old")
+
+
+# What is predicted.
+
+
+def test_rows_without_a_label_are_predicted_at_their_times() -> None:
+    times = [DAY + timedelta(days=number) for number in range(NUM_USERS)]
+    labels = ["a" if number < 30 else None for number in range(NUM_USERS)]
+    task = {**seeds(at=times, y=labels), "y": "y", "time": "at", "timezone": "UTC"}
+    data = data_of({**task, "split": {"val": "2026-01-11", "test": "2026-01-21"}})
+    table = data.table("predict")
+    assert rows_of(data, "predict") == list(range(30, 40))
+    assert (table.y, table.time.tolist()) == (
+        None,
+        [int(t.replace(tzinfo=timezone.utc).timestamp()) * 10**9 for t in times[30:]],
+    )
+    assert (len(data.table("test")), data.label_names, data.as_of) == (10, ("y",), None)
+
+
+def test_a_column_of_splits_knows_predict_and_what_it_names_hides_its_label() -> None:
+    words = ["train", "predict", "infer", None] * 10
+    labels = ["a", "b", None, "a"] * 9 + [None] * 4  # the last rows are named, but have none
+    data = data_of({**seeds(s=words, y=labels), "y": "y", "split": {"column": "s"}})
+    assert rows_of(data, "predict") == [row for row in range(40) if row % 4 in (1, 2)]
+    assert data.table("predict").y is None
+    assert rows_of(data, "train") == list(range(0, 36, 4))
+    assert data.class_names == ("a", "b")
+
+
+def test_a_task_without_labels_is_predicted_whole(tmp_path: Path) -> None:
+    data = data_of({**seeds(), "as_of": None}, folder=tmp_path / "graph")
+    assert [len(data.split(split)) for split in ("train", "val", "test", "predict")] == [0, 0, 0, NUM_USERS]
+    assert load_graph_data(tmp_path / "graph").table("predict").checksum == data.table("predict").checksum
+    # With a build before it that knows the classes, they have names.
+    data_of({"seed": "user.id", "y": "y", "split": {"share": [1, 0, 0]}}, folder=tmp_path / "old")
+    new = data_of(seeds(), transforms=tmp_path / "old")
+    assert (new.class_names, new.num_classes, new.label_names) == (("a", "b", "c"), 3, ("y",))
+
+
+def test_as_of_is_a_date_of_the_times_zone_and_stays_in_the_folder(tmp_path: Path) -> None:
+    at = [DAY] * NUM_USERS
+    timed = {"knows": {**EDGES["knows"], "from": pa.table({"a": USERS, "b": NEXT, "at": at}), "time": "at"}}
+    timed["knows"]["timezone"] = "UTC"
+    task = {**seeds(at=at, y=["a", "b"] * 20), "y": "y", "time": "at", "timezone": "Europe/Berlin"}
+    task |= {"split": {"share": [1, 0, 0]}, "as_of": "2026-07"}
+    data = data_of(task, edges=timed, folder=tmp_path / "graph")
+    berlin = np.datetime64("2026-06-30T22:00", "ns").astype(np.int64)  # of midnight
+    assert data.as_of == berlin
+    assert load_graph_data(tmp_path / "graph").as_of == berlin
+    with pytest.raises(GraphSpecError, match=r"tasks.t.as_of: no table of nodes or edges has a time: COLUMN"):
+        data_of(task)
+    with pytest.raises(GraphSpecError, match=r"tasks.t.as_of: '2026-17' is no date"):
+        data_of({**task, "as_of": "2026-17"}, edges=timed)
