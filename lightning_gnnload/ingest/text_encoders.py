@@ -141,10 +141,12 @@ def _sentence_model(name: str, folder: Path) -> TextEncoder:
             model_kwargs={"use_safetensors": True},
         )
     except Exception as error:  # of several libraries
-        reason = (str(error).strip().splitlines() or [repr(error)])[0]
+        if folder.is_dir():
+            reason = (str(error).strip().splitlines() or [repr(error)])[0]
+            raise TableError(f"text: the model in {folder} cannot be read: {reason}") from error
         raise TableError(
-            f"text: there is no model {name!r} on this machine: {reason} Give the folder of one, download it before, "
-            f"or say text: {HASHING}, which needs none."
+            f"text: there is no model {name!r} on this machine, neither a folder {folder} nor one that was downloaded. "
+            f"Nothing is fetched while a graph is built: download it before, or say text: {HASHING}, which needs none."
         ) from error
     return model
 
