@@ -67,9 +67,7 @@ def test_an_encoder_that_a_package_registers(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(text_encoders, "entry_points", lambda group: [entry] if group == GROUP else [])
     x = data_of({"text": "letters"}, folder=tmp_path / "old").x.rows.numpy()
     assert x.shape == (4, 7)
-    assert (
-        x[:2].tolist() == Letters().encode(["Red shoes", "red, RED boots!"])[:, [*range(6), 0]].tolist() or x[0, 3] == 1
-    )
+    assert x.tolist()[:3] == [[0, 0, 0, 1, 2, 0, 0], [0, 1, 0, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0, 1]]
     # New texts get rows of the same model, which transforms.json names; another one of that name is refused.
     new = data_of({"text": "letters"}, ["abc", "x", "", "y"], transforms=tmp_path / "old").x.rows.numpy()
     assert new.tolist() == [[1, 1, 1, 0, 0, 0, 0], *[[0] * 7] * 3]
@@ -119,14 +117,14 @@ def test_a_model_of_sentence_transformers_is_opened_without_code_pickles_and_net
     modules = [{"type": "sentence_transformers.models.Transformer"}, {"type": "os.system"}]
     (model / "modules.json").write_text(json.dumps(modules))
     open_encoder.cache_clear()
-    with pytest.raises(TableError, match="'model' is made of 'os.system', but only code of sentence_transformers"):
+    with pytest.raises(TableError, match=r"'model' is made of 'os\.system', but only code of sentence_transformers"):
         open_encoder("model", tmp_path, 0)
     (model / "2_Dense").mkdir()
     (model / "2_Dense" / "pytorch_model.bin").touch()
     with pytest.raises(TableError, match=r"2_Dense/pytorch_model.bin, which may be a pickle"):
         open_encoder("model", tmp_path, 0)
-    monkeypatch.setattr(library, "SentenceTransformer", lambda *_, **__: open("none"))
-    with pytest.raises(TableError, match="there is no model 'org/mini' on this machine.*download it before"):
+    monkeypatch.setattr(library, "SentenceTransformer", lambda *_, **__: Path("none").read_text())
+    with pytest.raises(TableError, match=r"there is no model 'org/mini' on this machine.*download it before"):
         open_encoder("org/mini", tmp_path, 0)
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[text\]"):

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from lightning_gnnload import SAGE, GraphData, load_graph_data, save_graph_data
-from lightning_gnnload.errors import GraphSpecError, StoreFormatError
-from lightning_gnnload.storage.manifest import MANIFEST
+from lightning_gnnload.errors import GraphSpecError
 
 RNG = np.random.default_rng(5)
 HOMES = RNG.choice(["de", "fr", "it"], 40).tolist()
@@ -68,13 +67,8 @@ def test_a_model_has_one_embedding_for_them() -> None:
     assert user[0] is not item[0]
 
 
-def test_what_cannot_be_shared(tmp_path: Path) -> None:
+def test_what_cannot_be_shared() -> None:
     with pytest.raises(
         GraphSpecError, match=r"items?.x: 'origin' has min_count and max_values \(8, 100000\), but nodes"
     ):
         data_of({"min_count": 2})
-    data_of(folder=tmp_path / "graph")
-    manifest = tmp_path / "graph" / MANIFEST
-    manifest.write_text(manifest.read_text().replace('"vocabularies"', '"vocabulary"'))
-    with pytest.raises(StoreFormatError):
-        load_graph_data(tmp_path / "graph")

@@ -85,6 +85,14 @@ def test_all_nodes_or_the_rows_of_a_split_are_written_by_the_users_ids(
     assert [sum(map(len, each)) for each in kept] == [0, 0]  # nothing is held in memory besides
 
 
+def test_as_of_is_an_option_and_a_setting(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments in (["--as-of", "2026-07-01"], ["--as_of=2026-07-01"], ["--data.as_of", "2026-07-01"]):
+        with pytest.raises(
+            SystemExit, match="as of '2026-07-01': the graph has no times, so that it is the same at any"
+        ):
+            predict(config, monkeypatch, *arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
