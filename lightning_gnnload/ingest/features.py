@@ -164,13 +164,13 @@ def _feature_kind(source: Source, spec: ColumnSpec) -> str:
     """Returns what a column is; raises TableError where that has to be said, or cannot be."""
     where, type_ = f"{source.where}.x", source.types[source.check_column(spec.column)]
     is_integer = is_whole(type_)
-    asked = "text" if spec.text is not None else "category" if spec.vocabulary is not None else spec.kind
-    if asked != "auto":
-        if not _can_be(asked, type_):
+    read_as = "text" if spec.text is not None else "category" if spec.vocabulary is not None else spec.kind
+    if read_as != "auto":
+        if not _can_be(read_as, type_):
             is_unknown = source.is_csv and not source.ask("1", "limit 1")
             remedy = "The file has no rows, which would tell the type." if is_unknown else "Cast it in SQL."
-            raise TableError(f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {asked}. {remedy}")
-        return asked
+            raise TableError(f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {read_as}. {remedy}")
+        return read_as
     guess = next((read_as for read_as in _DEFAULT_TYPES if _is_type_of(read_as, type_)), None)
     if guess is None:
         say = "another column, or cast it in SQL"

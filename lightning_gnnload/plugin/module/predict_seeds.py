@@ -24,12 +24,12 @@ def predict_seeds(predict: Any, as_of: Any, data: GraphData, *, heeds_times: boo
         LoaderConfigError: ``predict`` names no seeds.
         SeedError: ``as_of`` is no time of the graph; or it is missing, where rows have times and nodes are predicted.
     """
-    is_asked = as_of is not None
-    as_of = moment_of(as_of, data.graph.clock, time_form_of(data)) if is_asked else data.as_of
+    is_explicit = as_of is not None
+    as_of = moment_of(as_of, data.graph.clock, time_form_of(data)) if is_explicit else data.as_of
     seeds = _seeds(predict, as_of, data)
     if predict is None and as_of is None and heeds_times and isinstance(seeds, np.ndarray):
         _check_times(data)
-    keeps_times = not is_asked and isinstance(seeds, SeedTable) and seeds.time is not None
+    keeps_times = not is_explicit and isinstance(seeds, SeedTable) and seeds.time is not None
     return seeds if as_of is None or keeps_times else _at(as_of, seeds, data, all_there=_names_all(predict))
 
 
