@@ -22,6 +22,7 @@ from lightning_gnnload.data.by_type import (
     refuse_tables,
     type_name,
 )
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
@@ -325,6 +326,12 @@ class GraphData:
             return ids
         nodes = self._nodes_of(node_type, "split")
         return ids[(ids >= nodes.start) & (ids < nodes.stop)] - nodes.start
+
+    @property
+    def time_form(self) -> TimeForm | None:
+        """The form of the user's times, as rows of the splits have it; None where none says it."""
+        forms = (table.time_form for table in self.seed_tables.values())
+        return next((form for form in forms if form is not None), None)
 
     def tables_of(self, node_type: str) -> dict[str, NodeTable]:
         """Returns the tables of a node type by the names of their columns; features are ``"x"``."""

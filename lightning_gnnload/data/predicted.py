@@ -33,8 +33,7 @@ def named_predictions(
     matrix = scores.reshape(len(scores), 1) if scores.ndim == 1 and class_names is None else scores
     if matrix.ndim != 2 or matrix.shape[1] != len(names):
         return dict(columns)
-    taken = columns.keys() - {PREDICTION}
-    prefix = _prefix(names, taken, "p_" if class_names else "")
+    prefix = _prefix(names, columns.keys() - {PREDICTION}, "p_" if class_names else "")
     named: dict[str, Any] = {}
     for name, rows in columns.items():
         if name == PREDICTION:
@@ -44,8 +43,8 @@ def named_predictions(
     return named
 
 
-def _prefix(names: Sequence[str], taken: Collection[str], prefix: str) -> str:
-    """Returns what stands before names, so that none of them is taken."""
-    while any(prefix + name in taken for name in names):
+def _prefix(names: Sequence[str], column_names: Collection[str], prefix: str) -> str:
+    """Returns what stands before names, so that no column has one of them."""
+    while any(prefix + name in column_names for name in names):
         prefix = f"{prefix}_" if prefix else "predicted_"
     return prefix

@@ -31,8 +31,7 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
         return None
     if time is not None:
         is_number = isinstance(time, int | float | np.number)  # nanoseconds, of dates
-        forms = [table.time_form for table in data.seed_tables.values() if table.time_form is not None]
-        return time if is_number else moment_of(time, clock, next(iter(forms), None))
+        return time if is_number else moment_of(time, clock, data.time_form)
     if data.as_of is not None:
         return data.as_of
     # What happens after the latest seed is not known yet when predictions are made.

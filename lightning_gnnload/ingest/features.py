@@ -169,7 +169,9 @@ def _feature_kind(source: Source, spec: ColumnSpec) -> str:
         if not _can_be(read_as, type_):
             is_unknown = source.is_csv and not source.ask("1", "limit 1")
             remedy = "The file has no rows, which would tell the type." if is_unknown else "Cast it in SQL."
-            raise TableError(f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {read_as}. {remedy}")
+            raise TableError(
+                f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {read_as}. {remedy}"
+            )
         return read_as
     guess = next((read_as for read_as in _DEFAULT_TYPES if _is_type_of(read_as, type_)), None)
     if guess is None:

@@ -84,8 +84,8 @@ class ManyLabels:
     def shares(self, y: np.ndarray) -> dict[str, Any]:
         """Returns for each label, by its name, in how many rows it is true; or what its numbers are in the mean."""
         figures = (y == 1).sum(0).tolist() if self.are_truths else y.mean(0).tolist()
-        shown = dict(zip(self.label_names[:_SHOWN], figures, strict=False))
-        return {"true" if self.are_truths else "means": shown}
+        by_name = dict(zip(self.label_names[:_SHOWN], figures, strict=False))
+        return {"true" if self.are_truths else "means": by_name}
 
     def _listed(self, column: pa.Array) -> np.ndarray:
         """Returns float64 ``[n, C]``, NaN where a list or an entry is missing."""

@@ -330,11 +330,11 @@ class GraphSpec:
                     if column.vocabulary is None:
                         continue
                     where, counts = f"{section}.{name}.x: {column.column!r}", (column.min_count, column.max_values)
-                    other, others = settings.setdefault(column.vocabulary, (where, counts))
-                    if counts != others:
+                    first, first_counts = settings.setdefault(column.vocabulary, (where, counts))
+                    if counts != first_counts:
                         raise GraphSpecError(
-                            f"{where} has min_count and max_values {counts}, but {other} of the same vocabulary "
-                            f"{column.vocabulary!r} {others}. They share their values: say the same at both."
+                            f"{where} has min_count and max_values {counts}, but {first} of the same vocabulary "
+                            f"{column.vocabulary!r} {first_counts}. They share their values: say the same at both."
                         )
 
     def _check_task(self, task: TaskSpec, where: str) -> None:

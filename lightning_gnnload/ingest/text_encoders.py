@@ -81,9 +81,9 @@ def open_encoder(name: str, home: Path, width: int) -> TextEncoder:
         encoder: TextEncoder = registered[name].load()()
         return encoder
     folder = home / name
-    known = [HASHING, *registered]
-    if not folder.is_dir() and "/" not in name and did_you_mean(name, known) != ".":
-        raise TableError(f"text: {name!r} is no encoder{did_you_mean(name, known)}")
+    names = [HASHING, *registered]
+    if not folder.is_dir() and "/" not in name and did_you_mean(name, names) != ".":
+        raise TableError(f"text: {name!r} is no encoder{did_you_mean(name, names)}")
     return _sentence_model(name, folder)
 
 

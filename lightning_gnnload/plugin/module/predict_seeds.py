@@ -25,7 +25,7 @@ def predict_seeds(predict: Any, as_of: Any, data: GraphData, *, heeds_times: boo
         SeedError: ``as_of`` is no time of the graph; or it is missing, where rows have times and nodes are predicted.
     """
     is_explicit = as_of is not None
-    as_of = moment_of(as_of, data.graph.clock, time_form_of(data)) if is_explicit else data.as_of
+    as_of = moment_of(as_of, data.graph.clock, data.time_form) if is_explicit else data.as_of
     seeds = _seeds(predict, as_of, data)
     if predict is None and as_of is None and heeds_times and isinstance(seeds, np.ndarray):
         _check_times(data)
@@ -33,19 +33,13 @@ def predict_seeds(predict: Any, as_of: Any, data: GraphData, *, heeds_times: boo
     return seeds if as_of is None or keeps_times else _at(as_of, seeds, data, all_there=_names_all(predict))
 
 
-def time_form_of(data: GraphData) -> Any:
-    """Returns the form of the user's times, as the seeds of the data have it; None where none has one."""
-    forms = [table.time_form for table in data.seed_tables.values() if table.time_form is not None]
-    return forms[0] if forms else None
-
-
 def _check_times(data: GraphData) -> None:
     """Raises SeedError: rows have times of their own, so that nodes without one are no such question."""
-    if any(table.time is not None for table in data.seed_tables.values()):
-        latest = max(table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table))
+    times = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
+    if times:
         raise SeedError(
             "there are no rows to predict, and for which time all nodes are to be predicted is not known: the rows of "
-            f"the data have times of their own, up to {moment_text(latest.item(), data.graph.clock)}. Give as_of= "
+            f"the data have times of their own, up to {moment_text(max(times).item(), data.graph.clock)}. Give as_of= "
             "(--as-of DATE), rows without a label, or predict= with the name of a split."
         )
 
@@ -117,7 +111,7 @@ def seed_types_of(data: GraphData) -> list[str]:
 
 def _at(as_of: int | float, seeds: np.ndarray | SeedTable, data: GraphData, *, all_there: bool) -> SeedTable:
     """Returns seeds as rows of one time."""
-    form = time_form_of(data)
+    form = data.time_form
     if isinstance(seeds, SeedTable):
         times = np.full(len(seeds), as_of)
         return SeedTable(**seeds.arguments() | {"time": times, "time_form": seeds.time_form or form})
