@@ -397,8 +397,10 @@ def _numbers(feature: Feature, column: pa.Array) -> np.ndarray:
 def _texts(feature: Feature, encoder: TextEncoder, column: pa.Array) -> np.ndarray:
     """Returns ``[n, width]``: zeros where there is no text."""
     rows = np.zeros((len(column), feature.width), np.float32)
-    texts = column.drop_null().to_pylist()
-    rows[~_nulls(column)] = encoded(encoder, texts, str(feature.encoder), feature.width)
+    # Each text once: columns repeat them, and a model takes its time.
+    coded = column.drop_null().dictionary_encode()
+    distinct = encoded(encoder, coded.dictionary.to_pylist(), str(feature.encoder), feature.width)
+    rows[~_nulls(column)] = distinct[coded.indices.to_numpy(zero_copy_only=False)]
     return rows
 
 

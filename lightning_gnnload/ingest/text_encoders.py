@@ -87,25 +87,22 @@ def open_encoder(name: str, home: Path, width: int) -> TextEncoder:
     return _sentence_model(name, folder)
 
 
-def encoded(encoder: TextEncoder, texts: Sequence[str], name: str, width: int | None = None) -> np.ndarray:
+def encoded(encoder: TextEncoder, texts: list[str], name: str, width: int | None = None) -> np.ndarray:
     """Returns the rows of texts, float32 ``[n, width]``; raises TableError where the encoder gives others."""
-    # Each text once: columns repeat them, and a model takes its time.
-    distinct, index = np.unique(np.array(texts, object).astype(str), return_inverse=True) if texts else ([], [])
+    if not texts:
+        return np.zeros((0, width or 1), np.float32)
     try:
-        rows = np.asarray(
-            encoder.encode([str(text) for text in distinct]) if len(distinct) else np.empty((0, width or 1))
-        )
-        rows = rows.astype(np.float32)
+        rows = np.asarray(encoder.encode(texts)).astype(np.float32)
     except GnnLoadError:
         raise
     except Exception as error:  # a model's own, whatever it is
         raise TableError(f"text: the encoder {name!r} failed: {type(error).__name__}: {error}") from error
-    if rows.shape != (len(distinct), width or rows.shape[-1]) or not np.isfinite(rows).all():
+    if rows.shape != (len(texts), width or rows.shape[-1]) or not np.isfinite(rows).all():
         raise TableError(
-            f"text: the encoder {name!r} gave {list(rows.shape)} for {len(distinct)} texts, or numbers that are not "
+            f"text: the encoder {name!r} gave {list(rows.shape)} for {len(texts)} texts, or numbers that are not "
             f"finite. Needed are rows of {width or 'one'} width."
         )
-    return rows[index]
+    return rows
 
 
 def probe_of(encoder: TextEncoder, name: str) -> tuple[int, tuple[float, ...]]:
