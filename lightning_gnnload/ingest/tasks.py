@@ -40,8 +40,9 @@ class SeedEnd:
     column: str  # of the task's table
     cast: bool  # convert keys of another kind than the ids
 
-    def numbers(self, keys: pa.Array) -> np.ndarray:
-        """Returns the nodes of keys, int64 ``[n]``; negative where there is none."""
+    def numbers(self, columns: Sequence[pa.Array]) -> np.ndarray:
+        """Returns the nodes of a column of keys, int64 ``[n]``; negative where there is none."""
+        [keys] = columns
         return self.nodes.find(keys).rows.astype(np.int64)
 
 
@@ -192,8 +193,7 @@ def _conversions(
 ) -> dict[Any, _Conversion]:
     """Returns how the columns are read: ``0``, ``1`` of the endpoints, and ``y``, ``time`` and ``split`` as needed."""
     conversions: dict[Any, _Conversion] = {
-        side: ((key,), lambda columns, end=end: end.numbers(columns[0]))
-        for side, (key, end) in enumerate(zip(keys, endpoints, strict=True))
+        side: ((key,), end.numbers) for side, (key, end) in enumerate(zip(keys, endpoints, strict=True))
     }
     if labels is not None:
         conversions["y"] = labels.readings, labels.values

@@ -232,7 +232,8 @@ class _Rows:
 def _are_nodes(table: SeedTable) -> bool:
     """Whether rows are but nodes at one time, each once: their numbers tell nothing."""
     is_plain = table.kind == "nodes" and table.columns.keys() == {"time"} and table.y is None
-    return is_plain and len(np.unique(table.time)) < 2 and len(np.unique(table.ends)) == len(table)
+    times = () if table.time is None else table.time
+    return is_plain and len(np.unique(times)) < 2 and len(np.unique(table.ends)) == len(table)
 
 
 def _as_rows(name: str, values: Any, num_seeds: int, columns: Mapping[str, np.ndarray]) -> np.ndarray:
