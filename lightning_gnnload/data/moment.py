@@ -30,8 +30,8 @@ def moment_of(value: Any, clock: Clock | None, form: TimeForm | None = None) -> 
     Example:
         >>> days = np.array(["2026-01-01", "2026-02-01"], "datetime64[ns]")
         >>> clock = Clock.of([days.view(np.int64)], has_dates=True)
-        >>> moment_of("2026-01", clock) == days.view(np.int64)[0]
-        True
+        >>> moment_of("2026-01", clock), moment_text(moment_of("2026-01", clock), clock)
+        (1767225600000000000, '2026-01-01')
     """
     if clock is None:
         raise SeedError(f"as of {value!r}: the graph has no times, so that it is the same at any. Leave it out.")

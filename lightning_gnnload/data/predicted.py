@@ -19,6 +19,7 @@ def named_predictions(
     column.
 
     Example:
+        >>> import numpy as np
         >>> rows = {"user": np.array([7]), "prediction": np.array([[0.25, 0.75]])}
         >>> {name: rows.tolist() for name, rows in named_predictions(rows, ["no", "yes"], ["churned"]).items()}
         {'user': [7], 'p_no': [0.25], 'p_yes': [0.75]}

@@ -40,8 +40,8 @@ class Hashing:
 
     Example:
         >>> rows = Hashing(64).encode(["Red shoes", "red, red shoes!", "a lamp"])
-        >>> (rows @ rows.T).round(2).tolist()[0]
-        [1.0, 0.95, 0.0]
+        >>> [f"{number:.2f}" for number in rows[0] @ rows.T]
+        ['1.00', '0.95', '0.00']
     """
 
     def __init__(self, width: int) -> None:

@@ -82,7 +82,7 @@ def _default_seeds(as_of: int | float | None, data: GraphData) -> np.ndarray | S
     types = data.graph.types
     if types is None:
         return np.arange(data.num_nodes)
-    names = seed_types_of(data)
+    names = types.node_types if len(types.node_types) == 1 else seed_types_of(data)
     if not names and data.tasks and data.task is None:
         return np.empty(0, np.int64)  # for which there is another error: no task is chosen yet
     if not names:
