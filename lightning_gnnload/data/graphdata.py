@@ -22,6 +22,7 @@ from lightning_gnnload.data.by_type import (
     refuse_tables,
     type_name,
 )
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.seedtable import SeedTable
@@ -42,6 +43,9 @@ from lightning_gnnload.lazy import Imported
 from lightning_gnnload.ops import as_integer
 
 SPLITS = ("train", "val", "test")
+"""The splits whose seeds have labels."""
+PREDICT = "predict"
+PHASES = (*SPLITS, PREDICT)
 
 
 class GraphData:
@@ -68,6 +72,7 @@ class GraphData:
             Predictions are written beside them.
         class_names: the name of each class, ``[num_classes]`` texts.
         tasks: further questions about the same graph, by name: :meth:`with_task` takes one.
+        predict: what to predict, as ``train``; it needs no labels.
 
     Of a graph with types, all of these but ``num_classes`` may be dicts by type, of which any may be left out:
     ``x={"paper": [N_t, F], ...}`` with widths and dtypes of their own, ``tables={"paper": {"year": [N_t]}}``, likewise
@@ -79,6 +84,10 @@ class GraphData:
         user_ids: :class:`.UserIds` by node type; those of a graph without types under ``""``.
         aggregates: what those tables are that :func:`.preaggregate` made, by name.
         task: the name of the task whose splits these are; None where they were given by themselves.
+        label_names: the user's name of the label, or of each of several, where a task was taken that knows it.
+        as_of: the time for which to predict, likewise.
+        vocabularies: of tables of categories, by name: for each column the name of its values, where other columns
+            have the same, so that models share one embedding; else None.
         folder: where :func:`.load_graph_data` found it; None of data that were made in memory.
         folder_fingerprint: of that folder: hexadecimal digits that are alike in two processes exactly where both
             loaded the same content. None likewise.
@@ -118,6 +127,7 @@ class GraphData:
         user_ids: Any = None,
         class_names: Sequence[str] | None = None,
         tasks: Mapping[str, Task] | None = None,
+        predict: Any = None,
     ) -> None:
         if not isinstance(graph, Graph):
             raise GraphDataError(
@@ -141,13 +151,16 @@ class GraphData:
         self.tasks: dict[str, Task] = dict(tasks or {})
         self.task: str | None = None
         splits = {}
-        for name, seeds in zip(SPLITS, (train, val, test), strict=True):
+        for name, seeds in zip(PHASES, (train, val, test, predict), strict=True):
             with naming(name):
                 splits[name] = flat_seeds(seeds)
         self.seed_tables = {name: seeds for name, seeds in splits.items() if isinstance(seeds, SeedTable)}
-        self.train, self.val, self.test = (_split(name, seeds, graph) for name, seeds in splits.items())
+        self.train, self.val, self.test, self.predict = (_split(name, seeds, graph) for name, seeds in splits.items())
         self._check_split_labels()
         self._num_classes, self.class_names = _classes(num_classes, class_names)
+        self.label_names: tuple[str, ...] | None = None
+        self.as_of: int | float | None = None
+        self.vocabularies: dict[str, tuple[str | None, ...]] = {}
         self.aggregates: dict[str, Aggregate] = {}
         self.folder: Path | None = None
         self.folder_fingerprint: str | None = None
@@ -211,9 +224,10 @@ class GraphData:
             raise GraphDataError(f"there is no task {name!r}; {available}.")
         task, data = self.tasks[name], copy(self)  # graph and stores are shared
         data.task, data.seed_tables = name, dict(task.splits)
-        for split in SPLITS:
+        for split in PHASES:
             setattr(data, split, _split(split, task.splits.get(split), self.graph))
         data._num_classes, data.class_names = task.num_classes, task.class_names
+        data.label_names, data.as_of = task.label_names, task.as_of
         return data
 
     def with_tables(self, tables: Mapping[str, Any], aggregates: Mapping[str, Aggregate]) -> GraphData:
@@ -297,20 +311,27 @@ class GraphData:
         return None if self.y is None else self.y[tensor_view(self.split(name))]
 
     def table(self, name: str) -> SeedTable | None:
-        """Returns the rows of ``"train"``, ``"val"`` or ``"test"``; None for a split that was given as node ids."""
+        """Returns the rows of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``; None for a split that was given as
+        node ids."""
         self.split(name)  # raises for a name that is no split
         return self.seed_tables.get(name)
 
     def split(self, name: str, node_type: str | None = None) -> np.ndarray:
-        """Returns the node ids of ``"train"``, ``"val"`` or ``"test"``: of all types by their ids in the graph, or of
-        one by those that count within the type. Those of a :class:`SeedTable` come once each."""
-        if name not in SPLITS:
-            raise GraphDataError(f"there is no split {name!r}; the splits are {', '.join(SPLITS)}.")
+        """Returns the node ids of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``: of all types by their ids in the
+        graph, or of one by those that count within the type. Those of a :class:`SeedTable` come once each."""
+        if name not in PHASES:
+            raise GraphDataError(f"there is no split {name!r}; the splits are {', '.join(PHASES)}.")
         ids: np.ndarray = getattr(self, name)
         if node_type is None:
             return ids
         nodes = self._nodes_of(node_type, "split")
         return ids[(ids >= nodes.start) & (ids < nodes.stop)] - nodes.start
+
+    @property
+    def time_form(self) -> TimeForm | None:
+        """The form of the user's times, as rows of the splits have it; None where none says it."""
+        forms = (table.time_form for table in self.seed_tables.values())
+        return next((form for form in forms if form is not None), None)
 
     def tables_of(self, node_type: str) -> dict[str, NodeTable]:
         """Returns the tables of a node type by the names of their columns; features are ``"x"``."""
@@ -351,7 +372,7 @@ class GraphData:
         return types.range_of(name)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{name}={len(self.split(name))}" for name in SPLITS)
+        sizes = ", ".join(f"{name}={len(self.split(name))}" for name in PHASES if name in SPLITS or len(self.predict))
         if self.tasks:
             sizes = f"task={self.task!r}, {sizes}" if self.task else f"tasks={', '.join(self.tasks)} (none chosen)"
         tables = f", tables={sorted(self.tables)}" if self.tables else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from torch import nn
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.moment import moment_text
+from lightning_gnnload.data.predicted import PREDICTION
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.host.memory import free_bytes
 from lightning_gnnload.host.progress import progress as shown
@@ -24,7 +27,7 @@ from lightning_gnnload.inference.model import Layers, call_of, has_layers
 from lightning_gnnload.inference.neighborhoods import Batches, Columns, InLists
 from lightning_gnnload.inference.passes import Bounds, Passes, find_plan, reach_of, widest
 from lightning_gnnload.inference.request import NodesByType, lists_of_sampler, requested_nodes, time_of
-from lightning_gnnload.inference.save import EMBEDDING, PREDICTION, check_files, save_rows
+from lightning_gnnload.inference.save import EMBEDDING, check_files, save_rows
 from lightning_gnnload.inference.stages import Key
 from lightning_gnnload.inference.trace import trace
 from lightning_gnnload.sample.aggregates import check_times
@@ -32,6 +35,7 @@ from lightning_gnnload.storage.aggregates import check_fresh
 from lightning_gnnload.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.storage.output import explain_write_errors
 
+_log = logging.getLogger(__name__)
 _MOST_EDGES = 4_000_000
 _MOST_NODES = 1 << 18
 _ROWS_OF_EDGE = 4  # rows that a block holds at once for each of its edges, at the most
@@ -73,16 +77,17 @@ def infer(
         model: gives rows for the seeds of a mini-batch, by ``predict_step``, if it has its own, or ``forward``, of a
             batch or of arguments named like what batches hold (``x, edge_index``).
         data: a GraphData, or a GraphDataModule, whose batch format and names are then taken.
-        nodes: whose rows are wanted: ``"all"``, ``"train"``, ``"val"``, ``"test"``, ids, or in a graph with types the
-            name of a type or a dict of ids by type.
+        nodes: whose rows are wanted: ``"all"``, ``"train"``, ``"val"``, ``"test"``, ``"predict"``, ids, or in a graph
+            with types the name of a type or a dict of ids by type.
         batch_format: what the model takes: ``"blocks"``, ``"pyg"`` or ``"dgl"``.
         method: another method to run.
         layers: names of the convolutions among ``model.named_modules()``, instead of those found.
         num_layers: hops of the model's mini-batches; None: those of the data module's sampler, or found by trying.
-        time: in a graph with times, edges later than this do not count; None: the latest of the seeds, or of all.
-        out: a file for the rows, ``.npy`` or ``.parquet``; with several types, one each: ``name.TYPE.parquet``. Their
-            column is ``prediction``, as :class:`.PredictionWriter` has it, and ``class`` names the largest entry where
-            the data name as many classes; what another ``method`` gives is ``embedding``.
+        time: in a graph with times, edges later than this do not count, a date as ``"2026-07-01"``; None: that of the
+            task, or the latest of the seeds, or of all. The log says which it is.
+        out: a file for the rows, ``.npy``, ``.parquet``, ``.csv`` or ``.csv.gz``; with several types, one each:
+            ``name.TYPE.parquet``. Their columns are named as :class:`.PredictionWriter` has it; what another ``method``
+            gives is ``embedding``.
         dtype: of rows between layers on disk, ``torch.float32`` or ``torch.float16``.
         memory: bytes that blocks, and files in memory, may take; None: half of what is free.
         max_edges: edges of a block; None: at most 4 million, fewer where memory asks for it. A node that has more
@@ -117,7 +122,11 @@ def infer(
     # Of other libraries, models find the graph's weights and types among the batch's attributes.
     if FORMATS[batch_format].library is not None:
         graph_data = graph_data.with_graph_columns()
-    lists = InLists(graph_data, time=time_of(graph_data, sampler, time), settings=lists_of_sampler(sampler))
+    until = time_of(graph_data, sampler, time)
+    if until is not None:
+        moment, origin = moment_text(until, graph_data.graph.clock), _origin(graph_data, time)
+        _log.info("infer: edges up to %s count%s.", moment, origin)
+    lists = InLists(graph_data, time=until, settings=lists_of_sampler(sampler))
     for name in graph_data.aggregates.keys() & graph_data.tables.keys():
         check_fresh(graph_data, name)
         check_times(graph_data, name, None if lists.time is None else (lists.time, lists.time), sampler, "the nodes")
@@ -165,6 +174,17 @@ def _check(dtype: torch.dtype, sampler: Any) -> None:
             f"{sampler} bounds the edges of a node by the path that leads to it, so that a node has no one row a "
             "layer. Predict batch by batch: gnnload predict."
         )
+
+
+def _origin(data: GraphData, time: Any) -> str:
+    """Says where the time comes from, of which nothing was said."""
+    if time is not None:
+        return ""
+    return (
+        ", the time of the task"
+        if data.as_of is not None
+        else ", the latest time of the seeds; time= (--as-of) names another"
+    )
 
 
 def _nodes_of_stages(passes: Passes, requested: NodesByType) -> Callable[[Key, str], np.ndarray]:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import PHASES, GraphData
+from lightning_gnnload.data.moment import moment_of
 from lightning_gnnload.errors import InferenceError
 from lightning_gnnload.inference.neighborhoods import InLists
 from lightning_gnnload.inference.stages import Stages
@@ -28,10 +29,11 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
     clock = data.graph.clock
     if clock is None or (sampler is not None and getattr(sampler, "before", None) is None):
         return None
-    if isinstance(time, str | np.datetime64):
-        return int(np.datetime64(time).astype("datetime64[ns]").astype(np.int64))
     if time is not None:
-        return time
+        is_number = isinstance(time, int | float | np.number)  # nanoseconds, of dates
+        return time if is_number else moment_of(time, clock, data.time_form)
+    if data.as_of is not None:
+        return data.as_of
     # What happens after the latest seed is not known yet when predictions are made.
     latest = [table.time.max() for table in data.seed_tables.values() if table.time is not None and len(table)]
     return max(latest) if latest else clock.last if clock.ranked is None else clock.ranked[-1]
@@ -40,7 +42,7 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
 def requested_nodes(nodes: Any, data: GraphData, stages: Stages, lists: InLists) -> NodesByType:
     """Returns the nodes that ``nodes=`` of :func:`.infer` means; ids that are no nodes raise GraphDataError."""
     types = data.graph.types
-    is_name = isinstance(nodes, str) and nodes not in SPLITS
+    is_name = isinstance(nodes, str) and nodes not in PHASES
     if types is None:
         return {"": None if is_name and nodes == "all" else _ids(nodes, data)}
     if is_name and nodes == "all":
@@ -60,7 +62,7 @@ def requested_nodes(nodes: Any, data: GraphData, stages: Stages, lists: InLists)
 
 
 def _ids(nodes: Any, data: GraphData) -> np.ndarray:
-    is_split = isinstance(nodes, str) and nodes in SPLITS
+    is_split = isinstance(nodes, str) and nodes in PHASES
     return data.split(nodes) if is_split else as_ids(nodes, name="nodes", num_nodes=data.num_nodes)
 
 
@@ -68,8 +70,10 @@ def _output_types(data: GraphData, stages: Stages, lists: InLists) -> list[str]:
     """Returns the types that the model's output has rows for: those of a dict, or those of the seeds."""
     types = data.graph.types
     assert types is not None
-    seeds = np.concatenate([data.split(name) for name in SPLITS])
+    seeds = np.concatenate([data.split(name) for name in PHASES])
     named = [types.node_types[number] for number in np.unique(types.number_of(seeds))]
+    # Tables say their type also where they have no rows, as those of a task that asks about all nodes.
+    named = named or [table.node_type for table in data.seed_tables.values() if table.node_type is not None]
     if len(named) != 1:
         first = types.first_node[:-1][np.array(types.num_nodes) > 0]
         batch = lists.hops(first, stages.batches.num_layers)

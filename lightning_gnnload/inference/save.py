@@ -13,12 +13,20 @@ import torch
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.id_columns import RESERVED
+from lightning_gnnload.data.predicted import CLASS, PREDICTION, named_predictions
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import OutputError
 from lightning_gnnload.inference.rows import StoredRows
-from lightning_gnnload.storage.output import OutputFile, check_output, explain_write_errors
+from lightning_gnnload.storage.output import (
+    TABLE_SUFFIXES,
+    OutputFile,
+    beside,
+    check_output,
+    explain_write_errors,
+    suffix_of,
+)
 
-PREDICTION, EMBEDDING, _CLASS = "prediction", "embedding", "class"
+EMBEDDING = "embedding"
 _CHUNK_ROWS = 1 << 16
 
 
@@ -28,11 +36,14 @@ def check_files(out: str | os.PathLike[str] | None, types: Iterable[str]) -> dic
     if out is None:
         return {}
     path = Path(out)
-    if path.suffix not in (".npy", ".parquet"):
-        raise OutputError(f"{path} must end in .npy or .parquet, as rows of all nodes are written in turn.")
+    if suffix_of(path) not in (".npy", *TABLE_SUFFIXES):
+        raise OutputError(
+            f"{path} must end in .npy, {', '.join(TABLE_SUFFIXES[:-1])} or {TABLE_SUFFIXES[-1]}, as rows of all nodes "
+            "are written in turn."
+        )
     names = list(types)
     several = len(names) > 1
-    return {name: check_output(path.with_suffix(f".{name}{path.suffix}") if several else path) for name in names}
+    return {name: check_output(beside(path, name) if several else path) for name in names}
 
 
 def save_rows(
@@ -44,8 +55,9 @@ def save_rows(
 ) -> dict[str, torch.Tensor]:
     """Writes rows with their nodes' ids, the user's own where the data have them; returns the rows.
 
-    Of predictions that have as many numbers as the data name classes, a column says which is the largest. A ``.npy``
-    file is the one that the rows are in already; ids come beside it, unless they count up from 0, and classes.
+    Of predictions that have as many numbers as the data name classes, a column says which is the largest, and tables
+    have a column for each class, as :func:`.named_predictions` has them. A ``.npy`` file is the one that the rows are
+    in already; ids come beside it, unless they count up from 0, and classes.
     ``values`` is the column of the rows: :data:`PREDICTION` or :data:`EMBEDDING`.
     """
     output = {}
@@ -56,12 +68,12 @@ def save_rows(
         classes = _classes(data, values, tensor.shape[1:])
         part_columns = partial(_columns, tensor, ids, user_ids, classes, (column, values))
         if path.suffix != ".npy":
-            _write(path, values, part_columns, len(tensor))
+            _write(path, values, part_columns, len(tensor), data if values == PREDICTION else None)
         else:
             if ids is not None or user_ids is not None:
                 _write(path.with_suffix(f".{column}.npy"), column, part_columns, len(tensor))
             if classes is not None:
-                _write(path.with_suffix(f".{_CLASS}.npy"), _CLASS, part_columns, len(tensor))
+                _write(path.with_suffix(f".{CLASS}.npy"), CLASS, part_columns, len(tensor))
             # The rows are in a file of this format already: it is renamed, not copied.
             with explain_write_errors(path):
                 rows[name].path.replace(path)
@@ -87,12 +99,20 @@ def _columns(
     """Returns the columns of a part of the rows; ``names`` are those of ids and of rows."""
     nodes = np.arange(part.start, part.stop) if ids is None else ids[part]
     columns = {names[0]: nodes if user_ids is None else user_ids.take(nodes), names[1]: rows[part]}
-    return columns if classes is None else {**columns, _CLASS: classes[rows[part].argmax(1).numpy()]}
+    return columns if classes is None else {**columns, CLASS: classes[rows[part].argmax(1).numpy()]}
 
 
-def _write(path: Path, values: str, part_columns: Callable[[slice], dict[str, Any]], num_rows: int) -> None:
-    """Writes all columns of rows; to a ``.npy`` file the one of its name."""
+def _write(
+    path: Path,
+    values: str,
+    part_columns: Callable[[slice], dict[str, Any]],
+    num_rows: int,
+    names: GraphData | None = None,
+) -> None:
+    """Writes all columns of rows; to a ``.npy`` file the one of its name. ``names`` are data that name predictions."""
     with OutputFile(path, values=values) as file:
         for begin in range(0, max(num_rows, 1), _CHUNK_ROWS):
             columns = part_columns(slice(begin, min(begin + _CHUNK_ROWS, num_rows)))
+            if names is not None:
+                columns = named_predictions(columns, names.class_names, names.label_names)
             file.write({values: columns[values]} if path.suffix == ".npy" else columns)

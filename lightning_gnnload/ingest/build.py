@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
 from lightning_gnnload.ingest.sql import EVERYWHERE, open_database
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedTypes, read_task
 from lightning_gnnload.ingest.transforms import Transforms
+from lightning_gnnload.ingest.vocabularies import SharedColumn, fit_vocabulary
 from lightning_gnnload.storage.folders import (
     ArrayWriter,
     array_entry,
@@ -111,6 +113,11 @@ def _read_transforms(tables: OpenTables, home: Path, path: Path | None) -> Trans
             spec = getattr(tables.spec, section)[name]
             columns = unfitted_features(source, spec.x, timezone=spec.timezone)
             for old, new in zip(transforms.of(section, name, spec.x), columns, strict=True):
+                if (old.encoder, old.vocabulary) != (new.encoder, new.vocabulary):
+                    raise TableError(
+                        f"{source.where}.x: column {new.column!r} has text: {new.encoder} and vocabulary: "
+                        f"{new.vocabulary}, but was fitted with {old.encoder} and {old.vocabulary}. Say the same."
+                    )
                 if old.kind != new.kind:
                     raise TableError(
                         f"{source.where}.x: column {new.column!r} is {source.types[new.column]}, to be read as "
@@ -147,6 +154,7 @@ class _GraphBuilder:
         self.transforms, self.fitted, self.show_progress = transforms, Transforms(), show_progress
         self.report = Report()
         self.entries: dict[str, Any] = {}
+        self.vocabularies: dict[str, list[str | None]] = {}
         self.nodes: dict[str, NumberedNodes] = {}
         # By names alone: the numbers of nodes are known once their tables have been read.
         self.is_typed = graph_types(self.spec, dict.fromkeys(self.spec.nodes, 0)) is not None
@@ -160,8 +168,9 @@ class _GraphBuilder:
         with self.report.stage("tasks"):
             tasks = {name: self._read_task(name, task) for name, task in self.spec.tasks.items()}
         with self.report.stage("features"):
-            tables = {name: self._node_features(name, tasks) for name in self.spec.nodes}
-            edge_tables = [table for name in self.spec.edges for table in self._edge_features(name, tasks)]
+            self._fit_features(tasks)
+            tables = {name: self._node_features(name) for name in self.spec.nodes}
+            edge_tables = [table for name in self.spec.edges for table in self._edge_features(name)]
         with self.report.stage("finish"):
             self._describe_nodes()
             for name, read in tasks.items():
@@ -267,11 +276,14 @@ class _GraphBuilder:
             in_graph=in_graph,
             are_edges=task.table is None,
             class_names=None if self.transforms is None else self.transforms.classes.get(name),
+            label_names=None if self.transforms is None else self.transforms.labels.get(name),
             trains=self.transforms is None,
             show_progress=self.show_progress,
         )
         if read.task.class_names is not None:
             self.fitted.classes[name] = read.task.class_names
+        if read.task.label_names is not None:
+            self.fitted.labels[name] = read.task.label_names
         self.report.add("tasks", name, read.report)
         for sentence in read.notes:
             self.report.note(sentence)
@@ -301,28 +313,44 @@ class _GraphBuilder:
 
     # Features.
 
-    def _features(self, section: str, name: str, source: Source, training: dict[str, np.ndarray]) -> list[Feature]:
-        """Returns the features of a table: those of earlier transforms, or fitted on the rows that train, by task."""
+    def _fit_features(self, tasks: dict[str, ReadTask]) -> None:
+        """Fits the features of all tables on the rows that train, or takes those of earlier transforms."""
+        shared: dict[str, list[tuple[SharedColumn, list[Feature], int]]] = {}
+        for section, sources in (("nodes", self.tables.nodes), ("edges", self.tables.edges)):
+            for name, source in sources.items():
+                training = self._node_training(name, tasks) if section == "nodes" else self._edge_training(name, tasks)
+                rows = np.unique(np.concatenate(list(training.values()))) if training else None
+                features = self._features(section, name, source, rows, list(training))
+                for k, spec in enumerate(getattr(self.spec, section)[name].x):
+                    if spec.vocabulary is not None and self.transforms is None:
+                        entry = SharedColumn(source, rows, spec), features, k
+                        shared.setdefault(spec.vocabulary, []).append(entry)
+        for columns in shared.values():
+            values = fit_vocabulary([column for column, _, _ in columns])
+            for _, features, k in columns:
+                features[k] = replace(features[k], values=values)
+
+    def _features(
+        self, section: str, name: str, source: Source, rows: np.ndarray | None, tasks: Sequence[str]
+    ) -> list[Feature]:
+        """Returns the features of a table: those of earlier transforms, or fitted on the rows that train tasks."""
         spec = getattr(self.spec, section)[name]
         fitted: list[Feature]
         if self.transforms is not None:
             fitted, on = self.transforms.of(section, name, spec.x), str(self.transforms.origin)
-        elif not spec.x:
-            return []
         else:
-            rows = np.unique(np.concatenate(list(training.values()))) if training else None
             fitted = fit(source, spec.x, rows, timezone=spec.timezone, note=self.report.note)
             on = "all rows, as no task trains on them"
             if rows is not None:
-                on = f"{len(rows):,} rows, which train {', '.join(training)}"
+                on = f"{len(rows):,} rows, which train {', '.join(tasks)}"
         getattr(self.fitted, section)[name] = fitted
         if fitted:
             self.report.add(section, name, {"fitted_on": on})
         return fitted
 
-    def _node_features(self, name: str, tasks: dict[str, ReadTask]) -> list[str]:
-        """Writes the features of a node type, and returns the names of its tables."""
-        nodes, source = self.nodes[name], self.tables.nodes[name]
+    def _node_training(self, name: str, tasks: dict[str, ReadTask]) -> dict[str, np.ndarray]:
+        """Returns the rows of a table of nodes that train, by task."""
+        nodes = self.nodes[name]
         training = {
             key: read.train[name] for key, read in tasks.items() if self.spec.tasks[key].fit and name in read.train
         }
@@ -330,7 +358,23 @@ class _GraphBuilder:
             is_node = nodes.in_graph(0, nodes.num_rows)
             assert is_node is not None
             training = {key: np.flatnonzero(is_node)[rows] for key, rows in training.items()}
-        features = self._features("nodes", name, source, training)
+        return training
+
+    def _edge_training(self, name: str, tasks: dict[str, ReadTask]) -> dict[str, np.ndarray]:
+        """Likewise, of a table of edges, whose rows are those of tasks that ask about them."""
+        return {
+            key: read.rows
+            for key, read in tasks.items()
+            if self.spec.tasks[key].fit
+            and self.spec.tasks[key].split is not None
+            and self.spec.tasks[key].edge == name
+            and self.spec.tasks[key].table is None
+        }
+
+    def _node_features(self, name: str) -> list[str]:
+        """Writes the features of a node type, and returns the names of its tables."""
+        nodes, source = self.nodes[name], self.tables.nodes[name]
+        features = self.fitted.nodes[name]
 
         def array_of(table: str) -> tuple[str, str]:
             if not self.is_typed:
@@ -340,16 +384,10 @@ class _GraphBuilder:
 
         return self._write_features("nodes", name, source, features, nodes.in_graph, array_of)
 
-    def _edge_features(self, name: str, tasks: dict[str, ReadTask]) -> list[str]:
+    def _edge_features(self, name: str) -> list[str]:
         """Writes the features of a table of edges, and returns the names of their tables; reverse edges share the
         files."""
-        training = {
-            key: read.rows
-            for key, read in tasks.items()
-            if self.spec.tasks[key].fit and self.spec.tasks[key].edge == name and self.spec.tasks[key].table is None
-        }
-        source = self.tables.edges[name]
-        features = self._features("edges", name, source, training)
+        source, features = self.tables.edges[name], self.fitted.edges[name]
 
         def array_of(table: str) -> tuple[str, str]:
             if not self.is_typed:
@@ -364,6 +402,8 @@ class _GraphBuilder:
                 # The same file under a second name: edge_order leads a reverse edge to its original's row.
                 self.entries[EDGE_PREFIX + reverse_table] = self.entries[EDGE_PREFIX + table]
                 tables.append(reverse_table)
+                if (names := self.vocabularies.get(EDGE_PREFIX + table)) is not None:
+                    self.vocabularies[EDGE_PREFIX + reverse_table] = names
         return tables
 
     def _write_features(
@@ -400,6 +440,9 @@ class _GraphBuilder:
                 self.entries[array] = writer.entry()
         if features:
             self._report_features(section, name, features, missing)
+        if num_codes and any(feature.vocabulary for feature in features):
+            names = [feature.vocabulary for feature in features if feature.kind == "category"]
+            self.vocabularies[array_of(CODES)[0] if section == "nodes" else EDGE_PREFIX + array_of(CODES)[0]] = names
         return tables
 
     def _report_features(self, section: str, name: str, features: Sequence[Feature], missing: MissingCounts) -> None:
@@ -435,6 +478,7 @@ class _GraphBuilder:
             attributes={"built_from": "tables", **attributes},
             tables=first_rows,
             edge_tables=code_tables or None,
+            vocabularies=self.vocabularies,
             types=None if types is None else types.to_json(),
             clock=None if clock is None else clock.to_json(),
             user_ids={

@@ -19,13 +19,14 @@ from lightning_gnnload.errors import TableError
 from lightning_gnnload.ingest.labels import DistinctValues
 from lightning_gnnload.ingest.source import Reading, Source, is_list, is_whole, strict
 from lightning_gnnload.ingest.spec import ColumnSpec
+from lightning_gnnload.ingest.text_encoders import HASHING, TextEncoder, check_probe, encoded, open_encoder, probe_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Codes of categories: the first value has the code 2.
 UNKNOWN, MISSING, FIRST_VALUE = 0, 1, 2
-_KINDS = ("number", "text_length", "time", "vector", "category")
+_KINDS = ("number", "text_length", "time", "vector", "text", "category")
 _MOST_COLUMNS = 1 << 20
 _FRACTION = re.compile(r"FLOAT|DOUBLE|DECIMAL")
 _WORDS = re.compile(r"VARCHAR|BOOLEAN|UUID|ENUM")
@@ -38,17 +39,21 @@ class Feature:
     """A column that was fitted: all that turns its values into numbers."""
 
     column: str  # its name in the table
-    kind: str  # ``"number"``, ``"text_length"``, ``"time"``, ``"vector"`` or ``"category"``
+    kind: str  # ``"number"``, ``"text_length"``, ``"time"``, ``"vector"``, ``"text"`` or ``"category"``
     log: bool = False  # numbers are ``ln(1 + value)`` first
     center: float = 0.0  # what is subtracted from numbers
     spread: float = 1.0  # what they are divided by then
     fill: float = 0.0  # what stands for a missing number, before both
     flag_missing: bool = False  # whether a further column says where it was missing
-    width: int = 1  # numbers of a vector
+    width: int = 1  # numbers of a vector, or of an encoded text
     # of a category that have codes of their own, in their order.
     values: tuple[str, ...] = field(default=(), repr=False)
     time_unit: str | None = None  # of times that are integers
     timezone: str | None = None  # of times without one
+    # The first releases wrote none of these three.
+    vocabulary: str | None = None  # of categories: the name of the values, which other columns share
+    encoder: str | None = None  # of texts
+    probe: tuple[float, ...] = ()  # numbers by which the encoder is known again
 
     @property
     def num_columns(self) -> int:
@@ -59,7 +64,9 @@ class Feature:
     def names(self) -> list[str]:
         if self.kind == "category":
             return []
-        names = [self.column] if self.kind != "vector" else [f"{self.column}[{k}]" for k in range(self.width)]
+        names = (
+            [self.column] if self.kind not in ("vector", "text") else [f"{self.column}[{k}]" for k in range(self.width)]
+        )
         return names + [f"{self.column} is missing"] * self.flag_missing
 
     def to_json(self) -> dict[str, Any]:
@@ -69,18 +76,25 @@ class Feature:
     def from_json(cls, values: Any) -> Feature:
         """Raises TableError: values that describe no feature."""
         names = {field_.name for field_ in fields(cls)}
+        if isinstance(values, Mapping):
+            values = {"vocabulary": None, "encoder": None, "probe": (), **values}
         if not (isinstance(values, Mapping) and values.keys() == names and _is_sound(values)):
             raise TableError(
                 f"{values!r:.200} describes no feature; transforms.json is to be as gnnload build wrote it."
             )
-        return cls(**{**values, "values": tuple(values["values"])})
+        return cls(**{**values, "values": tuple(values["values"]), "probe": tuple(values["probe"])})
 
 
 def _is_sound(values: Mapping[str, Any]) -> bool:
     """Returns whether values of JSON have the types and bounds of a feature's fields: the file may be damaged."""
-    numbers, texts, flags = ("center", "spread", "fill"), ("time_unit", "timezone"), ("log", "flag_missing")
+    numbers, flags = ("center", "spread", "fill"), ("log", "flag_missing")
+    texts = ("time_unit", "timezone", "vocabulary", "encoder")
+    probe = values["probe"]
     return (
-        all(type(values[name]) in (int, float) and np.isfinite(values[name]) for name in numbers)
+        isinstance(probe, (list, tuple))
+        and all(type(number) in (int, float) and np.isfinite(number) for number in probe)
+        and (values["encoder"] is not None) == (values["kind"] == "text")
+        and all(type(values[name]) in (int, float) and np.isfinite(values[name]) for name in numbers)
         and values["spread"] != 0
         and all(isinstance(values[name], bool) for name in flags)
         and isinstance(values["column"], str)
@@ -117,10 +131,17 @@ def fit(
     unfitted = unfitted_features(source, columns, timezone=timezone)
     with source.only(rows) as table:
         numbers = _fit_numbers(source, table, list(zip(columns, unfitted, strict=True)))
-        return [
-            _fit_category(source, table, spec, feature, note) if feature.kind == "category" else numbers[feature.column]
-            for spec, feature in zip(columns, unfitted, strict=True)
-        ]
+        fitted = []
+        for spec, feature in zip(columns, unfitted, strict=True):
+            if feature.kind == "text":
+                fitted.append(_fit_text(source, table, spec, feature))
+            elif feature.kind == "category":
+                # Values that several columns share are fitted with the other ones.
+                is_shared = feature.vocabulary is not None
+                fitted.append(feature if is_shared else _fit_category(source, table, spec, feature, note))
+            else:
+                fitted.append(numbers[feature.column])
+        return fitted
 
 
 def unfitted_features(source: Source, columns: Sequence[ColumnSpec], *, timezone: str | None = None) -> list[Feature]:
@@ -128,9 +149,12 @@ def unfitted_features(source: Source, columns: Sequence[ColumnSpec], *, timezone
     features = []
     for spec in columns:
         zone = spec.timezone or timezone
-        feature = Feature(
-            spec.column, _feature_kind(source, spec), log=spec.scale == "log", time_unit=spec.time_unit, timezone=zone
-        )
+        kind = _feature_kind(source, spec)
+        feature = Feature(spec.column, kind, log=spec.scale == "log", time_unit=spec.time_unit, timezone=zone)
+        if kind == "text":
+            feature = replace(feature, encoder=spec.text, width=spec.width)
+        elif kind == "category":
+            feature = replace(feature, vocabulary=spec.vocabulary)
         _reading(source, feature)
         features.append(feature)
     return features
@@ -140,14 +164,15 @@ def _feature_kind(source: Source, spec: ColumnSpec) -> str:
     """Returns what a column is; raises TableError where that has to be said, or cannot be."""
     where, type_ = f"{source.where}.x", source.types[source.check_column(spec.column)]
     is_integer = is_whole(type_)
-    if spec.kind != "auto":
-        if not _can_be(spec.kind, type_):
+    read_as = "text" if spec.text is not None else "category" if spec.vocabulary is not None else spec.kind
+    if read_as != "auto":
+        if not _can_be(read_as, type_):
             is_unknown = source.is_csv and not source.ask("1", "limit 1")
             remedy = "The file has no rows, which would tell the type." if is_unknown else "Cast it in SQL."
             raise TableError(
-                f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {spec.kind}. {remedy}"
+                f"{where}: column {spec.column!r} is {type_}, which cannot be read as: {read_as}. {remedy}"
             )
-        return spec.kind
+        return read_as
     guess = next((read_as for read_as in _DEFAULT_TYPES if _is_type_of(read_as, type_)), None)
     if guess is None:
         say = "another column, or cast it in SQL"
@@ -159,7 +184,8 @@ def _feature_kind(source: Source, spec: ColumnSpec) -> str:
 
 # Types whose columns are taken for this when nothing is said, and further ones that may be read so.
 _DEFAULT_TYPES = {"vector": _VECTOR, "time": _TIMES, "number": _FRACTION, "category": _WORDS}
-_FURTHER_TYPES = {"time": ("VARCHAR",), "number": ("BOOLEAN",), "category": ("DATE",), "text_length": ("VARCHAR",)}
+_FURTHER_TYPES = {"time": ("VARCHAR",), "number": ("BOOLEAN",), "category": ("DATE",)}
+_FURTHER_TYPES |= {"text_length": ("VARCHAR",), "text": ("VARCHAR",)}
 
 
 def _is_type_of(read_as: str, type_: str) -> bool:
@@ -187,7 +213,7 @@ def _reading(source: Source, feature: Feature) -> Reading:
         return Reading(name, f"({read.sql})::double", read.tried, read.needed)
     if feature.kind == "vector":
         return Reading(name, f"{sql}::{'float' if source.types[name].startswith('FLOAT') else 'double'}[]")
-    if feature.kind == "category":
+    if feature.kind in ("category", "text"):
         return Reading(name, f"{sql}::varchar")
     value = f"length({sql})::double" if feature.kind == "text_length" else f"{sql}::double"
     fits = f"abs({value}) <= {MOST_SINGLE!r}"  # which neither infinity nor not-a-number is
@@ -200,7 +226,7 @@ def _reading(source: Source, feature: Feature) -> Reading:
 
 
 def _fit_numbers(source: Source, table: str, columns: Sequence[tuple[ColumnSpec, Feature]]) -> dict[str, Feature]:
-    columns = [(spec, feature) for spec, feature in columns if feature.kind != "category"]
+    columns = [(spec, feature) for spec, feature in columns if feature.kind not in ("category", "text")]
     if not columns:
         return {}
     readings = [_reading(source, feature) for _, feature in columns]
@@ -253,6 +279,23 @@ def _fit_number(
     return replace(feature, center=float(center), spread=float(spread) or 1.0, fill=float(fill))
 
 
+def _fit_text(source: Source, table: str, spec: ColumnSpec, feature: Feature) -> Feature:
+    width, probe = probe_of(_encoder(source, feature), str(feature.encoder))
+    num_rows, count = source.ask(f"count(*), count({source.column(feature.column)})", table=table)[0]
+    has_gaps = num_rows > count if spec.flag_missing == "auto" else bool(spec.flag_missing)
+    return replace(feature, width=width, probe=probe, flag_missing=has_gaps)
+
+
+def _encoder(source: Source, feature: Feature) -> TextEncoder:
+    try:
+        encoder = open_encoder(str(feature.encoder), source.home, feature.width if feature.encoder == HASHING else 0)
+        if feature.probe:
+            check_probe(encoder, str(feature.encoder), feature.width, feature.probe)
+    except TableError as error:
+        raise TableError(f"{source.where}.x: column {feature.column!r}: {error}") from error
+    return encoder
+
+
 def _fit_category(
     source: Source, table: str, spec: ColumnSpec, feature: Feature, note: Callable[[str], None]
 ) -> Feature:
@@ -297,6 +340,7 @@ def x_rows(source: Source, features: Sequence[Feature], counts: MissingCounts) -
     """Yields the rows of ``x``, float32 ``[n, width]``, batch by batch in the order of the table; raises TableError for
     a value that is no finite number."""
     used = [feature for feature in features if feature.kind != "category"]
+    encoders = {feature.column: _encoder(source, feature) for feature in used if feature.kind == "text"}
     first = 0
     for batch in source.batches([_reading(source, feature) for feature in used]):
         rows = np.empty((batch.num_rows, sum(feature.num_columns for feature in used)), np.float32)
@@ -304,9 +348,12 @@ def x_rows(source: Source, features: Sequence[Feature], counts: MissingCounts) -
         for feature, column in zip(used, batch.columns, strict=True):
             target = rows[:, at : at + feature.width]
             with np.errstate(over="ignore"):  # which is looked for below
-                target[:] = (
-                    _vectors(source, feature, column, first) if feature.kind == "vector" else _numbers(feature, column)
-                )
+                if feature.kind == "vector":
+                    target[:] = _vectors(source, feature, column, first)
+                elif feature.kind == "text":
+                    target[:] = _texts(feature, encoders[feature.column], column)
+                else:
+                    target[:] = _numbers(feature, column)
             _check_finite(source, feature, target, column, first)
             at += feature.width
             if feature.flag_missing:
@@ -345,6 +392,16 @@ def _numbers(feature: Feature, column: pa.Array) -> np.ndarray:
     """Returns float64 ``[n, 1]``."""
     values = column.fill_null(feature.fill).to_numpy(zero_copy_only=False)
     return ((values - feature.center) / feature.spread)[:, None]
+
+
+def _texts(feature: Feature, encoder: TextEncoder, column: pa.Array) -> np.ndarray:
+    """Returns ``[n, width]``: zeros where there is no text."""
+    rows = np.zeros((len(column), feature.width), np.float32)
+    # Each text once: columns repeat them, and a model takes its time.
+    coded = column.drop_null().dictionary_encode()
+    distinct = encoded(encoder, coded.dictionary.to_pylist(), str(feature.encoder), feature.width)
+    rows[~_nulls(column)] = distinct[coded.indices.to_numpy(zero_copy_only=False)]
+    return rows
 
 
 def _vectors(source: Source, feature: Feature, column: pa.Array, first: int) -> np.ndarray:

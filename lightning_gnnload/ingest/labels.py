@@ -105,12 +105,21 @@ class Labels:
             class_names = _distinct_names(source, reading, value)
         return cls(reading, tuple(class_names))
 
-    def values(self, column: pa.Array) -> np.ndarray:
+    @property
+    def readings(self) -> tuple[Reading, ...]:
+        return (self.reading,)
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        return (self.reading.column,)
+
+    def values(self, columns: Sequence[pa.Array]) -> np.ndarray:
         """Returns labels as a build stores them: int64 classes, -1 for none, -2 for an unknown one; or float64, NaN for
         none."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        [column] = columns
         if self.names is None:
             return column.cast(pa.float64()).to_numpy(zero_copy_only=False)
         index = pc.index_in(column, value_set=pa.array(self.names, pa.string())).fill_null(-2)

@@ -61,9 +61,9 @@ class OpenTables:
             source = self.tasks[name]
             self._check_keys(source, task.ends)
             self._check_columns(source, task, ())
-            for column in (task.y, task.split.column):
-                if column is not None:
-                    source.check_column(column)
+            split = [] if task.split is None or task.split.column is None else [task.split.column]
+            for column in (*(task.y or ()), *split):
+                source.check_column(column)
 
     def _check_keys(self, source: Source, keys: tuple[End, ...]) -> None:
         for key in keys:

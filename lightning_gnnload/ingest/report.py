@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.graphdata import PREDICT, SPLITS
 from lightning_gnnload.errors import printable
 from lightning_gnnload.ingest.features import unfitted_features
 from lightning_gnnload.ingest.open_tables import OpenTables
@@ -113,7 +113,7 @@ def preview_text(tables: OpenTables) -> str:
         lines += _entry(f"edges {name}", [f"{direction}{reverse}.", *_columns(tables.edges[name], edges)])
     for name, task in spec.tasks.items():
         source, seeds = tables.tasks[name], " to ".join(f"{end.node_type} ({end.column})" for end in task.ends)
-        label = [] if task.y is None else [f"y {task.y} ({source.types[task.y]})."]
+        label = [f"y {column} ({source.types[column]})." for column in task.y or ()]
         lines += _entry(f"task {name}", [f"seeds: {seeds}.", *label, *_columns(source, task)])
     return "\n".join(lines)
 
@@ -122,7 +122,7 @@ def _columns(source: Source, spec: Any) -> list[str]:
     sentences = [] if spec.time is None else [f"time {spec.time} ({source.types[spec.time]})."]
     features = unfitted_features(source, getattr(spec, "x", ()), timezone=spec.timezone)
     sentences += [f"{f.column} ({source.types[f.column]}) as {f.kind}." for f in features]
-    used = {f.column for f in features} | {spec.time, getattr(spec, "id", None), getattr(spec, "y", None)}
+    used = {f.column for f in features} | {spec.time, getattr(spec, "id", None)}
     keys = (getattr(spec, name, None) for name in ("seed", "src", "dst"))
     used |= {key.column for key in keys if key is not None} | {getattr(spec, "weight", None)}
     rest = [column for column in source.types if column not in used]
@@ -200,16 +200,20 @@ _EDGE_WORDS = {
 
 
 _TASK_WORDS = {
-    "without_label": "without a label, which are in no split",
+    "left_out": "without a label, which are in no split",
+    "unlabelled": "without a label, which are to be predicted",
     "without_in_neighbours": "seeds without in-neighbours",
     "too_early": "seeds that see no edge with a time, as all of theirs are later",
 }
 
 
 def _task_sentences(figures: Mapping[str, Any]) -> list[str]:
-    sizes = ", ".join(f"{split} {figures[split]:,}" for split in SPLITS)
-    sentences = [f"{figures['rows']:,} rows: {sizes}."]
-    sentences += [f"There is nothing in {split}." for split in ("val", "test") if not figures[split]]
+    splits = [split for split in SPLITS if split in figures] + ([PREDICT] if figures[PREDICT] else [])
+    sizes = ", ".join(f"{split} {figures[split]:,}" for split in splits)
+    sentences = [f"{figures['rows']:,} rows{f': {sizes}' if sizes else ''}."]
+    sentences += [f"There is nothing in {split}." for split in ("val", "test") if figures.get(split) == 0]
+    if "as_of" in figures:
+        sentences.append(f"To be predicted: all {figures['seeds']} as of {figures['as_of']}.")
     sentences += [f"{figures[key]:,} {words}." for key, words in _TASK_WORDS.items() if figures.get(key)]
     lost = {key: count for key, count in figures.items() if key.endswith(("_unknown", "_null", "_missing")) and count}
     sentences += [f"{count:,} {key.replace('_', ' ')}, left out." for key, count in lost.items()]
@@ -221,6 +225,10 @@ def _task_sentences(figures: Mapping[str, Any]) -> list[str]:
 
 def _label_shares(labels: Mapping[str, Any], num_rows: int) -> str:
     """Describes classes by their shares, or numbers by what they span."""
+    if labels.keys() == {"true"}:
+        return ", ".join(f"{name} {value / num_rows:.1%}" for name, value in labels["true"].items())
+    if labels.keys() == {"means"}:
+        return ", ".join(f"mean {name} {value:.4g}" for name, value in labels["means"].items())
     if labels.keys() == {"min", "mean", "max"}:
         return ", ".join(f"{name} {value:.4g}" for name, value in labels.items())
     return ", ".join(f"{name} {value / num_rows:.1%}" for name, value in labels.items())

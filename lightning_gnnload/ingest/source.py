@@ -105,7 +105,7 @@ class Source:
     ) -> None:
         import duckdb
 
-        self.con, self.where = con, where
+        self.con, self.where, self.home = con, where, home
         self._name = f"source_{next(_NUMBERS)}"
         self.is_csv = False
         try:

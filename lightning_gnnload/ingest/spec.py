@@ -75,6 +75,9 @@ class ColumnSpec:
     flag_missing: str | bool = field(default="auto", metadata=setting(one_of("auto", True, False)))
     min_count: int = field(default=10, metadata=setting(a_count))
     max_values: int = field(default=100_000, metadata=setting(a_count))
+    vocabulary: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    text: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    width: int = field(default=256, metadata=setting(a_count))
     time_unit: str | None = field(default=None, metadata=setting(or_none(one_of("s", "ms", "us", "ns"))))
     timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
@@ -86,10 +89,23 @@ def _columns(value: Any, where: str) -> tuple[ColumnSpec, ...]:
         read_settings(ColumnSpec, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{number}]")
         for number, entry in enumerate(value)
     )
+    for number, column in enumerate(columns):
+        _check_column(column, f"{where}[{number}]")
     names = [column.column for column in columns]
     if twice := [name for name in names if names.count(name) > 1]:
         raise GraphSpecError(f"{where}: the column {twice[0]!r} is listed twice. List each once.")
     return columns
+
+
+def _check_column(column: ColumnSpec, where: str) -> None:
+    for key, value, kind in (("text", column.text, "auto"), ("vocabulary", column.vocabulary, "category")):
+        if value is not None and column.kind not in ("auto", kind):
+            say = "leave as out" if kind == "auto" else f"it is for as: {kind}"
+            raise GraphSpecError(f"{where}.{key}: the column is to be read as: {column.kind}; {say}.")
+    if column.text is not None and column.vocabulary is not None:
+        raise GraphSpecError(f"{where}: text: makes numbers of a column, vocabulary: categories. Say one of them.")
+    if column.width > 1 << 16:
+        raise wrong(f"{where}.width", column.width, "a width of 65536 columns or less is needed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +142,7 @@ class EdgeSpec(TimedSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitSpec:
-    """How rows of a task are dealt to train, val and test: by time, by a column or by shares."""
+    """How rows of a task are dealt to train, val and test: by time, by shares or by a column, which may say predict."""
 
     val: str | None = field(default=None, metadata=setting(or_none(a_moment)))
     test: str | None = field(default=None, metadata=setting(or_none(a_moment)))
@@ -147,6 +163,16 @@ def _split(value: Any, where: str) -> SplitSpec:
     return split
 
 
+def _labels(value: Any, where: str) -> tuple[str, ...]:
+    """The column of labels, or several."""
+    if not isinstance(value, (list, tuple)):
+        return (a_text(value, where),)
+    columns = tuple(a_text(column, f"{where}[{number}]") for number, column in enumerate(value))
+    if not columns or len(set(columns)) < len(columns):
+        raise wrong(where, value, "a column of labels is needed, or a list of several, each once")
+    return columns
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec(TimedSpec):
     """The seeds of a task, nodes or links, with labels and splits. Without a table, it is that of the nodes."""
@@ -156,10 +182,11 @@ class TaskSpec(TimedSpec):
     src: End | None = field(default=None, metadata=setting(or_none(_end)))
     dst: End | None = field(default=None, metadata=setting(or_none(_end)))
     edge: str | None = field(default=None, metadata=setting(or_none(a_text)))
-    y: str | None = field(default=None, metadata=setting(or_none(a_text)))
+    y: tuple[str, ...] | None = field(default=None, metadata=setting(or_none(_labels)))
     kind: str = field(default="auto", metadata=setting(one_of("auto", "class", "number")))
     on_missing: str = field(default="error", metadata=setting(one_of("error", "drop")))
-    split: SplitSpec = field(metadata=setting(_split))
+    split: SplitSpec | None = field(default=None, metadata=setting(or_none(_split)))
+    as_of: str | None = field(default=None, metadata=setting(or_none(a_moment)))
     fit: bool = field(default=True, metadata=setting(a_flag))
 
     @property
@@ -248,6 +275,7 @@ class GraphSpec:
         for name, nodes in spec.nodes.items():
             _check_timed(nodes, f"nodes.{name}")
         spec._check_relations()
+        spec._check_vocabularies()
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             spec._check_task(task, f"tasks.{name}")
@@ -294,6 +322,21 @@ class GraphSpec:
                 "reverse: NAME."
             )
 
+    def _check_vocabularies(self) -> None:
+        settings: dict[str, tuple[str, tuple[int, int]]] = {}
+        for section, tables in (("nodes", self.nodes), ("edges", self.edges)):
+            for name, table in tables.items():
+                for column in table.x:
+                    if column.vocabulary is None:
+                        continue
+                    where, counts = f"{section}.{name}.x: {column.column!r}", (column.min_count, column.max_values)
+                    first, first_counts = settings.setdefault(column.vocabulary, (where, counts))
+                    if counts != first_counts:
+                        raise GraphSpecError(
+                            f"{where} has min_count and max_values {counts}, but {first} of the same vocabulary "
+                            f"{column.vocabulary!r} {first_counts}. They share their values: say the same at both."
+                        )
+
     def _check_task(self, task: TaskSpec, where: str) -> None:
         _check_timed(task, where)
         if task.edge not in {None, *self.edges}:
@@ -307,10 +350,29 @@ class GraphSpec:
             self.node_type(end, where)
         if task.is_links:
             self._check_links(task, where)
-        elif task.y is None or task.edge is not None:
-            raise GraphSpecError(f"{where}: a task of nodes needs y: COLUMN, its labels; edge: is for links alone.")
-        if (task.split.val or task.split.test) and task.time is None:
+        elif task.edge is not None:
+            raise GraphSpecError(f"{where}.edge: it is for links alone. Leave it out, or give src: and dst:.")
+        self._check_what_is_predicted(task, where)
+
+    def _check_what_is_predicted(self, task: TaskSpec, where: str) -> None:
+        if task.split is None and task.y is not None:
+            raise GraphSpecError(
+                f"{where}: the key 'split' is missing, which says what to train and to test on. Needed is {{val: DATE, "
+                "test: DATE}, {column: NAME} or {share: [..]}; or leave y out, so that all rows are predicted."
+            )
+        if task.split is not None and task.y is None and not task.is_links:
+            raise GraphSpecError(
+                f"{where}: without y: COLUMN, its labels, a task of nodes has nothing to train on. Say y; or leave "
+                "split out, so that all rows are predicted."
+            )
+        if task.split is not None and (task.split.val or task.split.test) and task.time is None:
             raise GraphSpecError(f"{where}.split: val and test are dates, but the task has no time: COLUMN.")
+        tables: tuple[TimedSpec, ...] = (*self.nodes.values(), *self.edges.values())
+        if task.as_of is not None and all(table.time is None for table in tables):
+            raise GraphSpecError(
+                f"{where}.as_of: no table of nodes or edges has a time: COLUMN, so that the graph is the same at any "
+                "time. Say their times, or leave as_of out."
+            )
 
     def _check_links(self, task: TaskSpec, where: str) -> None:
         if task.edge is None:

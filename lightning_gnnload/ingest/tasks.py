@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.data.clock import TimeForm
-from lightning_gnnload.data.graphdata import SPLITS
+from lightning_gnnload.data.graphdata import PHASES, PREDICT, SPLITS
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
@@ -17,7 +17,8 @@ from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.labels import DistinctValues, Labels
-from lightning_gnnload.ingest.source import Reading, Source
+from lightning_gnnload.ingest.many_labels import ManyLabels
+from lightning_gnnload.ingest.source import Reading, Source, is_list
 from lightning_gnnload.ingest.spec import SplitSpec, TaskSpec
 from lightning_gnnload.ingest.sql import literal
 from lightning_gnnload.ingest.times import nanoseconds_of
@@ -26,8 +27,9 @@ from lightning_gnnload.ops import NO_TIME, NULL, UNKNOWN
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ALIASES = {"valid": "val", "validation": "val", "dev": "val"}
-_NO_SPLIT = -1
+_ALIASES = {"valid": "val", "validation": "val", "dev": "val", "infer": PREDICT, "inference": PREDICT}
+_NO_SPLIT, _TO_PREDICT = -1, PHASES.index(PREDICT)
+AnyLabels = Labels | ManyLabels
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,9 @@ class SeedEnd:
     column: str  # of the task's table
     cast: bool  # convert keys of another kind than the ids
 
-    def numbers(self, keys: pa.Array) -> np.ndarray:
-        """Returns the nodes of keys, int64 ``[n]``; negative where there is none."""
+    def numbers(self, columns: Sequence[pa.Array]) -> np.ndarray:
+        """Returns the nodes of a column of keys, int64 ``[n]``; negative where there is none."""
+        [keys] = columns
         return self.nodes.find(keys).rows.astype(np.int64)
 
 
@@ -72,18 +75,21 @@ def read_task(
     in_graph: np.ndarray | None = None,
     are_edges: bool = False,
     class_names: Sequence[str] | None = None,
+    label_names: Sequence[str] | None = None,
     trains: bool = True,
     show_progress: bool = True,
 ) -> ReadTask:
-    """Reads the rows of a task and deals them to splits; rows without a label belong to none.
+    """Reads the rows of a task and deals them to splits; rows without a label are to be predicted, unless a column says
+    their split.
 
     ``endpoints`` are the nodes, or the sources and the targets. ``in_graph``, bool ``[R]``, says which rows of a table
     of nodes or edges are in the graph; None: all. With ``are_edges`` links are rows of a table of edges.
-    ``class_names`` are those of an earlier build; None: those of the table. ``trains`` needs rows that train. Raises
+    ``class_names`` and ``label_names`` are those of an earlier build; None: those of the table. ``trains`` needs rows
+    that train. Raises
     TableError for keys that name no node, unless they are to be dropped, values that cannot be read, and empty splits.
     """
     keys = [source.key(end.column, end.nodes.id_type, cast=end.cast) for end in endpoints]
-    labels = None if spec.y is None else Labels.of(source, spec.y, spec.kind, class_names)
+    labels = _labels_of(source, spec, class_names, label_names)
     if spec.time is not None:
         seed_types = replace(seed_types, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
     columns = _read(source, _conversions(source, spec, endpoints, keys, labels), show_progress)
@@ -95,25 +101,51 @@ def read_task(
     rows = _TaskRows(nodes, edge_ids, columns.get("time"), None if labels is None else (labels, columns["y"]))
     report: dict[str, Any] = {"rows": len(nodes)}
     usable = _usable(source, spec, endpoints, rows, in_graph, report)
-    phase = _phases(source, spec, rows.time, columns.get("split"))
-    splits = _deal(rows, np.where(usable, phase, _NO_SPLIT), seed_types, report)
+    phase = np.where(usable, _phases(source, spec, rows, columns.get("split"), usable, report), _NO_SPLIT)
+    splits = _deal(rows, phase, spec, seed_types, report)
     _check_splits(source, spec, report, usable, trains)
-    train = np.flatnonzero(usable & (phase == 0))
-    by_type = _nodes_by_type(endpoints, nodes[train])
-    if labels is None or labels.names is None:
-        return ReadTask(Task(splits, None, None), train, by_type, report)
+    train = np.flatnonzero(phase == 0)
+    by_type = _nodes_by_type(endpoints, nodes[train]) if len(train) or spec.split is not None else {}
+    if labels is not None:
+        class_names, label_names = labels.names, labels.label_names
+    task = Task(
+        splits,
+        None if class_names is None else len(class_names),
+        None if class_names is None else tuple(class_names),
+        None if label_names is None else tuple(label_names),
+        None if spec.as_of is None else _nanoseconds(source, spec.as_of, spec.timezone, "as_of"),
+    )
+    if spec.as_of is not None:
+        report |= {"as_of": spec.as_of, "seeds": " to ".join(end.nodes.node_type for end in endpoints)}
     notes: tuple[str, ...] = ()
-    if class_names is None:
+    if isinstance(labels, Labels) and labels.names is not None and trains:
         notes = tuple(DistinctValues.of(source, labels.reading).notes(source.where, "classes"))
-    return ReadTask(Task(splits, len(labels.names), labels.names), train, by_type, report, notes)
+    return ReadTask(task, train, by_type, report, notes)
 
 
-def _deal(rows: _TaskRows, phase: np.ndarray, types: SeedTypes, report: dict[str, Any]) -> dict[str, SeedTable]:
+def _labels_of(
+    source: Source, spec: TaskSpec, class_names: Sequence[str] | None, label_names: Sequence[str] | None
+) -> AnyLabels | None:
+    if spec.y is None:
+        return None
+    if len(spec.y) > 1 or is_list(source.types[source.check_column(spec.y[0])]):
+        return ManyLabels.of(source, spec.y, spec.kind, label_names)
+    return Labels.of(source, spec.y[0], spec.kind, class_names)
+
+
+def _deal(
+    rows: _TaskRows, phase: np.ndarray, spec: TaskSpec, types: SeedTypes, report: dict[str, Any]
+) -> dict[str, SeedTable]:
     splits = {}
-    for number, split in enumerate(SPLITS):
+    for number, split in enumerate(PHASES):
         chosen = np.flatnonzero(phase == number)
-        report[split] = len(chosen)
-        if len(chosen):
+        if split == PREDICT or spec.split is not None:
+            report[split] = len(chosen)
+        if split == PREDICT:
+            # Without labels, which nobody is to see; without rows it says of which type they would be.
+            if len(chosen) or spec.as_of is not None:
+                splits[split] = rows._replace(labels=None).table(chosen, types)
+        elif len(chosen):
             splits[split] = rows.table(chosen, types)
             report |= rows.label_shares(chosen, split)
     return splits
@@ -125,7 +157,7 @@ class _TaskRows(NamedTuple):
     nodes: np.ndarray  # int64 [R, 1], or sources and targets [R, 2]
     edge_ids: np.ndarray | None
     time: np.ndarray | None
-    labels: tuple[Labels, np.ndarray] | None  # and what Labels.values made of them
+    labels: tuple[AnyLabels, np.ndarray] | None  # and what their values() made of them
 
     def table(self, chosen: np.ndarray, types: SeedTypes) -> SeedTable:
         columns: dict[str, Any] = {"columns": {"table_row": chosen}}
@@ -152,34 +184,37 @@ def _nodes_by_type(endpoints: Sequence[SeedEnd], nodes: np.ndarray) -> dict[str,
     return by_type
 
 
-# How a column is read, and what each batch of it becomes.
-_Conversion = tuple[Reading, Callable[["pa.Array"], np.ndarray]]
+# How columns are read, and what each batch of them becomes.
+_Conversion = tuple[Sequence[Reading], Callable[[Sequence["pa.Array"]], np.ndarray]]
 
 
 def _conversions(
-    source: Source, spec: TaskSpec, endpoints: Sequence[SeedEnd], keys: Sequence[Reading], labels: Labels | None
+    source: Source, spec: TaskSpec, endpoints: Sequence[SeedEnd], keys: Sequence[Reading], labels: AnyLabels | None
 ) -> dict[Any, _Conversion]:
     """Returns how the columns are read: ``0``, ``1`` of the endpoints, and ``y``, ``time`` and ``split`` as needed."""
     conversions: dict[Any, _Conversion] = {
-        side: (key, end.numbers) for side, (key, end) in enumerate(zip(keys, endpoints, strict=True))
+        side: ((key,), end.numbers) for side, (key, end) in enumerate(zip(keys, endpoints, strict=True))
     }
     if labels is not None:
-        conversions["y"] = labels.reading, labels.values
+        conversions["y"] = labels.readings, labels.values
     if spec.time is not None:
         reading = source.time(spec.time, spec.time_unit, spec.timezone)
-        conversions["time"] = reading, lambda column: nanoseconds_of(column, source.where)
-    if (split := _split_reading(source, spec.split, keys)) is not None:
-        conversions["split"] = split, lambda column: _split_values(spec.split, column)
+        conversions["time"] = (reading,), lambda columns: nanoseconds_of(columns[0], source.where)
+    if spec.split is not None and (split := _split_reading(source, spec.split, keys)) is not None:
+        how = spec.split
+        conversions["split"] = (split,), lambda columns: _split_values(how, columns[0])
     return conversions
 
 
 def _read(source: Source, conversions: dict[Any, _Conversion], show_progress: bool) -> dict[Any, np.ndarray]:
-    """Returns whole columns, ``[R]`` each."""
+    """Returns what whole columns become, ``[R]`` or ``[R, C]`` each."""
+    readings = [reading for part, _ in conversions.values() for reading in part]
     pieces_of: dict[Any, list[np.ndarray]] = {name: [] for name in conversions}
     with progress(f"Reading {source.where}", source.num_rows, show=show_progress) as advance:
-        for batch in source.batches([reading for reading, _ in conversions.values()]):
-            for (name, (_, convert)), column in zip(conversions.items(), batch.columns, strict=True):
-                pieces_of[name].append(convert(column))
+        for batch in source.batches(readings):
+            columns = iter(batch.columns)
+            for name, (part, convert) in conversions.items():
+                pieces_of[name].append(convert([next(columns) for _ in part]))
             advance(len(batch))
     return {name: np.concatenate(pieces) if pieces else np.empty(0, np.int64) for name, pieces in pieces_of.items()}
 
@@ -195,7 +230,7 @@ def _usable(
     in_graph: np.ndarray,
     report: dict[str, Any],
 ) -> np.ndarray:
-    """Returns which rows ``in_graph`` name nodes, and have a time and a label where there are some, bool ``[R]``."""
+    """Returns which rows ``in_graph`` name nodes, and have a time where there is one, bool ``[R]``."""
     usable, problems = in_graph.copy(), []
     for end, column in zip(endpoints, rows.nodes.T, strict=True):
         for name, code, problem in (("unknown", UNKNOWN, "name no node"), ("null", NULL, "are missing")):
@@ -215,10 +250,6 @@ def _usable(
                     f"{source.where}: {int(wrong.sum())} of {len(usable)} values {problem}; the first is in row "
                     f"{int(wrong.argmax())}. Leave these rows out by on_missing: drop, or complete the table."
                 )
-    if rows.labels is not None:
-        has_label = rows.labels[0].present(rows.labels[1])
-        report["without_label"] = int((usable & ~has_label).sum())
-        usable &= has_label
     return usable
 
 
@@ -243,9 +274,9 @@ def _split_values(split: SplitSpec, column: pa.Array) -> np.ndarray:
 
     if split.share is not None:
         return np.searchsorted(np.cumsum(split.share)[:-1], column.to_numpy(zero_copy_only=False), side="right")
-    words = [*SPLITS, *_ALIASES]
+    words = [*PHASES, *_ALIASES]
     index = pc.index_in(pc.utf8_lower(column), value_set=pa.array(words)).fill_null(-2)
-    numbers = np.array([*range(len(SPLITS)), *map(SPLITS.index, _ALIASES.values()), -2, _NO_SPLIT])
+    numbers = np.array([*range(len(PHASES)), *map(PHASES.index, _ALIASES.values()), -2, _NO_SPLIT])
     positions = np.array(index.to_numpy(zero_copy_only=False), np.int64)
     # Two more entries of numbers: a word that is unknown, and a row without one, which belongs to no split.
     positions[positions == -2] = len(words)
@@ -253,19 +284,42 @@ def _split_values(split: SplitSpec, column: pa.Array) -> np.ndarray:
     return numbers[positions]
 
 
-def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.ndarray | None) -> np.ndarray:
-    """Returns the number of each row's split, ``[R]``."""
-    split = spec.split
+def _phases(
+    source: Source,
+    spec: TaskSpec,
+    rows: _TaskRows,
+    read: np.ndarray | None,
+    usable: np.ndarray,
+    report: dict[str, Any],
+) -> np.ndarray:
+    """Returns the number of each row's split, ``[R]``: of rows without a label, which nothing can be trained on, that
+    of rows to predict, unless a column names their split."""
+    if spec.split is None:
+        return np.full(len(rows.nodes), _TO_PREDICT)
+    phase = _dealt(source, spec, spec.split, rows.time, read)
+    if rows.labels is None:
+        return phase
+    lacks = ~rows.labels[0].present(rows.labels[1]) & (phase != _TO_PREDICT)
+    is_named = spec.split.column is not None
+    report["left_out" if is_named else "unlabelled"] = int((usable & lacks).sum())
+    return np.where(lacks, _NO_SPLIT if is_named else _TO_PREDICT, phase)
+
+
+def _dealt(
+    source: Source, spec: TaskSpec, split: SplitSpec, time: np.ndarray | None, read: np.ndarray | None
+) -> np.ndarray:
     if read is not None:
         if (read == -2).any():
             raise TableError(
                 f"{source.where}: {int((read == -2).sum())} values of column {split.column!r} are none of "
-                f"{', '.join(SPLITS)}; the first is in row {int((read == -2).argmax())}. Translate them in SQL, or "
+                f"{', '.join(PHASES)}; the first is in row {int((read == -2).argmax())}. Translate them in SQL, or "
                 "make them null: such rows are in no split."
             )
         return read
     assert time is not None
-    bounds = [None if at is None else _nanoseconds(source, at, spec.timezone) for at in (split.val, split.test)]
+    bounds = [
+        None if at is None else _nanoseconds(source, at, spec.timezone, "split") for at in (split.val, split.test)
+    ]
     if None not in bounds and bounds[0] >= bounds[1]:  # type: ignore[operator]
         raise GraphSpecError(f"{source.where}.split: val ({split.val}) must lie before test ({split.test}).")
     phase = np.zeros(len(time), np.int64)
@@ -275,7 +329,7 @@ def _phases(source: Source, spec: TaskSpec, time: np.ndarray | None, read: np.nd
     return phase
 
 
-def _nanoseconds(source: Source, moment: str, zone: str | None) -> int:
+def _nanoseconds(source: Source, moment: str, zone: str | None, key: str) -> int:
     """Returns a date of graph.yaml, which is one of the times' zone."""
     # DuckDB reads no month without a day.
     whole = f"{moment}-01" if len(moment) == len("2026-03") else moment
@@ -285,12 +339,15 @@ def _nanoseconds(source: Source, moment: str, zone: str | None) -> int:
     try:
         return int(source.con.sql(f"select {at}").fetchall()[0][0])
     except duckdb.Error as error:
-        raise GraphSpecError(f"{source.where}.split: {moment!r} is no date; give one as 2026-03-01.") from error
+        raise GraphSpecError(f"{source.where}.{key}: {moment!r} is no date; give one as 2026-03-01.") from error
 
 
 def _check_splits(source: Source, spec: TaskSpec, report: dict[str, Any], usable: np.ndarray, trains: bool) -> None:
     """Raises TableError: a split that was asked for has no rows."""
     split = spec.split
+    # With earlier transforms, a table may hold nothing but rows to predict.
+    if split is None or (not trains and report[PREDICT]):
+        return
     shares = split.share or (float(trains), float(split.val is not None), float(split.test is not None))
     for name, share in zip(SPLITS, shares, strict=True):
         if share > 0 and not report[name]:

@@ -16,6 +16,7 @@ from lightning_gnnload.storage.targets import TRANSFORMS
 
 _VERSION = 1
 _SECTIONS = ("nodes", "edges", "classes")
+_LATER = "labels"  # which files of the first releases lack
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Transforms:
     edges: dict[str, list[Feature]] = field(default_factory=dict)  # those of each table of edges
     # the names of each task's classes, in their order.
     classes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    labels: dict[str, tuple[str, ...]] = field(default_factory=dict)  # those of each task's labels
     origin: Path | None = None  # the file that they were read from; None: they are fitted here
 
     @classmethod
@@ -39,13 +41,15 @@ class Transforms:
         if not _is_sound(values):
             raise TableError(f"{file} is no file of transforms, version {_VERSION}. Give a folder of gnnload build.")
         check_checksum(file, values)
-        nodes, edges, classes = (
-            {name: _as_list(entries, file) for name, entries in values[section].items()} for section in _SECTIONS
+        nodes, edges, classes, labels = (
+            {name: _as_list(entries, file) for name, entries in values.get(section, {}).items()}
+            for section in (*_SECTIONS, _LATER)
         )
         return cls(
             {name: list(map(Feature.from_json, features)) for name, features in nodes.items()},
             {name: list(map(Feature.from_json, features)) for name, features in edges.items()},
             {name: tuple(map(str, names)) for name, names in classes.items()},
+            {name: tuple(map(str, names)) for name, names in labels.items()},
             file,
         )
 
@@ -54,7 +58,8 @@ class Transforms:
         values: dict[str, Any] = {"version": _VERSION}
         for key, tables in (("nodes", self.nodes), ("edges", self.edges)):
             values[key] = {name: [feature.to_json() for feature in features] for name, features in tables.items()}
-        values["classes"] = {name: list(names) for name, names in self.classes.items()}
+        for key, by_task in (("classes", self.classes), ("labels", self.labels)):
+            values[key] = {name: list(names) for name, names in by_task.items()}
         (folder / TRANSFORMS).write_text(
             json.dumps(with_checksum(values), indent=1, ensure_ascii=False), encoding="utf-8"
         )
@@ -73,8 +78,9 @@ class Transforms:
 
 
 def _is_sound(values: Any) -> bool:
-    has_keys = isinstance(values, dict) and values.keys() - {CHECKSUM} == {"version", *_SECTIONS}
-    return has_keys and values["version"] == _VERSION and all(isinstance(values[name], dict) for name in _SECTIONS)
+    has_keys = isinstance(values, dict) and values.keys() - {CHECKSUM, _LATER} == {"version", *_SECTIONS}
+    sections = (*_SECTIONS, _LATER)
+    return has_keys and values["version"] == _VERSION and all(isinstance(values.get(s, {}), dict) for s in sections)
 
 
 def _as_list(value: Any, file: Path) -> list[Any]:

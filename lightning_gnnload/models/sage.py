@@ -81,21 +81,32 @@ class _SageLayers(nn.Module):
         self.module_names = names = {name: str(k) for k, name in enumerate(num_features)}
         widths = dict.fromkeys(names, width)
         if self.encodes:
-            self._make_encoder(num_features, sizes["num_codes"], width)
+            self._make_encoder(num_features, sizes["num_codes"], width, sizes.get("vocabularies", {}))
         num_inputs = [widths if number or self.encodes else num_features for number in range(self.num_layers)]
         edge_types = sizes["edge_types"]
         self.convs = nn.ModuleList(_Conv(names, edge_types, inputs, width) for inputs in num_inputs)
         self.dropout = Dropout(dropout, relu=True)
         self.head = nn.Linear(width, sizes["num_outputs"])
 
-    def _make_encoder(self, num_features: dict[str, int], num_codes: dict[str, list[int]], width: int) -> None:
+    def _make_encoder(
+        self,
+        num_features: dict[str, int],
+        num_codes: dict[str, list[int]],
+        width: int,
+        vocabularies: Mapping[str, Sequence[str | None]],
+    ) -> None:
         names = self.module_names
         with_x = {names[name]: size for name, size in num_features.items() if size}
-        with_codes = {names[name]: counts for name, counts in num_codes.items()}
         self.project = nn.ModuleDict({key: nn.Linear(size, width) for key, size in with_x.items()})
-        self.embed = nn.ModuleDict(
-            {key: nn.ModuleList(nn.Embedding(n, width) for n in counts) for key, counts in with_codes.items()}
-        )
+        shared: dict[str, nn.Embedding] = {}  # columns of one vocabulary have one table
+        self.embed = nn.ModuleDict()
+        for name, counts in num_codes.items():
+            embeds = nn.ModuleList()
+            for k, count in enumerate(counts):
+                embed = nn.Embedding(count, width)
+                vocabulary = vocabularies[name][k] if name in vocabularies else None
+                embeds.append(embed if vocabulary is None else shared.setdefault(vocabulary, embed))
+            self.embed[names[name]] = embeds
         self.row = nn.ParameterDict({key: nn.Parameter(0.1 * torch.randn(width)) for key in names.values()})
 
     def forward(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
@@ -251,9 +262,22 @@ class SAGE(NodeLearner):
                 "take first_layer='encoded'."
             )
         codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if encodes and CODES in columns}
+        # By the names of their tables, "codes" or "codes.TYPE"; columns of one vocabulary have as many codes.
+        tables = {name: f"{CODES}.{name}" if name else CODES for name in codes}
+        vocabularies = {name: data.vocabularies[table] for name, table in tables.items() if table in data.vocabularies}
+        largest: dict[str | None, int] = {}
+        for name, shared in vocabularies.items():
+            for vocabulary, count in zip(shared, codes[name], strict=True):
+                largest[vocabulary] = max(largest.get(vocabulary, 0), count)
+        for name, shared in vocabularies.items():
+            codes[name] = [
+                count if vocabulary is None else largest[vocabulary]
+                for vocabulary, count in zip(shared, codes[name], strict=True)
+            ]
         return {
             "num_features": features,
             "num_codes": codes,
+            "vocabularies": vocabularies,
             "edge_types": [("", "", "")] if types is None else list(types.edge_types),
             "num_layers": num_hops + is_dense,
             "encodes": encodes,

@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,7 @@ def write_manifest(
     tasks: dict[str, Any] | None = None,
     task: str | None = None,
     aggregates: dict[str, Any] | None = None,
+    vocabularies: Mapping[str, Sequence[str | None]] | None = None,
 ) -> None:
     """Writes ``manifest.json``; ``arrays`` are entries of :func:`array_entry`."""
     manifest = {
@@ -119,6 +120,7 @@ def write_manifest(
         "tasks": tasks or {},
         "task": task,
         **({"aggregates": aggregates} if aggregates else {}),
+        **({"vocabularies": {name: list(names) for name, names in vocabularies.items()}} if vocabularies else {}),
     }
     with open(folder / MANIFEST, "w") as file:
         json.dump(with_checksum(manifest), file, indent=1)

@@ -21,7 +21,7 @@ from lightning_gnnload.data.by_type import table_of_type
 from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.graphdata import PHASES, PREDICT, SPLITS, GraphData
 from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.tables import EDGE_PREFIX, NodeTable
@@ -153,6 +153,7 @@ def _described(data: GraphData) -> dict[str, Any]:
         "seed_tables": described_seeds(_own_seeds(data)),
         "user_ids": {name: {"kind": ids.kind, "column": ids.column} for name, ids in data.user_ids.items()},
         "class_names": data.class_names,
+        "vocabularies": {name: names for name, names in data.vocabularies.items() if name in data.stores},
         "tasks": described_tasks(data.tasks),
         "task": data.task,
     }
@@ -216,7 +217,7 @@ def open_graph(
         types, clock = open_types(manifest), open_clock(manifest, arrays)
         graph = open_topology(folder, arrays, types, clock)
         tasks = open_tasks(manifest.get("tasks", {}), arrays)
-        splits: dict[str, Any] = {name: arrays.get(name) for name in SPLITS}
+        splits: dict[str, Any] = {name: arrays.get(name) for name in PHASES}
         splits |= open_seeds(manifest.get("seed_tables", {}), arrays)
         data = GraphData(
             graph,
@@ -230,7 +231,9 @@ def open_graph(
             user_ids=_user_ids(manifest, arrays, types),
             class_names=manifest.get("class_names"),
             tasks=tasks,
+            predict=splits[PREDICT],
         )
+        data.vocabularies = _vocabularies(manifest, data)
         chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
         if chosen is not None:
             data = data.with_task(chosen)
@@ -355,6 +358,17 @@ def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], type
     return (by_type or None) if types is not None else by_type.get("")
 
 
+def _vocabularies(manifest: Mapping[str, Any], data: GraphData) -> dict[str, tuple[str | None, ...]]:
+    """Raises GraphDataError: these are not of the columns of tables that are there."""
+    named = {name: tuple(names) for name, names in manifest.get("vocabularies", {}).items()}
+    stores = data.stores
+    for name, names in named.items():
+        store = stores.get(name)  # None of tables that were not loaded
+        if store is not None and store.shape[1] != len(names):
+            raise GraphDataError(f"table {name!r} has {store.shape[1]} columns, but {len(names)} vocabularies.")
+    return named
+
+
 def ids_name(node_type: str) -> str:
     """Returns the name of the array of the user's ids of a node type; where texts end is in ``<name>.offsets``."""
     return f"ids.{node_type}"
@@ -378,7 +392,9 @@ def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
     optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
     if data.task is None:
-        optional |= {name: data.split(name) for name in SPLITS if data.table(name) is None}
+        # Folders without rows to predict are those that earlier releases read, too.
+        names = [*SPLITS, *([PREDICT] if len(data.predict) else [])]
+        optional |= {name: data.split(name) for name in names if data.table(name) is None}
     optional[RANKED] = None if graph.clock is None else graph.clock.ranked
     if graph.origin is not None:
         optional |= {name: getattr(graph.origin, name) for name in ORIGIN}

@@ -20,7 +20,7 @@ MANIFEST = "manifest.json"
 STRETCH_BYTES = 1 << 24  # of an array, which have a checksum each
 CHECKSUM = "checksum"
 """The key of a JSON file's own checksum."""
-_SPLITS = {"train", "val", "test"}
+_SPLITS = {"train", "val", "test", "predict"}
 _MAX_ROWS = 1 << 48  # products with row sizes stay within int64
 _MAX_DIMS = 8  # shapes come from a file that anyone may have written
 _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
@@ -147,12 +147,21 @@ def _are_tasks(described: Any) -> bool:
         and _is_count_or_none(task.get("num_classes", ...))
         and "class_names" in task
         and _are_names(task["class_names"])
+        and _are_names(task.get("label_names"))
+        and (task.get("as_of") is None or type(task["as_of"]) in (int, float))
         for task in described.values()
     )
 
 
 def _are_splits(tables: Any) -> bool:
     return isinstance(tables, dict) and tables.keys() <= _SPLITS
+
+
+def _are_vocabularies(described: Any) -> bool:
+    """Returns whether each table has a list of names of vocabularies, or None, for its columns."""
+    return isinstance(described, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str | None) for name in names) for names in described.values()
+    )
 
 
 def _are_floats(quantized: Any) -> bool:
@@ -199,7 +208,8 @@ _FORMS: dict[str, tuple[Any, Callable[[Any], bool]]] = {
     "types": (None, _is_dict_or_none),
     "clock": (None, _is_dict_or_none),
     "aggregates": ({}, _is_dict),
+    "vocabularies": ({}, _are_vocabularies),
 }
-LATER = {"aggregates"}
+LATER = {"aggregates", "vocabularies"}
 """Keys that folders need not have, since releases before them wrote a checksum, too."""
 KEYS = {"format", "version", CHECKSUM, *_FORMS}

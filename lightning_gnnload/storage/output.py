@@ -1,4 +1,4 @@
-"""OutputFile: writes rows of named columns to a Parquet or NumPy file, which appears when it is complete."""
+"""OutputFile: writes rows of named columns to a Parquet, CSV or NumPy file, which appears when it is complete."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ import numpy as np
 import torch
 
 from lightning_gnnload.errors import MissingExtraError, OutputError
+from lightning_gnnload.storage.csv_output import CsvWriter, csv_suffix
 from lightning_gnnload.storage.folders import clear_leftovers, staging_folder
 from lightning_gnnload.storage.targets import check_creatable
 
-SUFFIXES = (".parquet", ".npz", ".npy")
+TABLE_SUFFIXES = (".parquet", ".csv", ".csv.gz")
+"""Formats of rows with named columns, which other programs read."""
+SUFFIXES = (*TABLE_SUFFIXES, ".npz", ".npy")
 GROUP_BYTES = 1 << 26
 """Rows that are buffered and written together, as a row group of Parquet."""
 TEXT_BYTES = 96
@@ -33,7 +36,7 @@ def check_output(path: str | os.PathLike[str]) -> Path:
         MissingExtraError: pyarrow is needed, and not installed.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
+    if suffix_of(path) not in SUFFIXES:
         raise OutputError(
             f"{path} ends in {path.suffix or 'no suffix'}, which names no format of results. Give a file that ends in "
             f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}."
@@ -46,11 +49,23 @@ def check_output(path: str | os.PathLike[str]) -> Path:
     return path
 
 
+def suffix_of(path: str | os.PathLike[str]) -> str:
+    """Returns the suffix of a file that says its format: ``".csv.gz"`` is one."""
+    return csv_suffix(Path(path)) or Path(path).suffix
+
+
+def beside(path: str | os.PathLike[str], name: str) -> Path:
+    """Returns the path of a further file of the same format: ``"out.paper.csv.gz"`` beside ``"out.csv.gz"``."""
+    path, suffix = Path(path), suffix_of(path)
+    return path.with_name(f"{path.name.removesuffix(suffix)}.{name}{suffix}")
+
+
 class OutputFile:
     """Writes rows of named columns to a file, some at a time, in the format that the file's suffix names.
 
     ``.parquet`` takes numbers ``[n]``, texts, and several numbers a row, ``[n, ...]``, as lists of a fixed size; dates
-    are passed in UTC and get the time ``zone``. ``.npz`` holds an array a column; texts are padded to the longest.
+    are passed in UTC and get the time ``zone``. ``.csv`` and ``.csv.gz`` are as :class:`.CsvWriter` has them. ``.npz``
+    holds an array a column; texts are padded to the longest.
     ``.npy`` holds the column ``values``; each other column gets a file beside it: ``users.user_id.npy`` beside
     ``users.npy``.
 
@@ -82,9 +97,11 @@ class OutputFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             clear_leftovers(self.path)
             staging = self._stack.enter_context(staging_folder(self.path))
-        self._writer: _ParquetWriter | _ArraysWriter
+        self._writer: _ParquetWriter | _LinesWriter | _ArraysWriter
         if self.path.suffix == ".parquet":
             self._writer = _ParquetWriter(staging, self.path, self.zone)
+        elif suffix_of(self.path) in TABLE_SUFFIXES:
+            self._writer = _LinesWriter(staging, self.path, self.zone)
         else:
             self._writer = _ArraysWriter(staging, self.path, self.values)
         return self
@@ -203,6 +220,25 @@ class _ParquetWriter:
         for size in rows.shape[:0:-1]:
             column = self._arrow.FixedSizeListArray.from_arrays(column, size)
         return column
+
+
+class _LinesWriter:
+    """Writes each group of rows as lines."""
+
+    def __init__(self, folder: Path, path: Path, zone: str | None) -> None:
+        self._temporary, self._path = folder / "whole", path
+        file = private_file(self._temporary)
+        self._writer = CsvWriter(file, compressed=path.suffix == ".gz", zone=zone)
+
+    def write(self, columns: dict[str, np.ndarray]) -> None:
+        self._writer.write(columns)
+
+    def finish(self) -> dict[Path, Path]:
+        self._writer.close()
+        return {self._temporary: self._path}
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 class _ArraysWriter:

@@ -81,6 +81,8 @@ def described_tasks(tasks: Mapping[str, Task]) -> dict[str, Any]:
             "seed_tables": described_seeds(task.splits),
             "num_classes": task.num_classes,
             "class_names": None if task.class_names is None else list(task.class_names),
+            "label_names": None if task.label_names is None else list(task.label_names),
+            **({} if task.as_of is None else {"as_of": task.as_of}),
         }
         for name, task in tasks.items()
     }
@@ -92,7 +94,9 @@ def open_tasks(described: Mapping[str, Any], arrays: Mapping[str, torch.Tensor])
         name: Task(
             open_seeds(task["seed_tables"], arrays, f"task.{name}"),
             task["num_classes"],
-            None if task["class_names"] is None else tuple(task["class_names"]),
+            _names(task["class_names"]),
+            _names(task.get("label_names")),  # which the first releases did not write
+            task.get("as_of"),
         )
         for name, task in described.items()
     }
@@ -110,6 +114,10 @@ def _table(prefix: str, described: Mapping[str, Any], arrays: Mapping[str, torch
         weight=columns.pop("weight", None),
         columns=columns,
     )
+
+
+def _names(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
 
 
 def _type_of(edge_type: Any) -> Any:

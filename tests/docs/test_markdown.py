@@ -1,13 +1,15 @@
 """The examples of the documentation run: each ``python`` block of README.md and docs/, file by file.
 
 Blocks of one file share a namespace and run in order, in an empty folder. ``python no-run`` blocks are only
-compiled.
+compiled. In the cookbook, commands of ``bash`` blocks run, too, and a ``yaml`` block is the file that it begins with.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from torch.utils.data import DataLoader
 
 from lightning_gnnload.errors import MissingExtraError
 from lightning_gnnload.pipeline.loader import EpochLoader
+from lightning_gnnload.plugin.commands import cli
 from tests.runif import EXTRA_MODULES
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+RECIPES = sorted((ROOT / "docs" / "cookbook").glob("*.md"))
+PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*RECIPES})
 CALLS = ("data.train_dataloader()", "module.train_dataloader()")
 """What loops read beside loaders that have a name."""
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
@@ -45,6 +49,24 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         if how == "":
             run(compiled, namespace)
             check_loops(ast.parse(code), namespace)
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
+def test_recipes_run_as_they_stand(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__markdown__"}
+    for match in FENCE.finditer(page.read_text(encoding="utf-8")):
+        language, code = match["info"].strip(), match["code"]
+        if language == "python":
+            run(compile(code, str(page), "exec"), namespace)
+        elif language == "yaml" and code.startswith("# "):
+            Path(code.splitlines()[0].removeprefix("# ")).write_text(code)
+        elif language == "bash":
+            for line in code.splitlines():
+                monkeypatch.setattr(sys, "argv", shlex.split(line))
+                with pytest.raises(SystemExit) as ended:
+                    cli.main()
+                assert not ended.value.code, line
 
 
 def check_loops(code: ast.AST, namespace: dict[str, object]) -> None:

@@ -22,7 +22,10 @@ def read(folder: Path) -> dict[str, Any]:
 
     with np.load(folder / "found.npz", allow_pickle=False) as arrays:
         found: dict[str, Any] = {".npz": {name: rows.tolist() for name, rows in arrays.items()}}
-    found[".parquet"] = parquet.read_table(folder / "found.parquet").to_pydict()
+    table = parquet.read_table(folder / "found.parquet").to_pydict()
+    # In a table, each class has a column.
+    chances = [list(row) for row in zip(*(table.pop(name) for name in list(table) if name[:2] == "p_"), strict=True)]
+    found[".parquet"] = {"user_id": table["user_id"], "prediction": chances, "class": table["class"]}
     return found
 
 

@@ -53,7 +53,15 @@ class GraphCLI(lightning_cli.LightningCLI):
             "--out",
             type=str | None,
             default="predictions.npz",
-            help="Where predict writes, a .parquet, .npz or .npy file; null: nowhere.",
+            help="Where predict writes, a .parquet, .csv, .csv.gz, .npz or .npy file; null: nowhere.",
+        )
+        parser.add_argument(
+            "--as-of",
+            "--as_of",
+            dest="as_of",
+            type=int | float | str | None,
+            default=None,
+            help="Predict for this time, a date as 2026-07-01: in place of the rows' own times, or the task's as_of.",
         )
         parser.add_argument(
             "--untrained", type=bool, default=False, help="Validate, test or predict with the model's first weights."
@@ -116,6 +124,8 @@ class GraphCLI(lightning_cli.LightningCLI):
 
     def before_predict(self) -> None:
         self._check_checkpoint("predict")
+        if (as_of := self.config["predict"]["as_of"]) is not None:
+            self.datamodule.as_of = as_of
         if (path := self.config["predict"]["out"]) is not None:
             check_output(path)  # before the data are prepared
             self.trainer.callbacks.append(PredictionWriter(path))  # type: ignore[attr-defined]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 
 from lightning_gnnload import GraphDataModule
-from lightning_gnnload.errors import CheckpointError
+from lightning_gnnload.errors import CheckpointError, LoaderConfigError
 from lightning_gnnload.inference.infer import infer
 from lightning_gnnload.plugin.commands.fit import GraphCLI, check_checkpoint, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
@@ -26,10 +26,10 @@ class InferCLI(GraphCLI):
         parser.set_defaults({"out": "predictions.parquet"})
         for name, value_type, default, help_text in (
             ("ckpt_path", str | None, None, "The checkpoint whose weights the model takes."),
-            ("nodes", str, "all", "Whose rows to write: all, train, val, test, or the name of a node type."),
+            ("nodes", str, "all", "Whose rows to write: all, train, val, test, predict, or the name of a node type."),
             ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
             ("method", str | None, None, "The method to run; null: predict_step, if the model has one, or forward."),
-            ("time", int | float | str | None, None, "Edges later than this do not count; null: the latest of seeds."),
+            ("time", int | float | str | None, None, "As --as-of; numbers are nanoseconds where times are dates."),
             ("dtype", Literal["float32", "float16"], "float32", "Of rows between layers on disk."),
             ("memory", int | None, None, "Bytes that blocks may take; null: half of what is free."),
             ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),
@@ -51,7 +51,9 @@ def main(arguments: Sequence[str]) -> int:
         config = cli.config
         check_checkpoint("infer", config, cli.trainer.default_root_dir)
         _prepare(cli.model, cli.datamodule, cli.trainer, config["ckpt_path"])
-        names = ("nodes", "method", "time", "memory", "max_edges", "scratch", "out")
+        if config["as_of"] is not None and config["time"] is not None:
+            raise LoaderConfigError("--as-of and --time say the same. Give one of them.")
+        names = ("nodes", "method", "memory", "max_edges", "scratch", "out")
         began = time.monotonic()
         with _show_log():
             rows = infer(
@@ -59,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
                 cli.datamodule,
                 layers=config["layers"].split(",") if config["layers"] else None,
                 dtype=getattr(torch, config["dtype"]),
+                time=config["time"] if config["as_of"] is None else config["as_of"],
                 **{name: config[name] for name in names},
             )
         by_type = rows if isinstance(rows, dict) else {"": rows}

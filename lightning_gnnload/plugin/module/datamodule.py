@@ -87,8 +87,13 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         eval_sampler: likewise; ``sampler`` when None.
         eval_draws: ``"fixed"``: a node draws the same neighbours whenever it is evaluated, whatever the epoch,
             batch size and number of trainers, so that metrics are comparable; ``"fresh"``: new ones each epoch.
-        predict: node ids, in a graph with types also by node type, a :class:`SeedTable`, or ``"train"``, ``"val"``,
-            ``"test"``, or ``"all"`` nodes, or those of a node type by its name.
+        predict: what to predict. None: the rows that the data have for it, as tasks of tables do; where there are none,
+            or ``as_of`` is another time than theirs, all nodes of the seeds' type. Else node ids, in a graph with types
+            also by node type, a :class:`SeedTable`, or ``"train"``, ``"val"``, ``"test"``, ``"predict"``, or ``"all"``
+            nodes, or those of a node type by its name.
+        as_of: predict for this time, a date as ``"2026-07-01"`` (a number where the graph's times are), in place of the
+            rows' own times; None: for that of the task, if it has one. Nodes that are there only later are left out
+            where they were not named by their ids.
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
@@ -138,7 +143,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
 
     _TIMES_OF_SEEDS: ClassVar = (
         "give each row's, by time: COLUMN at the task in graph.yaml, or SeedTable(ids, time=times); to predict, give "
-        "such rows or the name of their split, predict='test'; or ignore times, by before: null, "
+        "the time itself, as_of='2026-07-01' (--as-of), such rows or the name of their split, predict='test'; or "
+        "ignore times, by before: null, "
         "NeighborSampler(..., before=None)"
     )
     """What to do where seeds have the times of their nodes."""
@@ -157,7 +163,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         eval_batch_size: int | None = None,
         eval_sampler: Sampler | None = None,
         eval_draws: Literal["fixed", "fresh"] = "fixed",
-        predict: Any = "all",
+        predict: Any = None,
+        as_of: Any = None,
         drop_last: bool = False,
         partition: Partitioned = None,
         sampling_device: DeviceChoice = "auto",
@@ -198,6 +205,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         self.cache = cache
         self.eval_draws = eval_draws
         self.predict = predict
+        self.as_of = as_of
         self.drop_last = drop_last
         self.on_resume_change: OnResumeChange = on_resume_change
         self.feature_name = feature_name
@@ -222,7 +230,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         self._folder_checks = FolderChecks(verify)
 
     def has_seeds(self, phase: str) -> bool:
-        """Whether ``"train"``, ``"val"`` or ``"test"`` has any."""
+        """Whether ``"train"``, ``"val"``, ``"test"`` or ``"predict"`` has any."""
         return len(self.graph_data.split(phase)) > 0
 
     # Lightning's hooks.

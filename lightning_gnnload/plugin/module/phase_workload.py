@@ -11,13 +11,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from lightning_gnnload.cache.packed.settings import Packing
-from lightning_gnnload.data.arrays import as_ids
-from lightning_gnnload.data.by_type import flat_seeds, flat_split, refuse_tables
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.plugin.module.caching import CachedModule
+from lightning_gnnload.plugin.module.predict_seeds import predict_seeds
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
 from lightning_gnnload.sample.workload import Workload
@@ -35,6 +33,7 @@ class PhasedModule(CachedModule, Protocol):
     order: SeedOrder
     packing: Packing | None
     predict: Any
+    as_of: Any
     seed: int
 
 
@@ -84,7 +83,10 @@ def _sampler(module: PhasedModule, phase: str) -> Sampler:
 
 def _seeds(module: PhasedModule, phase: str) -> np.ndarray | SeedTable:
     data = module.graph_data
-    seeds = _predict_seeds(module.predict, data) if phase == "predict" else data.table(phase) or data.split(phase)
+    if phase == "predict":
+        seeds = predict_seeds(module.predict, module.as_of, data, heeds_times=_heeds_times(module))
+    else:
+        seeds = data.table(phase) or data.split(phase)
     if len(seeds):
         return seeds
     if data.tasks and data.task is None:
@@ -96,25 +98,16 @@ def _seeds(module: PhasedModule, phase: str) -> np.ndarray | SeedTable:
     raise SeedError(f"there are no seeds to {phase} on: give {taker} {phase}=ids, with at least one node id.")
 
 
-def _predict_seeds(predict: Any, data: GraphData) -> np.ndarray | SeedTable:
-    if isinstance(table := flat_seeds(predict), SeedTable):
-        return table
-    types = data.graph.types
-    if isinstance(predict, str):
-        if predict == "all":
-            return np.arange(data.num_nodes)
-        if predict in SPLITS:
-            return data.table(predict) or data.split(predict)
-        if types is not None and predict in types.node_types:
-            return np.array(types.range_of(predict))
-        choices = (*SPLITS, *(() if types is None else types.node_types))
+def _heeds_times(module: PhasedModule) -> bool:
+    """Whether predictions depend on times; raises LoaderConfigError where one is named nevertheless."""
+    sampler = _sampler(module, "predict")
+    has_before = getattr(sampler, "before", None) is not None
+    if module.as_of is not None and not has_before:
         raise LoaderConfigError(
-            f"predict={predict!r} is not known; give node ids, 'all', or one of {', '.join(choices)}."
+            f"as_of={module.as_of!r} says for which time to predict, but {sampler!r} heeds no times. Leave it out, or "
+            "take NeighborSampler with before='<='."
         )
-    refuse_tables("predict", predict)
-    if isinstance(predict, Mapping):
-        return flat_split("predict", predict, types)
-    return as_ids(predict, name="predict ids", num_nodes=data.num_nodes)
+    return has_before and module.graph_data.graph.clock is not None
 
 
 def _links(module: PhasedModule, phase: str, seeds: np.ndarray | SeedTable) -> LinkSettings:

@@ -14,21 +14,30 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.id_columns import NodeIdColumns
+from lightning_gnnload.data.moment import moment_text
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.predicted import CLASS, PREDICTION, named_predictions
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import end_on_sigterm, pl
-from lightning_gnnload.storage.output import OutputFile, check_output, explain_write_errors, private_file
-
-PREDICTION, CLASS = "prediction", "class"
+from lightning_gnnload.storage.output import (
+    TABLE_SUFFIXES,
+    OutputFile,
+    check_output,
+    explain_write_errors,
+    private_file,
+    suffix_of,
+)
 
 
 class PredictionWriter(pl.Callback):
     """In ``trainer.predict``, writes what ``predict_step`` returns to one file, a row for each seed, beside its ids.
 
-    The columns of the file, which is ``.parquet``, ``.npz`` or ``.npy`` as :class:`.OutputFile` has them, are
+    The columns of the file, which is ``.parquet``, ``.csv``, ``.csv.gz``, ``.npz`` or ``.npy`` as :class:`.OutputFile`
+    has them, are
 
     - of nodes, the user's ids, named as the user's column, or ``node``, their numbers, where the data have no ids; of
       nodes of several types also ``node_type``;
@@ -36,7 +45,9 @@ class PredictionWriter(pl.Callback):
       as ``src`` and ``dst``, and ``time``, where the table has one, as dates or numbers as it was given;
     - ``prediction``; or, where ``predict_step`` returns a dict of tensors, each under its name. Of seeds of several
       types, rows are those of ``TypedMiniBatch.seeds``, type by type; a dict by node type is one ``prediction``, too;
-    - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries.
+    - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries;
+    - in tables, which are ``.parquet``, ``.csv`` and ``.csv.gz``, in place of ``prediction`` a column ``p_NAME`` for
+      each class, and of numbers one named by the label, as :func:`.named_predictions` has them.
 
     Rows come in the order of ``GraphDataModule(predict=...)``, each once, whatever the number of trainers: each of
     these writes its own file while it predicts, and trainer 0 joins them, so that no rank has all rows in memory.
@@ -63,6 +74,8 @@ class PredictionWriter(pl.Callback):
         self._rows: _Rows | None = None
         self._values = PREDICTION
         self._zone: str | None = None
+        self._names: tuple[Any, Any] = None, None
+        self._subject = ""
 
     def on_predict_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         check_output(self.path)  # now, not after an hour of work
@@ -90,7 +103,7 @@ class PredictionWriter(pl.Callback):
             )
         if self._rows is None:
             self._rows = _Rows(loader.source)
-        self._zone = self._rows.zone
+            self._zone, self._names, self._subject = self._rows.zone, self._rows.names, self._rows.subject
         columns = self._rows.columns(BatchRequest(0, batch_idx, loader.rank, loader.num_ranks), outputs)
         self._values = PREDICTION if PREDICTION in columns else next(iter(outputs))
         assert self._part is not None, "Lightning has begun the epoch"
@@ -111,16 +124,17 @@ class PredictionWriter(pl.Callback):
             raise LoaderConfigError(
                 f"{missing[0]} is not there: give PredictionWriter a path in a folder that all machines share."
             )
+        is_table = suffix_of(self.path) in TABLE_SUFFIXES
         try:
             with OutputFile(self.path, values=self._values, zone=self._zone) as file:
                 for _, columns in merge(*map(_read_rows, parts), key=itemgetter(0)):
                     end_on_sigterm(trainer)
-                    file.write(columns)
+                    file.write(named_predictions(columns, *self._names) if is_table else columns)
         finally:
             self._part = None
             for part in parts:  # others' too, which are done: nobody else removes them
                 part.unlink()
-        pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows are in {self.path}.")
+        pl.utilities.rank_zero.rank_zero_info(f"Predictions of {file.num_rows} rows{self._subject} are in {self.path}.")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Removes this rank's unfinished file."""
@@ -145,13 +159,14 @@ class _Rows:
 
     def __init__(self, source: BatchSource) -> None:
         self._workload = workload = source.workload
-        self._class_names = source.data.class_names
+        self.names = source.data.class_names, source.data.label_names
+        self._task, self._clock = source.data.task, source.data.graph.clock
         endpoints = workload.kind.nodes_of(workload.seeds).T
         self._ends = [NodeIdColumns(source.data, nodes) for nodes in endpoints]
         table = workload.kind.table
         self._targets = None if table is None or table.dst_ptr is None else table.targets_in(workload.graph)
         # Seeds are the nodes themselves, unless they are rows: of a table, or as another library's loaders have them.
-        self._are_rows = table is not None or not workload.kind.form.rows_are_seeds
+        self._are_rows = not (_are_nodes(table) if table is not None else workload.kind.form.rows_are_seeds)
 
     def columns(self, request: BatchRequest, outputs: Any) -> dict[str, np.ndarray]:
         """Raises LoaderConfigError: outputs that have no row for each seed of the mini-batch."""
@@ -169,7 +184,7 @@ class _Rows:
         for name, values in predicted.items():
             rows = _as_rows(name, values, len(seeds), columns)
             columns[name] = rows if positions is None else rows[positions]
-        classes, scores = self._class_names, columns.get(PREDICTION)
+        classes, scores = self.names[0], columns.get(PREDICTION)
         if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
             columns[CLASS] = np.array(classes)[scores.argmax(1)]
         return columns
@@ -199,10 +214,26 @@ class _Rows:
         return {**columns, "time": times if form is None else form.of_nanoseconds(times)}
 
     @property
+    def subject(self) -> str:
+        """Says of what task and time the rows are, where that is one."""
+        table = self._workload.kind.table
+        subject = "" if self._task is None else f" of task {self._task!r}"
+        if table is None or table.time is None or not len(table) or table.time.min() != table.time.max():
+            return subject
+        return f"{subject}, as of {moment_text(table.time[0].item(), self._clock)},"
+
+    @property
     def zone(self) -> str | None:
         """The time zone of the seeds' times, if they have one."""
         table = self._workload.kind.table
         return None if table is None or table.time_form is None else table.time_form.zone
+
+
+def _are_nodes(table: SeedTable) -> bool:
+    """Whether rows are but nodes at one time, each once: their numbers tell nothing."""
+    is_plain = table.kind == "nodes" and table.columns.keys() == {"time"} and table.y is None
+    times = () if table.time is None else table.time
+    return is_plain and len(np.unique(times)) < 2 and len(np.unique(table.ends)) == len(table)
 
 
 def _as_rows(name: str, values: Any, num_seeds: int, columns: Mapping[str, np.ndarray]) -> np.ndarray:

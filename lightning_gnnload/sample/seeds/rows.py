@@ -210,8 +210,9 @@ class NodeSeeds(SeedKind):
             raise SeedError(
                 f"{self._named(int(nodes[bad[0], 0]))} is a seed without a time, and has none itself; so are "
                 f"{len(bad)} of {len(times)} seeds. Give each row's: SeedTable(nodes, time=times), or "
-                "sampler.sample(..., times=times); leave these rows out, in prediction by predict= with the name of a "
-                "split or of a node type whose nodes have times; or ignore the graph's times: before=None."
+                "sampler.sample(..., times=times); to predict, say for which time: as_of= (--as-of); leave these rows "
+                "out, in prediction by predict= with the name of a split or of a node type whose nodes have times; or "
+                "ignore the graph's times: before=None."
             )
         return times
 
@@ -243,7 +244,8 @@ class NodeSeeds(SeedKind):
         if not has_times and (self.graph.node_time is None or not self.form.rows_are_seeds):
             raise SeedError(
                 "the graph has times, but the seeds have none. Give each row's: SeedTable(..., time=times), or "
-                "sampler.sample(..., times=times); or ignore the graph's: NeighborSampler(..., before=None)."
+                "sampler.sample(..., times=times); to predict, say for which time: as_of= (--as-of); or ignore the "
+                "graph's: NeighborSampler(..., before=None)."
             )
 
     def _check_rows(self) -> None:

@@ -151,8 +151,8 @@ def test_files_hold_rows_and_ids(tmp_path: Path) -> None:
     assert np.load(tmp_path / "whole.npy").shape == (NUM_NODES, 4)
     assert {path.name for path in tmp_path.iterdir()} == {"all.parquet", "some.npy", "some.node.npy", "whole.npy"}
     assert (tmp_path / "whole.npy").stat().st_mode & 0o077 == 0
-    with pytest.raises(OutputError, match=r"\.npy or \.parquet"):
-        infer(model(), plain, out=tmp_path / "rows.csv", **SETTINGS)
+    with pytest.raises(OutputError, match=r"\.npy, \.parquet, \.csv or \.csv\.gz"):
+        infer(model(), plain, out=tmp_path / "rows.npz", **SETTINGS)
 
 
 def test_rows_are_named_by_what_they_are(tmp_path: Path) -> None:
@@ -161,7 +161,9 @@ def test_rows_are_named_by_what_they_are(tmp_path: Path) -> None:
     data = flat_data(class_names=names, user_ids=UserIds.of([f"t{n}" for n in range(NUM_NODES)], column="class"))
     rows = infer(model(), data, out=tmp_path / "all.parquet", **SETTINGS)
     table = parquet.read_table(tmp_path / "all.parquet")
-    assert table.column_names == ["node", "prediction", "class"]  # the user's ids do not take the name of results
+    named = [f"p_{name}" for name in names]
+    assert table.column_names == ["node", *named, "class"]  # the user's ids do not take the name of results
+    np.testing.assert_array_equal(np.stack([table[name] for name in named], axis=1), rows)
     largest = [names[each] for each in rows.argmax(1)]
     assert table["class"].to_pylist() == largest
     infer(model(), data, out=tmp_path / "all.npy", nodes=[7, 3], **SETTINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from examples.models import HGT, RGCN
 from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable, infer
+from lightning_gnnload.data.task import Task
 from lightning_gnnload.errors import InferenceError
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_graph
@@ -168,7 +170,7 @@ class Counting(nn.Module):
         return told + rows[: block.num_dst]
 
 
-def test_only_edges_up_to_the_time_count() -> None:
+def test_only_edges_up_to_the_time_count(caplog: pytest.LogCaptureFixture) -> None:
     rng = np.random.default_rng(0)
     src, dst, times = rng.integers(50, size=400), rng.integers(50, size=400), rng.integers(100, size=400)
     data = GraphData(Graph.from_coo(src, dst, 50, edge_time=times, keep_order=True), x=torch.ones(50, 1))
@@ -184,6 +186,13 @@ def test_only_edges_up_to_the_time_count() -> None:
     seeds = SeedTable([1, 2], time=[10, 60])
     seen = GraphData(data.graph, x=torch.ones(50, 1), train=seeds)
     torch.testing.assert_close(infer(Counting(), seen, **QUIET), walks(60))
+    asked = GraphData(data.graph, x=torch.ones(50, 1), tasks={"t": Task({"train": seeds}, as_of=20)}).with_task("t")
+    with caplog.at_level(logging.INFO, logger="lightning_gnnload"):
+        torch.testing.assert_close(infer(Counting(), asked, **QUIET), walks(20))
+        infer(Counting(), seen, **QUIET)
+    said = [record.message for record in caplog.records if "edges" in record.message]
+    assert said[0] == "infer: edges up to 20 count, the time of the task."
+    assert said[1].startswith("infer: edges up to 60 count, the latest time of the seeds")
     by_path = GraphDataModule(seen, NeighborSampler([3, 3], order="path"))
     with pytest.raises(InferenceError, match="the path that leads to it"):
         infer(Counting(), by_path, **QUIET)

@@ -76,7 +76,7 @@ def test_links_of_a_table_of_edges_have_its_ends() -> None:
         ("edges.buys.self_loops", True, "edges.buys.self_loops: True was given, but keep or drop"),
         ("edges.buys.reverse", "buys", "edges: 'buys' names two edge types"),
         ("edges.buys.time_unit", "hours", "edges.buys.time_unit: 'hours' was given, but s or ms or us or ns"),
-        ("tasks.churn.y", ..., "tasks.churn: a task of nodes needs y"),
+        ("tasks.churn.y", ..., "tasks.churn: without y: COLUMN, its labels, a task of nodes has nothing to train"),
         ("tasks.churn.seed", ..., "tasks.churn: seeds are nodes or links"),
         ("tasks.churn.src", "user.u", "tasks.churn: seeds are nodes or links"),
         ("tasks.churn.split", ..., "tasks.churn: the key 'split' is missing"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,9 @@ def test_by_a_column() -> None:
     assert [len(rows_of(data, split)) for split in ("train", "val", "test")] == [25, 10, 5]
     words[3] = "holdout"
     task["from"] = pa.table({"who": (USERS * 2)[: len(words)], "s": words, "y": [1] * len(words)})
-    with pytest.raises(TableError, match=r"1 values of column 's' are none of train, val, test; the first is in row 3"):
+    with pytest.raises(
+        TableError, match=r"1 values of column 's' are none of train, val, test, predict; the first is in row 3"
+    ):
         data_of({**task, "y": "y", "split": {"column": "s"}})
 
 
@@ -156,13 +158,13 @@ def test_labels_of_each_kind(values: list[Any], kind: str, names: Any, labels: l
         ([1.0, 2.0] * 20, "auto", r"tasks.t: y 'y' is DOUBLE and holds 2 different whole numbers. Say kind: class or"),
         ([0.5, 2.0] * 20, "class", r"20 of 40 values of column 'y'.*'0.5' in row 0. Needed is a whole number"),
         (["a", "b"] * 20, "number", "y 'y' is VARCHAR, but kind: number is said"),
-        ([[1], [2]] * 20, "auto", r"y 'y' is BIGINT\[\]; numbers, text or booleans are needed"),
+        ([[1], [2]] * 20, "auto", r"y 'y' are BIGINT and hold whole numbers alone. Say kind: class"),
         ([0.5, float("inf")] * 20, "number", "20 of 40 values of column 'y'.*'inf' in row 1"),
         ([0.5, -1e39] * 20, "number", "20 of 40 values of column 'y'.*'-1e.39' in row 1.*as float32 has it"),
         ([1.0, 1e300] * 20, "class", "20 of 40 values of column 'y'.*'1e.300' in row 1. Needed is a whole number"),
-        ([["a"], ["b"]] * 20, "auto", r"y 'y' is VARCHAR\[\]; numbers, text or booleans are needed"),
-        ([[0.5], [1.0]] * 20, "class", r"y 'y' is DOUBLE\[\]; numbers, text or booleans are needed"),
-        ([[True], [False]] * 20, "number", r"y 'y' is BOOLEAN\[\]; numbers, text or booleans are needed"),
+        ([["a"], ["b"]] * 20, "number", r"y 'y' is VARCHAR\[\], but kind: number is said"),
+        ([[0.5], [1.0]] * 20, "class", r"20 of 40 values of column 'y'.*in row 0. Needed is true, false, 0 or 1"),
+        ([[True], [False, True]] * 20, "auto", "lists of y 'y' have 1 to 2 entries; all must have as many"),
     ],
 )
 def test_labels_that_are_none(values: list[Any], kind: str, told: str) -> None:
@@ -271,3 +273,56 @@ def test_earlier_classes_are_kept_and_others_refused(tmp_path: Path) -> None:
     assert (new.class_names, new.table("train").y.tolist()) == (("a", "b", "c"), [2, 1])
     with pytest.raises(TableError, match=r"column 'y' has 1 labels that were no classes.*in row 1; these are a, b, c"):
         build(["c", "z"], "newer", "old")
+
+
+# What is predicted.
+
+
+def test_rows_without_a_label_are_predicted_at_their_times() -> None:
+    times = [DAY + timedelta(days=number) for number in range(NUM_USERS)]
+    labels = ["a" if number < 30 else None for number in range(NUM_USERS)]
+    task = {**seeds(at=times, y=labels), "y": "y", "time": "at", "timezone": "UTC"}
+    data = data_of({**task, "split": {"val": "2026-01-11", "test": "2026-01-21"}})
+    table = data.table("predict")
+    assert rows_of(data, "predict") == list(range(30, 40))
+    assert (table.y, table.time.tolist()) == (
+        None,
+        [int(t.replace(tzinfo=timezone.utc).timestamp()) * 10**9 for t in times[30:]],
+    )
+    assert (len(data.table("test")), data.label_names, data.as_of) == (10, ("y",), None)
+
+
+def test_a_column_of_splits_knows_predict_and_what_it_names_hides_its_label() -> None:
+    words = ["train", "predict", "infer", None] * 10
+    labels = ["a", "b", None, "a"] * 9 + [None] * 4  # the last rows are named, but have none
+    data = data_of({**seeds(s=words, y=labels), "y": "y", "split": {"column": "s"}})
+    assert rows_of(data, "predict") == [row for row in range(40) if row % 4 in (1, 2)]
+    assert data.table("predict").y is None
+    assert rows_of(data, "train") == list(range(0, 36, 4))
+    assert data.class_names == ("a", "b")
+
+
+def test_a_task_without_labels_is_predicted_whole(tmp_path: Path) -> None:
+    data = data_of({**seeds(), "as_of": None}, folder=tmp_path / "graph")
+    assert [len(data.split(split)) for split in ("train", "val", "test", "predict")] == [0, 0, 0, NUM_USERS]
+    assert load_graph_data(tmp_path / "graph").table("predict").checksum == data.table("predict").checksum
+    # With a build before it that knows the classes, they have names.
+    data_of({"seed": "user.id", "y": "y", "split": {"share": [1, 0, 0]}}, folder=tmp_path / "old")
+    new = data_of(seeds(), transforms=tmp_path / "old")
+    assert (new.class_names, new.num_classes, new.label_names) == (("a", "b", "c"), 3, ("y",))
+
+
+def test_as_of_is_a_date_of_the_times_zone_and_stays_in_the_folder(tmp_path: Path) -> None:
+    at = [DAY] * NUM_USERS
+    timed = {"knows": {**EDGES["knows"], "from": pa.table({"a": USERS, "b": NEXT, "at": at}), "time": "at"}}
+    timed["knows"]["timezone"] = "UTC"
+    task = {**seeds(at=at, y=["a", "b"] * 20), "y": "y", "time": "at", "timezone": "Europe/Berlin"}
+    task |= {"split": {"share": [1, 0, 0]}, "as_of": "2026-07"}
+    data = data_of(task, edges=timed, folder=tmp_path / "graph")
+    berlin = np.datetime64("2026-06-30T22:00", "ns").astype(np.int64)  # of midnight
+    assert data.as_of == berlin
+    assert load_graph_data(tmp_path / "graph").as_of == berlin
+    with pytest.raises(GraphSpecError, match=r"tasks.t.as_of: no table of nodes or edges has a time: COLUMN"):
+        data_of(task)
+    with pytest.raises(GraphSpecError, match=r"tasks.t.as_of: '2026-17' is no date"):
+        data_of({**task, "as_of": "2026-17"}, edges=timed)

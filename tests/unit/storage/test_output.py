@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import resource
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ import torch
 
 from lightning_gnnload.errors import MissingExtraError, OutputError, StoreFormatError
 from lightning_gnnload.storage import output
-from lightning_gnnload.storage.output import SUFFIXES, OutputFile
+from lightning_gnnload.storage.output import SUFFIXES, TABLE_SUFFIXES, OutputFile, beside
 
 ROWS = 1000
 _RNG = np.random.default_rng(3)
@@ -34,8 +36,36 @@ def read(path: Path) -> dict[str, Any]:
         return {name: np.array(table[name].to_pylist()) for name in table.column_names}
     if path.suffix == ".npz":
         return dict(np.load(path, allow_pickle=False))
-    beside = {file.name.split(".")[1]: np.load(file) for file in path.parent.glob(f"{path.stem}.*.npy")}
-    return beside | {"prediction": np.load(path)}
+    if path.suffix in (".csv", ".gz"):
+        return read_lines(path)
+    others = {file.name.split(".")[1]: np.load(file) for file in path.parent.glob(f"{path.stem}.*.npy")}
+    return others | {"prediction": np.load(path)}
+
+
+def read_lines(path: Path) -> dict[str, Any]:
+    """Columns of a CSV file, those of several numbers a row as they were written."""
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8", newline="") as file:
+        names, *lines = csv.reader(file)
+    columns: dict[str, list[Any]] = {}
+    for name, texts in zip(names, np.array(lines, object).reshape(-1, len(names)).T, strict=True):
+        base = name.rpartition("_")[0] if name.rpartition("_")[2].isdigit() else name
+        columns.setdefault(base, []).append([*map(parsed, texts)])
+    found = {name: np.array(parts if len(parts) > 1 else parts[0]).T for name, parts in columns.items()}
+    if "grid" in found:
+        found["grid"] = found["grid"].reshape(-1, 2, 3)
+    return found
+
+
+def parsed(text: str) -> Any:
+    """The number, as float32 where it is a fraction, or the text."""
+    if text in ("True", "False"):
+        return text == "True"
+    for number in (int, np.float32):
+        try:
+            return number(text)
+        except ValueError:
+            pass
+    return text
 
 
 def write(path: Path, columns: dict[str, Any] = COLUMNS, step: int = 37) -> None:
@@ -98,7 +128,7 @@ def test_no_rows_make_a_file_all_the_same(tmp_path: Path, suffix: str) -> None:
 def test_tensors_lists_and_halves_are_columns(tmp_path: Path) -> None:
     halves = torch.tensor([[0.5, 1.25], [3.0, -1.0]])
     columns = {"name": ["eve", "bob"], "half": halves.half().numpy(), "brain": halves.bfloat16()}
-    for suffix in SUFFIXES[:2]:
+    for suffix in (*TABLE_SUFFIXES, ".npz"):
         with OutputFile(tmp_path / f"out{suffix}") as file:
             file.write(columns)
         found = read(tmp_path / f"out{suffix}")
@@ -133,10 +163,36 @@ def test_a_npy_file_needs_the_column_that_it_holds(tmp_path: Path) -> None:
             file.write({"user_id": [1, 2]})
 
 
-@pytest.mark.parametrize("name", ["out", "out.csv", "out.npz.gz"])
+@pytest.mark.parametrize("name", ["out", "out.tsv", "out.npz.gz"])
 def test_other_suffixes_are_refused_with_those_that_there_are(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OutputError, match=r"Give a file that ends in \.parquet, \.npz or \.npy\."):
+    with pytest.raises(OutputError, match=r"Give a file that ends in \.parquet, \.csv, \.csv\.gz, \.npz or \.npy\."):
         OutputFile(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("unit", "zone", "text"),
+    [
+        ("D", None, "2026-07-01"),
+        ("D", "Europe/Berlin", "2026-07-01"),  # a day has no time of the day
+        ("s", None, "2026-07-01T12:30:00"),
+        ("us", "Europe/Berlin", "2026-07-01T14:30:00+02:00"),
+        ("ns", "UTC", "2026-07-01T12:30:00+00:00"),
+    ],
+)
+def test_dates_in_csv_are_iso_8601(tmp_path: Path, unit: str, zone: str | None, text: str) -> None:
+    times = np.array(["2026-07-01T12:30", "NaT"], "datetime64[ns]").astype(f"datetime64[{unit}]")
+    for _ in range(2):
+        with OutputFile(tmp_path / "out.csv.gz", zone=zone) as file:
+            file.write({"time": times, "name": ['a "b"', "c,\nd"]})
+    with gzip.open(tmp_path / "out.csv.gz", "rt", newline="") as lines:
+        assert [*csv.reader(lines)] == [["time", "name"], [text, 'a "b"'], ["", "c,\nd"]]
+
+
+def test_equal_rows_are_equal_bytes_when_compressed(tmp_path: Path) -> None:
+    for name in ("one.csv.gz", "two.csv.gz"):
+        write(tmp_path / name)
+    assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
+    assert beside(tmp_path / "one.csv.gz", "user").name == "one.user.csv.gz"
 
 
 def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
@@ -152,7 +208,9 @@ def test_without_pyarrow_the_extra_and_the_other_suffixes_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"unlike \.npz and \.npy files.*lightning-gnnload\[tables\]"):
+    with pytest.raises(
+        MissingExtraError, match=r"unlike \.csv and \.csv\.gz and \.npz and \.npy files.*lightning-gnnload\[tables\]"
+    ):
         OutputFile(tmp_path / "out.parquet")
     write(tmp_path / "out.npz")  # which do without
 
@@ -167,12 +225,12 @@ def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".npz", ".npy"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_file_that_grows_beyond_its_limit(suffix: str, tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-        with pytest.raises(OutputError, match=r"out\.\w+ cannot be written"):
+        with pytest.raises(OutputError, match=r"out\.[\w.]+ cannot be written"):
             write(tmp_path / f"out{suffix}", {"prediction": np.random.default_rng(0).random((1 << 16, 16))}, 1 << 14)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

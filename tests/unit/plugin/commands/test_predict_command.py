@@ -78,16 +78,25 @@ def test_all_nodes_or_the_rows_of_a_split_are_written_by_the_users_ids(
     assert parquet.read_table("new/test.parquet").to_pydict() == {
         "row": [0, 1, 2],
         "user_id": [f"u{node}" for node in ROWS],
-        "prediction": [[float(node % 2 == 0), float(node % 2)] for node in ROWS],
+        "p_stays": [float(node % 2 == 0) for node in ROWS],
+        "p_leaves": [float(node % 2) for node in ROWS],
         "class": [("stays", "leaves")[node % 2] for node in ROWS],
     }
     assert [sum(map(len, each)) for each in kept] == [0, 0]  # nothing is held in memory besides
 
 
+def test_as_of_is_an_option_and_a_setting(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments in (["--as-of", "2026-07-01"], ["--as_of=2026-07-01"], ["--data.as_of", "2026-07-01"]):
+        with pytest.raises(
+            SystemExit, match="as of '2026-07-01': the graph has no times, so that it is the same at any"
+        ):
+            predict(config, monkeypatch, *arguments)
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--out", "found.csv"], r"OutputError: found\.csv ends in \.csv.*\.parquet, \.npz or \.npy"),
+        (["--out", "found.tsv"], r"OutputError: found\.tsv ends in \.tsv.*\.parquet, \.csv, \.csv\.gz, \.npz or \.npy"),
         (["--untrained", "false"], "predict would use an untrained model"),
         (["--ckpt_path", "none.ckpt"], r"--ckpt_path none\.ckpt: there is no such file"),
         (["--data.task", "chrun"], "there is no task 'chrun'; the tasks are churn, size"),

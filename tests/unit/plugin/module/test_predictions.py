@@ -27,6 +27,7 @@ from lightning_gnnload import (
     load_graph_data,
     save_graph_data,
 )
+from lightning_gnnload.data.task import Task
 from lightning_gnnload.errors import LoaderConfigError, OutputError, StoreFormatError
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.plugin.module.predictions import _write_rows
@@ -98,9 +99,11 @@ def test_the_users_ids_stand_beside_predictions_in_a_column_of_their_name(
         return torch.nn.functional.one_hot(batch.seeds % 7, 7).float()
 
     found = predicted(tmp_path / f"out{suffix}", predict, data, predict=asked)
-    assert list(found) == ["user_id", "prediction", "class"]
+    named = [f"p_{name}" for name in "abcdefg"]
+    assert list(found) == ["user_id", *(["prediction"] if suffix == ".npz" else named), "class"]
     assert found["user_id"].tolist() == ids.take(asked).tolist()
-    assert found["prediction"].argmax(1).tolist() == [node % 7 for node in asked]
+    scores = found["prediction"] if suffix == ".npz" else np.stack([found[name] for name in named], axis=1)
+    assert scores.argmax(1).tolist() == [node % 7 for node in asked]
     assert found["class"].tolist() == ["abcdefg"[node % 7] for node in asked]
 
 
@@ -329,3 +332,17 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, monkeypat
     with pytest.raises(OutputError, match=r"out\.npz\.rank0 cannot be written: 512 requested.*disk with room"):
         predicted(tmp_path / "out.npz", lambda batch: batch.x[: len(batch.seeds)])
     assert not list(tmp_path.iterdir())
+
+
+def test_numbers_are_named_by_their_labels_and_a_name_that_is_taken_is_not_taken_again(tmp_path: Path) -> None:
+    def rows(label_names: Any, width: int) -> list[str]:
+        ids = UserIds.of(range(300), column="spend")
+        task = Task({"train": SeedTable([3, 4], y=np.zeros((2, width)))}, label_names=label_names)
+        data = GraphData(toy_graph(), toy_data().x, user_ids=ids, tasks={"t": task}).with_task("t")
+        step = lambda batch: batch.x[: batch.num_seeds, :width] if width > 1 else batch.x[: batch.num_seeds, 0]  # noqa: E731
+        return list(predicted(tmp_path / "out.parquet", step, data, predict=[7, 3]))
+
+    assert rows(("visits", "orders"), 2) == ["spend", "visits", "orders"]
+    assert rows(("visits",), 1) == ["spend", "visits"]
+    assert rows(("spend",), 1) == ["spend", "predicted_spend"]
+    assert rows(None, 2) == ["spend", "prediction"]
