@@ -102,7 +102,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
             filter_per_worker=filter_per_worker,
             # PyG's constructor would else make its own, which needs pyg-lib or torch-sparse.
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed, sampler),
+            **self._honoured(kwargs, seed, isinstance(sampler, GnnloadSampler)),
         )
         self._begin()
 
@@ -190,7 +190,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed, sampler),
+            **self._honoured(kwargs, seed, isinstance(sampler, GnnloadSampler)),
         )
         self._begin()
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         NeighborLoader,
         ShaDowKHopSampler,
     )
-    from lightning_gnnload.pyg.threads import _say_once
+    from lightning_gnnload.pyg.epochs import _say_once
 
 N, E = 20, 60
 A_TO_A = ("a", "to", "a")
