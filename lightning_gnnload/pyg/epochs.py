@@ -63,7 +63,7 @@ class EpochRows:
             LoaderConfigError: some that mean nothing to threads.
         """
         makers = [vars(base)["__init__"] for base in type(self).__mro__[:-1] if "__init__" in vars(base)]
-        keywords = [name for maker in makers for name in keywords_of(maker)]
+        keywords = [*dict.fromkeys(name for maker in makers for name in keywords_of(maker))]
         refuse_unknown(type(self).__name__, kwargs, keywords, OF_GRAPH_DATA_MODULE)
         self.seed = seed
         self.position = Position()
