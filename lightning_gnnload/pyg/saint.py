@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,14 @@ class GraphSAINTNodeSampler(GraphSAINTSampler):
         ([1.0, 2.0, 3.0], [[0, 1], [1, 2]], torch.Size([3]), torch.Size([2]))
     """
 
+    def _check_rows(self) -> None:
+        super()._check_rows()
+        if 2 * (num_lone := int((np.diff(self.subgraphs.graph.indptr) == 0).sum())) > self.N:
+            self._tell(
+                f"no edge leaves {num_lone} of {self.N} nodes, which are never drawn. Have edges both ways, as "
+                "torch_geometric.transforms.ToUndirected(), or take GraphSAINTRandomWalkSampler."
+            )
+
     def sample_nodes(self, key: DrawKey) -> np.ndarray:
         return nodes_by_degree(self.subgraphs.graph.indptr, self._batch_size, key)
 
@@ -240,14 +249,12 @@ class GraphSAINTEdgeSampler(GraphSAINTSampler):
         ([0.0, 1.0], [[0], [1]])
     """
 
-    def __init__(self, data: Data, batch_size: int, *args: Any, **kwargs: Any) -> None:
-        self._odds: np.ndarray | None = None
-        super().__init__(data, batch_size, *args, **kwargs)
+    @cached_property
+    def _odds(self) -> np.ndarray:
+        return edge_odds(self.subgraphs.graph.indptr, self.subgraphs.graph.indices)
 
     def sample_nodes(self, key: DrawKey) -> np.ndarray:
         graph = self.subgraphs.graph
-        if self._odds is None:
-            self._odds = edge_odds(graph.indptr, graph.indices)  # twice, where two threads come first: the same
         return nodes_of_edges(graph.indptr, graph.indices, self._odds, self._batch_size, key)
 
 
@@ -273,12 +280,14 @@ class GraphSAINTRandomWalkSampler(GraphSAINTSampler):
         sample_coverage: int = 0,
         save_dir: str | None = None,
         log: bool = True,
+        *,
+        seed: int | None = None,  # by name, as Lightning looks here for what makes the loader anew
         **kwargs: Any,
     ) -> None:
         if as_integer("walk_length", walk_length) < 0:
             raise SamplerConfigError(f"walk_length is {walk_length}, but must be 0 or more: steps from each root.")
         self.walk_length = walk_length
-        super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, **kwargs)
+        super().__init__(data, batch_size, num_steps, sample_coverage, save_dir, log, seed=seed, **kwargs)
 
     @property
     def _settings(self) -> str:

@@ -290,9 +290,9 @@ def test_keywords_that_are_none_say_what_there_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ClusterData", "There is GraphDataModule.from_pyg.*from torch_geometric.loader import ClusterData"),
-        ("GraphSAINTNodeSampler", "There is ShaDowKHopSampler"),
-        ("DataLoader", "has no DataLoader. PyG's own stays where it is: from torch_geometric.loader"),
+        ("TemporalDataLoader", "There is NeighborLoader.*from torch_geometric.loader import TemporalDataLoader"),
+        ("ImbalancedSampler", "PyG.s own works with the loaders from here"),
+        ("DataLoader", "There is none for many small graphs. PyG's own stays where it is: from torch_geometric.loader"),
         ("NumNeighbors", "from torch_geometric.sampler import NumNeighbors"),
         ("LightningDataset", "from torch_geometric.data.lightning import LightningDataset"),
     ],
