@@ -278,7 +278,7 @@ def test_an_attribute_has_a_name(name: str) -> None:
 def test_keywords_that_are_none_say_what_there_is(name: str) -> None:
     loader: Any = globals()[name]
     for keyword, message in (
-        ("time_window", "What says the same here: GraphDataModule.from_pyg"),
+        ("window", "What says the same here: time_window="),
         ("negatives", "What says the same here: neg_sampling"),
         ("batchsize", "Did you mean batch_size="),
     ):
