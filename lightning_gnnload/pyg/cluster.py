@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -90,7 +91,7 @@ class ClusterData(pyg.ClusterData):
     ) -> None:
         check_data("ClusterData", data)
         num_parts = as_integer("num_parts", num_parts, PartitionError)
-        if not 1 <= num_parts <= max(int(data.num_nodes), 1):  # type: ignore[arg-type]
+        if not 1 <= num_parts <= max(int(data.num_nodes), 1):
             raise PartitionError(f"num_parts is {num_parts}; it must lie in [1, {data.num_nodes}], the nodes.")
         if sparse_format not in ("csr", "csc"):
             raise PartitionError(f"sparse_format={sparse_format!r} is not known; give 'csr' or 'csc'.")
@@ -121,7 +122,7 @@ class ClusterData(pyg.ClusterData):
 
     def _clusters(self, data: Data, save_dir: str | None, filename: str | None) -> torch.Tensor:
         """Returns the cluster of each node, int64 ``[N]``: from the file, or by the method."""
-        num_nodes = int(data.num_nodes)  # type: ignore[arg-type]
+        num_nodes = int(data.num_nodes)
         if save_dir is None:
             return self._metis(data.edge_index, num_nodes)
         settings = f"{num_nodes} {self.num_parts} {self._way!r} {self.seed}".encode()
@@ -145,7 +146,7 @@ class ClusterData(pyg.ClusterData):
     def _metis(self, edge_index: torch.Tensor, num_nodes: int) -> torch.Tensor:
         if self.num_parts == 1:
             return torch.zeros(num_nodes, dtype=torch.long)
-        graph, none = Graph.from_coo(*edge_index, num_nodes=num_nodes), np.empty(0, np.int64)
+        graph, none = Graph.from_coo(edge_index[0], edge_index[1], num_nodes), np.empty(0, np.int64)
         with progress(f"Clusters by {self._way.name}", None, show=self._log) as beat:
 
             def advance(stage: str, share: float) -> None:
@@ -163,7 +164,7 @@ class ClusterData(pyg.ClusterData):
         return torch.from_numpy(owner.astype(np.int64))
 
     def __getitem__(self, idx: int) -> Data:
-        idx = as_integer("the number of a cluster", idx, IndexError)
+        idx = operator.index(idx)
         if not -len(self) <= idx < len(self):
             raise IndexError(f"there is no cluster {idx}: they are numbered from 0 to {len(self) - 1}.")
         return self.subgraph(torch.tensor([idx % len(self)]), inter_cluster_edges=self.keep_inter_cluster_edges)
@@ -245,10 +246,8 @@ class ClusterLoader(SubgraphLoader, pyg.ClusterLoader):
                 f"{type(cluster_data).__module__}. Make one: ClusterData(data, num_parts)."
             )
         self.cluster_data = cluster_data
-        seed = drawn_seed(seed, None, kwargs)
-        torch.utils.data.DataLoader.__init__(
-            self, range(len(cluster_data)), collate_fn=self._collate, **self._honoured(kwargs, seed)
-        )
+        seed, numbers = drawn_seed(seed, None, kwargs), cast(Any, range(len(cluster_data)))
+        torch.utils.data.DataLoader.__init__(self, numbers, collate_fn=self._collate, **self._honoured(kwargs, seed))
         self._begin()
 
     def _made_of(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:

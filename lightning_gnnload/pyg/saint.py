@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -104,13 +105,14 @@ class GraphSAINTSampler(InducedLoader, pyg.GraphSAINTSampler):
             raise SamplerConfigError(f"{name}: the graph has no edges to draw from.")
         self.data, self.num_steps, self._batch_size = data, num_steps, batch_size
         self.sample_coverage, self.save_dir, self.log = sample_coverage, save_dir, log
-        self.N, self.E = int(data.num_nodes), data.num_edges  # type: ignore[arg-type]
+        self.N, self.E = int(data.num_nodes), data.num_edges
         self.subgraphs = InducedSubgraphs(data)
-        seed = drawn_seed(seed, None, kwargs)
+        seed, steps = drawn_seed(seed, None, kwargs), cast(Any, range(num_steps))
         torch.utils.data.DataLoader.__init__(
-            self, range(num_steps), batch_size=1, collate_fn=self._collate, **self._honoured(kwargs, seed)
+            self, steps, batch_size=1, collate_fn=self._collate, **self._honoured(kwargs, seed)
         )
-        vars(self)["batch_size"] = batch_size  # torch lets nobody set it, and its own is of the batch sampler
+        # Torch lets nobody set it, and its own is of the batch sampler.
+        cast(dict[str, Any], vars(self))["batch_size"] = batch_size
         self._begin()
         if sample_coverage > 0:
             self.node_norm, self.edge_norm = self._norms()
@@ -183,7 +185,7 @@ class GraphSAINTSampler(InducedLoader, pyg.GraphSAINTSampler):
 
         requests = (BatchRequest(_NORM_EPOCH, step, 0, 1) for step in range(1 << 32))
         samples = self._in_threads(sampled, requests)
-        with progress("GraphSAINT's norms", wanted, show=self.log) as advance:
+        with closing(cast(Any, samples)), progress("GraphSAINT's norms", wanted, show=self.log) as advance:
             for nodes, edges in samples:
                 node_count[nodes] += 1
                 edge_count[edges] += 1
@@ -191,7 +193,6 @@ class GraphSAINTSampler(InducedLoader, pyg.GraphSAINTSampler):
                 advance(len(nodes))
                 if num_nodes >= wanted:
                     break
-        samples.close()
         return norms_of(node_count, edge_count, self.data.edge_index[1].numpy(), num_samples)
 
     def _origins(self) -> Origins:

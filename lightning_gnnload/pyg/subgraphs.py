@@ -98,7 +98,7 @@ class InducedSubgraphs:
 
     def __init__(self, data: Data) -> None:
         src, dst = data.edge_index.contiguous().numpy()
-        num_nodes = int(data.num_nodes)  # type: ignore[arg-type]
+        num_nodes = int(data.num_nodes)
         *_, by_dst = ops.coo_to_csc(src, dst, num_nodes, keep_order=True)
         assert by_dst is not None
         indptr, indices, order = ops.coo_to_csc(dst[by_dst], src[by_dst], num_nodes, keep_order=True)

@@ -6,6 +6,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def kept_arrays(
     with staging_folder(path) as staging:
         whole = staging / "arrays.npz"
         with os.fdopen(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            np.savez(file, **arrays, **{_OF: np.array([made_of], "<u4")})
+            columns: dict[str, Any] = {**arrays, _OF: np.array([made_of], "<u4")}
+            np.savez(file, **columns)
         whole.replace(path)
     return arrays
 

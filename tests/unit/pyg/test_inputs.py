@@ -271,7 +271,7 @@ def test_rows_of_others_are_refused(rows: dict[str, Any], message: str) -> None:
 def test_an_attribute_has_a_name(name: str) -> None:
     for loader, data in ((NeighborLoader, graph()), (LinkNeighborLoader, graph()), (LightningLinkData, typed())):
         with pytest.raises(SamplerConfigError, match=f"{name}=.*must be the name of an attribute"):
-            loader(data, num_neighbors=[2], **{name: {A_TO_A: "weight"}})
+            loader(data, num_neighbors=[2], **{name: [A_TO_A]})
 
 
 @pytest.mark.parametrize("name", ["NeighborLoader", "LinkNeighborLoader", "HGTLoader", "ShaDowKHopSampler"])
