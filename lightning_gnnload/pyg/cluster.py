@@ -129,13 +129,13 @@ class ClusterData(pyg.ClusterData):
         made_of = checksum_of([data.edge_index, np.frombuffer(settings, np.uint8)])
         folder = f"part_{self.num_parts}{'_recursive' if self.recursive else ''}"
         path = Path(save_dir, folder, filename or f"{self._way.name}-{made_of:08x}.npz")
-        kept = kept_arrays(
+        arrays = kept_arrays(
             path,
             {"cluster": ("<i4", num_nodes)},
             made_of,
             lambda: {"cluster": self._metis(data.edge_index, num_nodes).numpy()},
         )
-        cluster = torch.from_numpy(kept["cluster"].astype(np.int64))
+        cluster = torch.from_numpy(arrays["cluster"].astype(np.int64))
         if num_nodes and not 0 <= int(cluster.min()) <= int(cluster.max()) < self.num_parts:
             raise StoreFormatError(
                 f"{path} has clusters from {int(cluster.min())} to {int(cluster.max())}, but there are "
@@ -176,23 +176,23 @@ class ClusterData(pyg.ClusterData):
         ``data``.
         """
         part, source = self.partition, self.data
-        begins, ends = part.partptr[clusters], part.partptr[clusters + 1]
-        firsts, lasts = part.indptr[begins], part.indptr[ends]
-        nodes, edges = _Spans(begins, ends - begins), _Spans(firsts, lasts - firsts)
+        begins, stops = part.partptr[clusters], part.partptr[clusters + 1]
+        firsts, lasts = part.indptr[begins], part.indptr[stops]
+        nodes, edges = _Spans(begins, stops - begins), _Spans(firsts, lasts - firsts)
         degrees = torch.cat([part.indptr[span.start : span.stop + 1].diff() for span in nodes.slices])
         near = torch.repeat_interleave(torch.arange(nodes.total), degrees)
-        far, kept = edges.of(part.index), None
+        far, inside = edges.of(part.index), None
         if not inter_cluster_edges:
             # What is added to a node of each cluster for its place in the mini-batch.
             moved = torch.full((len(self),), _ELSEWHERE)
             moved[clusters] = nodes.starts - begins
-            places = far + moved[self._cluster_of[far]]
-            kept = (places >= 0).nonzero().view(-1)
-            near, far = near[kept], places[kept]
+            local = far + moved[self._cluster_of[far]]
+            inside = (local >= 0).nonzero().view(-1)
+            near, far = near[inside], local[inside]
         out = copy.copy(source)
         for name, (by_edge, dim) in self._rows.items():
             rows = (edges if by_edge else nodes).of(source[name], dim)
-            out[name] = rows if kept is None or not by_edge else select(rows, kept, dim=dim)
+            out[name] = rows if inside is None or not by_edge else select(rows, inside, dim=dim)
         out.num_nodes = nodes.total
         out.edge_index = torch.stack([near, far] if part.sparse_format == "csr" else [far, near])
         return out

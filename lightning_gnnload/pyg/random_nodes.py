@@ -72,10 +72,10 @@ class RandomNodeLoader(InducedLoader, pyg.RandomNodeLoader):
     def _collated(self, attributes: Attributes | None, nodes: torch.Tensor) -> Any:
         check_distinct("node", nodes)
         if self.subgraphs is None or attributes is None:
-            of_type = {
+            nodes_by_type = {
                 name: nodes[(nodes >= begin) & (nodes < end)] - begin for name, (begin, end) in self.node_dict.items()
             }
-            return repeated(self.data).subgraph(of_type)
+            return repeated(self.data).subgraph(nodes_by_type)
         edge_index, edges = self.subgraphs.edges_among(nodes.numpy())
         ids, by_id = torch.from_numpy(self.subgraphs.order[edges]).sort()
         return filled(attributes, nodes, ids, edge_index[:, by_id])

@@ -90,9 +90,9 @@ class GraphSAINTSampler(InducedLoader, pyg.GraphSAINTSampler):
                 "int64, as a function of key.seed, key.epoch and key.step. It stands for PyG's _sample_nodes."
             )
         check_data(name, data)
-        if taken := [norm for norm in ("node_norm", "edge_norm") if norm in data]:
+        if present := [norm for norm in ("node_norm", "edge_norm") if norm in data]:
             raise GraphDataError(
-                f"{name}: data.{taken[0]} is there already, which mini-batches get: del data.{taken[0]}."
+                f"{name}: data.{present[0]} is there already, which mini-batches get: del data.{present[0]}."
             )
         for setting, value, least in (
             ("batch_size", batch_size, 1),
@@ -177,7 +177,7 @@ class GraphSAINTSampler(InducedLoader, pyg.GraphSAINTSampler):
     def _compute_norm(self) -> dict[str, np.ndarray]:
         node_count, edge_count = np.zeros(self.N, np.int64), np.zeros(self.E, np.int64)
         num_samples = num_nodes = 0
-        wanted = self.N * self.sample_coverage
+        least_nodes = self.N * self.sample_coverage
 
         def sampled(request: BatchRequest) -> tuple[np.ndarray, np.ndarray]:
             nodes = self._drawn(DrawKey(_NORM_SEED, _NORM_EPOCH, request.step))
@@ -185,13 +185,13 @@ class GraphSAINTSampler(InducedLoader, pyg.GraphSAINTSampler):
 
         requests = (BatchRequest(_NORM_EPOCH, step, 0, 1) for step in range(1 << 32))
         samples = self._in_threads(sampled, requests)
-        with closing(cast(Any, samples)), progress("GraphSAINT's norms", wanted, show=self.log) as advance:
+        with closing(cast(Any, samples)), progress("GraphSAINT's norms", least_nodes, show=self.log) as advance:
             for nodes, edges in samples:
                 node_count[nodes] += 1
                 edge_count[edges] += 1
                 num_samples, num_nodes = num_samples + 1, num_nodes + len(nodes)
                 advance(len(nodes))
-                if num_nodes >= wanted:
+                if num_nodes >= least_nodes:
                     break
         return norms_of(node_count, edge_count, self.data.edge_index[1].numpy(), num_samples)
 

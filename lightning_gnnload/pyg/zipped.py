@@ -44,9 +44,11 @@ class ZipLoader(EpochRows, pyg.ZipLoader):
     def __init__(
         self, loaders: Sequence[Any], filter_per_worker: bool | None = None, *, seed: int | None = None, **kwargs: Any
     ) -> None:
-        others = [loader for loader in loaders if not (isinstance(loader, ThreadedLoader) and loader._is_ours)]
-        if others or not loaders:
-            which = f"a {type(others[0]).__name__} of others, or with a sampler of others" if others else "no loaders"
+        strangers = [loader for loader in loaders if not (isinstance(loader, ThreadedLoader) and loader._is_ours)]
+        if strangers or not loaders:
+            which = (
+                f"a {type(strangers[0]).__name__} of others, or with a sampler of others" if strangers else "no loaders"
+            )
             raise LoaderConfigError(
                 f"ZipLoader was given {which}. Give NeighborLoader, LinkNeighborLoader or HGTLoader of "
                 "lightning_gnnload.pyg, or take PyG's own: from torch_geometric.loader import ZipLoader."
@@ -56,12 +58,12 @@ class ZipLoader(EpochRows, pyg.ZipLoader):
         self._begin()
 
     def _made_of(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
-        made = []
-        for loader, of_loader in zip(self.loaders, tee(requests, len(self.loaders)), strict=True):
+        loaders_batches = []
+        for loader, own_requests in zip(self.loaders, tee(requests, len(self.loaders)), strict=True):
             worker = copy(loader)
             worker.num_workers, worker.prefetch_factor = self.num_workers, self.prefetch_factor
-            made.append(worker._made_of(of_loader))
-        return zip(*made, strict=True)
+            loaders_batches.append(worker._made_of(own_requests))
+        return zip(*loaders_batches, strict=True)
 
     def _origins(self) -> Origins:
         points = [loader._resume_point() for loader in self.loaders]

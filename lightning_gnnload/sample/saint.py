@@ -60,9 +60,9 @@ def nodes_of_edges(
         edges = np.arange(total)
     else:
         # Draws with replacement, of which those of an edge that was drawn before are passed over: the same law.
-        places = _uniforms(key, 2 * num_edges) * odds[-1]
-        drawn = np.minimum(np.searchsorted(odds, places, side="right"), total - 1)
-        edges = drawn[np.sort(np.unique(drawn, return_index=True)[1])][:num_edges]
+        positions = _uniforms(key, 2 * num_edges) * odds[-1]
+        picks = np.minimum(np.searchsorted(odds, positions, side="right"), total - 1)
+        edges = picks[np.sort(np.unique(picks, return_index=True)[1])][:num_edges]
         if missing := num_edges - len(edges):
             # Few edges have nearly all of the weight. The rest, by exponential clocks: those that ring first, of the
             # edges that were not drawn (Efraimidis & Spirakis, 2006).
