@@ -40,6 +40,7 @@ class RandomNodeLoader(InducedLoader, pyg.RandomNodeLoader):
         LoaderConfigError: ``num_parts`` below 1; keywords that are none, or of DataLoader that mean nothing to threads.
 
     Example:
+        >>> from torch_geometric.data import Data
         >>> data = Data(x=torch.arange(4.0), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
         >>> [(batch.x.tolist(), batch.edge_index.tolist()) for batch in RandomNodeLoader(data, num_parts=2)]
         [([0.0, 1.0], [[0], [1]]), ([2.0, 3.0], [[0], [1]])]

@@ -221,7 +221,7 @@ class GraphSAINTNodeSampler(GraphSAINTSampler):
         >>> data = Data(x=torch.arange(4.0), edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
         >>> [batch] = GraphSAINTNodeSampler(data, batch_size=3, sample_coverage=5, log=False, seed=7)
         >>> batch.x.tolist(), batch.edge_index.tolist(), batch.node_norm.shape, batch.edge_norm.shape
-        ([1.0, 2.0, 3.0], [[0, 1], [1, 2]], torch.Size([3]), torch.Size([2]))
+        ([0.0, 1.0, 3.0], [[0, 2], [1, 0]], torch.Size([3]), torch.Size([2]))
     """
 
     def _check_rows(self) -> None:
