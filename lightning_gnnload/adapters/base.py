@@ -28,6 +28,10 @@ class BatchFormat:
     library: str | None = None
     words: frozenset[str] = frozenset()
 
+    def fitted(self, sampler: Any) -> Any:
+        """Returns the sampler, or a copy with those settings that its user left open and this format needs."""
+        return sampler
+
     def check_sampler(self, sampler: Any) -> None:
         """Raises LoaderConfigError: this sampler's mini-batches cannot be made in this format."""
         if self.library is not None and getattr(sampler, "metapath", None) is not None:

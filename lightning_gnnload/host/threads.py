@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, TypeVar
 
 from lightning_gnnload.errors import ForkError, ThreadLimitError
@@ -57,6 +58,24 @@ def let_others_first() -> None:
     with suppress(OSError):
         if os.sched_getscheduler(0) == os.SCHED_OTHER:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def set_up_first(call: Callable[..., Result], begin: Callable[[int], object] | None = None) -> Callable[..., Result]:
+    """Returns ``call`` for threads, each of which first lets others go before, and calls ``begin`` with its number.
+
+    An executor's own initializer would break the pool where that raises, instead of passing the error on.
+    """
+    numbers, thread = count(), threading.local()
+
+    def begin_and_call(*args: Any) -> Result:
+        if not hasattr(thread, "has_begun"):
+            let_others_first()
+            if begin is not None:
+                begin(next(numbers))
+            thread.has_begun = True
+        return call(*args)
+
+    return begin_and_call
 
 
 class Threads(ThreadPoolExecutor):

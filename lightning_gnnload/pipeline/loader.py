@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -17,7 +15,7 @@ from torch import distributed
 
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.host.threads import Threads, let_others_first
+from lightning_gnnload.host.threads import Threads, set_up_first
 from lightning_gnnload.pipeline.contributed import place_alone
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.position import Position
@@ -269,21 +267,16 @@ class SampledLoader(EpochLoader):
             threads.shutdown(cancel_futures=True)
 
     def _with_setup(self, make: Callable[[BatchRequest], _HostBatch | MadeOnDevice]) -> Callable[[BatchRequest], Any]:
-        """Returns a function that makes a mini-batch in a thread, which it sets up first: an executor's own initializer
-        would break the pool where that raises, instead of passing the error on."""
-        init_slots, init_user, numbers, thread = self._slots.initializer(), self.on_thread, count(), threading.local()
+        """Returns a function that makes a mini-batch in a thread, which it sets up first."""
+        init_slots, init_user = self._slots.initializer(), self.on_thread  # of this thread's device
 
-        def begin_and_make(request: BatchRequest) -> _HostBatch | MadeOnDevice:
-            if not hasattr(thread, "has_begun"):
-                let_others_first()
-                if init_slots is not None:
-                    init_slots()
-                if init_user is not None:
-                    init_user(next(numbers))
-                thread.has_begun = True
-            return make(request)
+        def begin(number: int) -> None:
+            if init_slots is not None:
+                init_slots()
+            if init_user is not None:
+                init_user(number)
 
-        return begin_and_make
+        return set_up_first(make, begin)
 
     def _open(self) -> tuple[Callable[[BatchRequest], _HostBatch | MadeOnDevice], int]:
         """Opens the source or the device. Returns what makes a mini-batch, and how many threads may call it at once."""

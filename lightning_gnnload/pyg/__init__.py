@@ -42,13 +42,16 @@ _INSTEAD = {
     "NodeLoader": "NeighborLoader, or PyG's own with a GnnloadSampler",
     "LinkLoader": "LinkNeighborLoader, or PyG's own with a GnnloadSampler",
     **dict.fromkeys(
-        ("ClusterData", "ClusterLoader"),
-        "GraphDataModule.from_pyg(data, ..., partition=...), which gives each trainer a part of the graph",
+        ("ImbalancedSampler", "CachedLoader", "PrefetchLoader"),
+        "no need of one: PyG's own works with the loaders from here",
     ),
     **dict.fromkeys(
-        ("GraphSAINTSampler", "GraphSAINTNodeSampler", "GraphSAINTEdgeSampler", "GraphSAINTRandomWalkSampler"),
-        "ShaDowKHopSampler, or NeighborLoader(..., subgraph_type='induced'), with subgraphs around seeds",
+        ("DataLoader", "DataListLoader", "DenseDataLoader", "DynamicBatchSampler"),
+        "none for many small graphs",
     ),
+    "TemporalDataLoader": "NeighborLoader(..., time_attr=...), of a Data whose edges have times",
+    "LightningDataset": "none for many small graphs, which Lightning takes PyG's DataLoader of",
+    "AffinityMixin": "enable_cpu_affinity() of each loader",
 }
 """What to use instead of PyG's other classes."""
 

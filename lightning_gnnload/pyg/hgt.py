@@ -161,7 +161,7 @@ class HGTLoader(ThreadedLoader, pyg.HGTLoader):
             transform=transform,
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
-            **self._honoured(kwargs, seed, sampler),
+            **self._honoured(kwargs, seed),
         )
         self._begin()
 

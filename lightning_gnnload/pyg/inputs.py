@@ -12,6 +12,11 @@ from torch_geometric.data import Data, HeteroData
 
 from lightning_gnnload.errors import LoaderConfigError, SeedError
 
+_SEVERAL_TYPES = (
+    "Seeds of several types in one mini-batch: GraphDataModule.from_pyg(data, sampler=NeighborSampler([...]), "
+    "train={type: ids}); in mini-batches that come together: ZipLoader([NeighborLoader(...), NeighborLoader(...)])."
+)
+
 
 def checked_nodes(num_nodes: Any, input_nodes: Any) -> Any:
     """Returns the seeds as PyG reads them: a tensor of ids or a mask, with its type where there are types.
@@ -34,7 +39,7 @@ def checked_nodes(num_nodes: Any, input_nodes: Any) -> Any:
             problem = f"there are no nodes of type {node_type!r}"
         raise SeedError(
             f"input_nodes must name the type of the seeds, 'type' or ('type', ids), but {problem}. The types are "
-            f"{', '.join(num_nodes)}."
+            f"{', '.join(num_nodes)}. {_SEVERAL_TYPES if isinstance(input_nodes, dict) else ''}".rstrip()
         )
     return node_type, _nodes(nodes, num_nodes[node_type], f" of type {node_type!r}")
 

@@ -31,7 +31,6 @@ LOADER_INPUTS = (
 
 _MINI_BATCHES = "whose mini-batches are of another kind"
 _WITH_FROM_PYG = f"GraphDataModule.from_pyg(data, ...), {_MINI_BATCHES}"
-_WINDOW = f"GraphDataModule.from_pyg(data, sampler=NeighborSampler(..., window=...)), {_MINI_BATCHES}"
 OF_GRAPH_DATA_MODULE = {
     "batch_format": "PyG's own, as its loaders yield it",
     "eval_batch_size": "eval_loader_kwargs=dict(batch_size=...)",
@@ -46,8 +45,7 @@ OF_GRAPH_DATA_MODULE = {
     "feature_name": "the attribute's own name",
     "label_name": "the attribute's own name",
     "edge_feature_name": "the attribute's own name",
-    "window": _WINDOW,
-    "time_window": _WINDOW,
+    "window": "time_window=...",
 }
 """Settings of a GraphDataModule that these lack, and what says the same here."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 import torch_geometric.loader as pyg
 
+from lightning_gnnload.data.clock import Before
 from lightning_gnnload.pyg.inputs import check_links, check_tensors, checked_nodes
 from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.sampler import GnnloadSampler
@@ -37,13 +38,17 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         disjoint: each seed has nodes of its own; always so by time.
         temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
         time_attr: the attribute of nodes or edges by which nothing later than its seed is drawn.
-        weight_attr: the attribute of edges in proportion to which they are drawn.
+        weight_attr: the attribute of edges in proportion to which they are drawn, or ``{edge type: attribute}``; edges
+            of other types are drawn uniformly.
         transform: called with each mini-batch, in the thread that made it.
         transform_sampler_output: called with who was sampled, before attributes are gathered.
         is_sorted: nothing: edges are sorted in linear time.
         filter_per_worker: nothing: threads gather.
         neighbor_sampler: a :class:`.GnnloadSampler`, to share its graph; with another one it is PyG's own loader.
         directed: False is ``subgraph_type="induced"``.
+        before: ``"<="``: edges up to a seed's time count; ``"<"``: those strictly before it. PyG has the first.
+        time_window: the greatest age, at the seed's time, of edges that count, in the unit of ``time_attr``; with
+            ``subgraph_type="directional"``.
         seed: random seed; None: of ``generator``, or of torch's own, which ``torch.manual_seed`` decides.
         **kwargs: those of torch's DataLoader.
 
@@ -70,7 +75,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,
-        weight_attr: str | None = None,
+        weight_attr: str | Mapping[tuple[str, str, str], str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
@@ -78,6 +83,8 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         neighbor_sampler: Any = None,
         directed: bool = True,
         *,
+        before: Before = "<=",
+        time_window: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -85,7 +92,8 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
         seed = drawn_seed(seed, neighbor_sampler, kwargs)
         sampler = neighbor_sampler
         if sampler is None:
-            sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed)
+            by_time: dict[str, Any] = {"before": before, "time_window": time_window}
+            sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed, **by_time)
         # Before PyG's constructor, which reads a list of booleans as ids, and other mistakes in silence.
         input_nodes = checked_nodes(getattr(sampler, "num_nodes", None), input_nodes)
         check_tensors(input_time=input_time, input_id=kwargs.get("input_id"))
@@ -102,7 +110,7 @@ class NeighborLoader(ThreadedLoader, pyg.NeighborLoader):
             filter_per_worker=filter_per_worker,
             # PyG's constructor would else make its own, which needs pyg-lib or torch-sparse.
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed, sampler),
+            **self._honoured(kwargs, seed, isinstance(sampler, GnnloadSampler)),
         )
         self._begin()
 
@@ -157,7 +165,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
         neg_sampling: Any = None,
         neg_sampling_ratio: float | None = None,
         time_attr: str | None = None,
-        weight_attr: str | None = None,
+        weight_attr: str | Mapping[tuple[str, str, str], str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         transform_sampler_output: Callable[[Any], Any] | None = None,
         is_sorted: bool = False,
@@ -165,6 +173,8 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
         neighbor_sampler: Any = None,
         directed: bool = True,
         *,
+        before: Before = "<=",
+        time_window: float | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -172,7 +182,8 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
         seed = drawn_seed(seed, neighbor_sampler, kwargs)
         sampler = neighbor_sampler
         if sampler is None:
-            sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed)
+            by_time: dict[str, Any] = {"before": before, "time_window": time_window}
+            sampler = GnnloadSampler(data, num_neighbors, *settings, directed=directed, seed=seed, **by_time)
         self.num_neighbors, self.neighbor_sampler, self.time_attr = num_neighbors, sampler, time_attr
         self.edge_label, self.edge_label_time = edge_label, edge_label_time
         check_links(data, edge_label_index)
@@ -190,7 +201,7 @@ class LinkNeighborLoader(ThreadedLoader, pyg.LinkNeighborLoader):
             transform_sampler_output=transform_sampler_output,
             filter_per_worker=filter_per_worker,
             neighbor_sampler=sampler,
-            **self._honoured(kwargs, seed, sampler),
+            **self._honoured(kwargs, seed, isinstance(sampler, GnnloadSampler)),
         )
         self._begin()
 

@@ -37,7 +37,7 @@ class PhaseNodeLoader(PhaseLoader, pyg.NodeLoader):
     def __init__(self, data: Any, node_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
         kwargs["input_nodes"] = checked_nodes(node_sampler.num_nodes, kwargs.get("input_nodes"))
         check_tensors(**{name: kwargs.get(name) for name in ("input_time", "input_id")})
-        super().__init__(data, node_sampler, **self._honoured(kwargs, seed, node_sampler))
+        super().__init__(data, node_sampler, **self._honoured(kwargs, seed, isinstance(node_sampler, GnnloadSampler)))
         self._begin()
 
     @property
@@ -51,7 +51,7 @@ class PhaseLinkLoader(PhaseLoader, pyg.LinkLoader):
     def __init__(self, data: Any, link_sampler: GnnloadSampler, *, seed: int, **kwargs: Any) -> None:
         check_links(data, kwargs.get("edge_label_index"))
         check_tensors(**{name: kwargs.get(name) for name in ("edge_label", "edge_label_time", "input_id")})
-        super().__init__(data, link_sampler, **self._honoured(kwargs, seed, link_sampler))
+        super().__init__(data, link_sampler, **self._honoured(kwargs, seed, isinstance(link_sampler, GnnloadSampler)))
         self._begin()
 
     @property

@@ -19,7 +19,7 @@ from torch_geometric.sampler import (
 )
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.clock import as_times
+from lightning_gnnload.data.clock import Before, as_times
 from lightning_gnnload.data.edge_lists import ALWAYS
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.sanity import lone_seeds_issue
@@ -39,6 +39,7 @@ from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.seeds.rows import SeedBatch
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
+from lightning_gnnload.settings import check_one_of
 
 _TURN = "swap them, data.edge_index.flip(0), or have them both ways, as torch_geometric.transforms.ToUndirected()"
 
@@ -65,11 +66,14 @@ class GnnloadSampler(BaseSampler):
         disjoint: each seed has nodes of its own; always so by time.
         temporal_strategy: ``"uniform"``, or ``"last"``, which takes the newest.
         time_attr: the attribute of nodes or edges that says since when they are there.
-        weight_attr: the attribute of edges in proportion to which they are drawn.
+        weight_attr: the attribute of edges in proportion to which they are drawn, or ``{edge type: attribute}``; edges
+            of other types are drawn uniformly.
         is_sorted: nothing: edges in any order are sorted in time linear in their number.
         share_memory: nothing: threads share it, and forked processes do.
         directed: False is ``subgraph_type="induced"``, as in old versions of PyG.
         sample_direction: ``"backward"`` draws of the edges that go out, and gives them as they are in the graph.
+        before: ``"<="``: edges up to a seed's time count; ``"<"``: those strictly before it.
+        time_window: the greatest age, at the seed's time, of edges that count, in the unit of ``time_attr``.
         seed: random seed of the draws.
 
     Raises:
@@ -102,18 +106,21 @@ class GnnloadSampler(BaseSampler):
         disjoint: bool = False,
         temporal_strategy: str = "uniform",
         time_attr: str | None = None,
-        weight_attr: str | None = None,
+        weight_attr: str | Mapping[EdgeType, str] | None = None,
         is_sorted: bool = False,
         share_memory: bool = False,
         directed: bool = True,
         sample_direction: Direction = "forward",
         *,
+        before: Before = "<=",
+        time_window: float | None = None,
         seed: int = 0,
     ) -> None:
         if not directed:
             warn("directed=False is subgraph_type='induced' in PyG's newer versions.")
             subgraph_type = SubgraphType.induced
         _check_settings(temporal_strategy, time_attr, weight_attr, sample_direction)
+        check_one_of("before", before, ("<=", "<"), SamplerConfigError)
         self.sample_direction = sample_direction
         self.graph, self.node_time, self.num_nodes = topology_of(data, time_attr, weight_attr, sample_direction)
         self.is_weighted = weight_attr is not None
@@ -124,6 +131,9 @@ class GnnloadSampler(BaseSampler):
             )
         self.num_neighbors = num_neighbors
         self.subgraph_type = SubgraphType(subgraph_type)
+        self.before, self.time_window = before, time_window
+        if not self.is_temporal and (before != "<=" or time_window is not None):
+            raise SamplerConfigError("before= and time_window= need times: name their attribute, time_attr=.")
         self.replace = replace
         self.disjoint = disjoint
         self.temporal_strategy = temporal_strategy
@@ -175,6 +185,11 @@ class GnnloadSampler(BaseSampler):
     def inner(self) -> Sampler:
         """Makes the sampler that draws, of the settings as they are now: they may change on a copy."""
         # PyG's samplers expand new nodes alone, and its mini-batches carry e_id.
+        if self.time_window is not None and self.subgraph_type in ALL_EDGES:
+            raise SamplerUnsupportedError(
+                f"time_window= with subgraph_type={self.subgraph_type.value!r}: edges that were not drawn would be of "
+                "any age. Give subgraph_type='directional'."
+            )
         fanouts = _fanouts(self.num_neighbors, self.graph, self.sample_direction)
         if self.is_weighted:
             sharing: Literal["plain", "disjoint"] = "disjoint" if self.disjoint else "plain"
@@ -185,7 +200,8 @@ class GnnloadSampler(BaseSampler):
             expand="new",
             edge_ids=True,
             sharing="disjoint" if self.disjoint else "plain",
-            before="<=" if self.is_temporal else None,
+            before=self.before if self.is_temporal else None,
+            window=self.time_window,
             pick="last" if self.is_temporal and self.temporal_strategy == "last" else "uniform",
         )
 
@@ -262,7 +278,10 @@ class GnnloadSampler(BaseSampler):
             return None
         nodes = self.nodes_of(inputs)
         times = self._own_times(nodes[:, 0]) if inputs.time is None else _times(inputs.time)
-        return VisibleEdges.of(self.graph.typed_lists, clock, nodes, times, use_node_times=inputs.time is None)
+        lists, is_own = self.graph.typed_lists, inputs.time is None
+        return VisibleEdges.of(
+            lists, clock, nodes, times, use_node_times=is_own, before=self.before, window=self.time_window
+        )
 
     def check_inputs(self, inputs: Any, neg_sampling: NegativeSampling | None = None) -> None:
         """Checks all rows of a loader before its first mini-batch: nodes, columns, and the weights of negatives."""
@@ -347,10 +366,11 @@ class GnnloadSampler(BaseSampler):
         rows, column = within % num_rows, endpoint * -(-per_endpoint // num_rows) + within // num_rows
         column += _times_before(numbers)[rows] * (column.max(initial=0) + 1)
         name = numbers[rows].astype(np.uint32) ^ hash32(column.astype(np.uint32))
-        until = None
+        until = since = None
         if self.graph.clock is not None:
-            until = self.graph.clock.until(self._own_times(nodes) if times is None else times, "<=")
-        return Queries(at.astype(np.int32), name=name, by_row=True, until=until)
+            times = self._own_times(nodes) if times is None else times
+            until, since = self.graph.clock.eligible(times, self.before, self.time_window)
+        return Queries(at.astype(np.int32), name=name, by_row=True, until=until, since=since)
 
     def _own_times(self, nodes: np.ndarray) -> np.ndarray:
         """Returns the nodes' own times, for seeds without others."""
@@ -375,12 +395,14 @@ class GnnloadSampler(BaseSampler):
 def _check_settings(temporal_strategy: str, time_attr: Any, weight_attr: Any, sample_direction: str) -> None:
     if temporal_strategy not in ("uniform", "last"):
         raise SamplerConfigError(f"temporal_strategy={temporal_strategy!r} is not known; give 'uniform' or 'last'.")
-    for name, value in (("time_attr", time_attr), ("weight_attr", weight_attr)):
-        if not isinstance(value, str | None):
-            raise SamplerConfigError(
-                f"{name}={value!r:.100}: must be the name of an attribute. It holds for all types that have the "
-                "attribute, so give it one name in all of them."
-            )
+    by_type = weight_attr.values() if isinstance(weight_attr, Mapping) else [weight_attr]
+    for name, values, more in (("time_attr", [time_attr], ""), ("weight_attr", by_type, ", or {edge type: attribute}")):
+        for value in values:
+            if not isinstance(value, str | None):
+                raise SamplerConfigError(
+                    f"{name}={value!r:.100}: must be the name of an attribute{more}. A name holds for all types that "
+                    "have the attribute."
+                )
     if sample_direction not in get_args(Direction):
         raise SamplerConfigError(f"sample_direction={sample_direction!r} is not known; give 'forward' or 'backward'.")
     if sample_direction == "backward" and time_attr is not None:

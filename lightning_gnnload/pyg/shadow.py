@@ -18,6 +18,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.adapters.columns import original_edge_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import (
     ARENA_ALIGNMENT,
@@ -118,9 +119,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         if kwargs.get("dataset") == roots:
             del kwargs["dataset"]  # Lightning makes a loader anew of its attributes
         # Not the constructor of PyG's class, which needs torch-sparse: ours draws without.
-        torch.utils.data.DataLoader.__init__(
-            self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed, self._graph_sampler)
-        )
+        torch.utils.data.DataLoader.__init__(self, roots, collate_fn=self.__collate__, **self._honoured(kwargs, seed))
         self._begin()
 
     def __collate__(self, n_id: Any) -> Batch:
@@ -144,10 +143,10 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
     def _scopes(self) -> _Scopes:
         return _Scopes(self._graph_sampler.inner(), by_source=not self.is_sparse_tensor)
 
-    def _made(self, epoch: int, start: int) -> Iterator[Any]:
+    def _made_of(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
         attributes = _Columns(self.data, self._graph_sampler.graph, edges=True)
         threads = self._threads(attributes.tables, self._scopes(), partial(self._batch_of, attributes))
-        return threads.made(self._requests(epoch, start))
+        return threads.made(requests)
 
     def _batch_of(self, attributes: _Columns, batch: MiniBatch) -> Batch:
         """Returns the Batch of what :class:`_Scopes` laid out."""

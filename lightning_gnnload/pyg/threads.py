@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from copy import copy
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import BatchSampler, SequentialSampler
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.sampler import NodeSamplerInput
 
@@ -24,23 +21,19 @@ from lightning_gnnload.data.sanity import visibility_issue
 from lightning_gnnload.data.seedform import SeedForm
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.visibility import VisibleEdges
-from lightning_gnnload.errors import LoaderConfigError, warn
+from lightning_gnnload.errors import warn
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.pipeline.loader import SampledLoader
-from lightning_gnnload.pipeline.position import Position
-from lightning_gnnload.pipeline.resume import OnResumeChange, ResumePoint
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pyg.attributes import Attributes, as_data, describe_omitted, repeated
-from lightning_gnnload.pyg.inputs import check_listed, check_range, check_structure
-from lightning_gnnload.pyg.keywords import OF_GRAPH_DATA_MODULE, DrawnSeed
+from lightning_gnnload.pyg.epochs import EpochRows, Origins
+from lightning_gnnload.pyg.inputs import check_range, check_structure
 from lightning_gnnload.pyg.outputs import NEW_MEMORY, sampler_output
-from lightning_gnnload.pyg.rows import AnnouncedRows, OrderedRows, ShuffledRows
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.seeds.rows import SeedBatch, SeedKind, Sharing
 from lightning_gnnload.sample.workload import Workload
-from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 
 class PyGSeeds(SeedKind):
@@ -96,72 +89,30 @@ class PyGSeeds(SeedKind):
         return SeedTable(nodes[:, 0], time=node_time[nodes[:, 0]] if times is None and node_time is not None else times)
 
 
-class ThreadedLoader:
-    """What our loaders do otherwise than PyG's, beside which each of them inherits it: threads make mini-batches.
+class ThreadedLoader(EpochRows):
+    """What our loaders around seeds do otherwise than PyG's, beside which each of them inherits it: threads make
+    mini-batches."""
 
-    Mini-batches are a pure function of (graph, settings, seed, epoch, step, seeds), the same for any number of workers.
-    """
-
-    # Set by PyG's loaders and torch's.
+    # Set by PyG's loaders.
     data: Any
     input_data: Any
-    dataset: Any
     transform: Any
     transform_sampler_output: Any
-    num_workers: int
-    prefetch_factor: int | None
-    worker_init_fn: Callable[[int], None] | None
-    pin_memory: bool
-    sampler: Any
-    batch_sampler: Any
-    batch_size: int | None
-    drop_last: bool
-    loader_cores: Any
-    _old_worker_init_fn: Callable[[int], None]
     _attributes_class = Attributes
     _is_told = False
-    on_resume_change: OnResumeChange = "error"
-    """What becomes of an epoch that is resumed and whose mini-batches have become others: ``"error"`` or ``"warn"``."""
 
-    def _honoured(self, kwargs: dict[str, Any], seed: int, sampler: Any) -> dict[str, Any]:
-        """Returns the keywords for torch's DataLoader, of those that were given: all, where another sampler than ours
-        leaves the mini-batches to it.
+    @property
+    def _sampler(self) -> Any:
+        """The sampler of nodes or links."""
+        raise NotImplementedError
 
-        Raises:
-            LoaderConfigError: some that mean nothing to threads.
-        """
-        makers = [vars(base)["__init__"] for base in type(self).__mro__[:-1] if "__init__" in vars(base)]
-        keywords = [name for maker in makers for name in keywords_of(maker)]
-        refuse_unknown(type(self).__name__, kwargs, keywords, OF_GRAPH_DATA_MODULE)
-        self.seed = seed
-        self.position = Position()
-        self._epoch_of_rows = 0
-        if not isinstance(sampler, GnnloadSampler):
-            return kwargs
-        for name, (is_fine, instead) in _REFUSED.items():
-            if name in kwargs and not is_fine(kwargs[name]):
-                raise LoaderConfigError(f"{type(self).__name__} does not support {name}={kwargs[name]!r}: {instead}")
-        kwargs = {name: value for name, value in kwargs.items() if name not in ("dataset", "collate_fn")}
-        if kwargs.get("sampler") is None and kwargs.get("batch_sampler") is None:
-            shuffle = kwargs.pop("shuffle", None)
-            kwargs["sampler"] = ShuffledRows(self.position, seed) if shuffle else OrderedRows(self.position)
-        return kwargs  # with shuffle and a sampler, torch says why this cannot be
-
-    def _begin(self) -> None:
-        """Does what can be done only when PyG's constructor has read the rows."""
-        if isinstance(self._sampler, GnnloadSampler):
-            listed = self.sampler if self.batch_sampler is None else self.batch_sampler
-            listed = getattr(listed, "sampler", listed)  # of a batch sampler
-            if not isinstance(listed, OrderedRows | ShuffledRows):
-                check_listed(listed, len(self.dataset))
-            self._listen()
-            check_structure(self.data)
-            self._check_rows()
-            if self.num_workers:
-                _say_once()
+    @property
+    def _is_ours(self) -> bool:  # type: ignore[override]
+        return isinstance(self._sampler, GnnloadSampler)
 
     def _check_rows(self) -> None:
         """Refuses rows and attributes that no mini-batch can have, and tells what is seldom meant, once a sampler."""
+        check_structure(self.data)
         rows = self.input_data, getattr(self, "neg_sampling", None)
         self._sampler.check_inputs(*rows)
         oddities: list[str | None] = [*self._sampler.oddities(*rows)]
@@ -175,67 +126,7 @@ class ThreadedLoader:
                 self._sampler.warned.add(text)
                 self._tell(text)
 
-    def _tell(self, text: str) -> None:
-        """Warns of what is allowed, but seldom meant."""
-        warn(f"{type(self).__name__}: {text}")
-
-    def _listen(self) -> None:
-        """Puts an object where Lightning looks for one to announce each epoch to: ``loader.sampler``, and the sampler
-        of ``loader.batch_sampler``."""
-        if isinstance(self.sampler, OrderedRows | ShuffledRows):
-            self.sampler.data_source = self.dataset
-        elif self.batch_size is not None:  # so torch made the batch sampler, for this loader alone
-            self.batch_sampler.sampler = AnnouncedRows(self.position, self.sampler)
-        elif self.batch_sampler is not None:
-            # Beside it torch has made a sampler of its own, which nobody reads, and lets none be given.
-            vars(self)["sampler"] = OrderedRows(self.position, self.dataset)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that was begun last, or is to begin."""
-        return self.position.epoch
-
-    @property
-    def _sampler(self) -> Any:
-        """The sampler of nodes or links."""
-        raise NotImplementedError
-
-    def check_worker_number_rationality(self) -> None:
-        """Says nothing: torch counts worker processes, and these are threads."""
-
-    def _aff_init_fn(self, worker_id: int) -> None:
-        """Binds the calling thread to its cores; PyG's own, meant for a process, would bind the main thread."""
-        cores = self.loader_cores[worker_id]
-        os.sched_setaffinity(0, cores if isinstance(cores, list) else [cores])
-        self._old_worker_init_fn(worker_id)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration that of ``epoch``; otherwise each is the one after the last."""
-        self.position.set_epoch(epoch)
-
-    def __iter__(self) -> Iterator[Any]:
-        if not isinstance(self._sampler, GnnloadSampler):
-            return super().__iter__()  # type: ignore[misc]
-        return self._get_iterator()
-
-    def _get_iterator(self) -> Iterator[Any]:
-        if not isinstance(self._sampler, GnnloadSampler):
-            return super()._get_iterator()  # type: ignore[misc]
-        return self._read(self.position.read(self._made, self._check))
-
-    def _read(self, batches: Iterator[Any]) -> Iterator[Any]:
-        # Torch's DistributedSampler is told by whoever made it.
-        epoch = getattr(self.sampler, "epoch", None)
-        if isinstance(epoch, int) and epoch != self._epoch_of_rows:
-            self._epoch_of_rows = epoch
-            self.position.announce(epoch)
-        yield from batches
-
-    def _check(self, point: ResumePoint) -> None:
-        """Raises CheckpointError: the epoch cannot go on with the settings of this loader."""
-        point.check(self._resume_point(), 1, _length(self), self.on_resume_change)
-
-    def _made(self, epoch: int, start: int) -> Iterator[Any]:
+    def _made_of(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
         sampler = self._sampler
         attributes = Attributes(self.data, sampler.graph, edges=are_drawn(sampler)) if self._is_gathered() else None
         lists, rows = SlotPool(pinned=self._is_pinned), SlotPool(pinned=self._is_pinned)
@@ -247,7 +138,7 @@ class ThreadedLoader:
             output = sampler_output(batch, sampler, room=lists.room)
             return self._filtered(output, attributes, lambda source: source.gathered(output, rows.room, room))
 
-        return self._threads(GraphData(sampler.graph), sampler.inner(), convert).made(self._requests(epoch, start))
+        return self._threads(GraphData(sampler.graph), sampler.inner(), convert).made(requests)
 
     def _threads(self, tables: GraphData, inner: Sampler, convert: Callable[[MiniBatch], Any]) -> SampledLoader:
         """Returns what makes mini-batches of the rows that this loader lists: ``inner`` draws, ``tables`` are gathered,
@@ -268,24 +159,6 @@ class ThreadedLoader:
             pinned=self._is_pinned,
         )
 
-    def _requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
-        if isinstance(self.sampler, ShuffledRows):
-            self.sampler.drawn_epoch = epoch
-        for step, index in enumerate(self._index()):
-            if step >= start:
-                yield BatchRequest(epoch, step, 0, 1, [index] if isinstance(index, int) else index)
-
-    def _index(self) -> Iterable[Any]:
-        """Returns the rows of each mini-batch of an epoch: slices of an array where torch would list the same rows, one
-        number at a time."""
-        rows, batches = self.sampler, self.batch_sampler
-        is_plain = type(batches) is BatchSampler and self.batch_size is not None
-        if not is_plain or type(rows) not in (ShuffledRows, OrderedRows, SequentialSampler):
-            return self._index_sampler  # type: ignore[attr-defined]
-        order = rows.of_epoch() if isinstance(rows, ShuffledRows) else np.arange(len(rows))
-        size = batches.batch_size
-        return (order[step * size : (step + 1) * size] for step in range(len(batches)))
-
     def filter_fn(self, out: Any) -> Any:
         """Returns the data of who was sampled, as PyG's own does, by whose fields it goes."""
         if not isinstance(self._sampler, GnnloadSampler):
@@ -305,10 +178,6 @@ class ThreadedLoader:
         it."""
         return self.transform_sampler_output is None and can_gather(self.data, self._sampler)
 
-    @property
-    def _is_pinned(self) -> bool:
-        return self.pin_memory and torch.cuda.is_available()
-
     def _filtered(
         self, output: Any, attributes: Attributes | None, gather: Callable[[Attributes], dict[str, torch.Tensor]]
     ) -> Any:
@@ -320,50 +189,20 @@ class ThreadedLoader:
         data = as_data(output, rows, attributes, self.input_data.input_type, negatives)
         return data if self.transform is None else self.transform(data)
 
-    # Resuming, as torchdata's StatefulDataLoader has it.
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns where the loader is: mini-batches that were given are done. Nothing, with a sampler of others'."""
-        if not isinstance(self._sampler, GnnloadSampler):
-            return {}
-        return (self.position.loaded or self._resume_point()).to_state()
-
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Makes the next iteration go on where :meth:`state_dict` was, unless another epoch is set; by its seed, where
-        this loader was given none.
-
-        Raises:
-            CheckpointError: ``state`` is not a loader's; or, when the iteration begins, its epoch cannot go on with the
-                settings of this one.
-        """
-        if not isinstance(self._sampler, GnnloadSampler):
+        if not self._is_ours:
             warn(
                 f"the epoch begins anew: with the sampler {type(self._sampler).__name__}, which is not of this "
                 f"package, a {type(self).__name__} is PyG's own, and cannot go on in mid-epoch."
             )
             return
-        point = ResumePoint.from_state(state)
-        if isinstance(self.seed, DrawnSeed) and 0 <= point.seed < 2**64:
-            self.seed = DrawnSeed(point.seed)
-            if isinstance(self.sampler, ShuffledRows):
-                self.sampler.seed = point.seed
-        self.position.load(point)
+        super().load_state_dict(state)
 
-    def _resume_point(self) -> ResumePoint:
-        order = type(self.sampler if self.batch_sampler is None else self.batch_sampler).__name__
-        order = f"{order} of {type(self.sampler).__name__}"
-        if (num_ranks := getattr(self.sampler, "num_replicas", 1)) > 1:
-            order = f"{order}, shared by {num_ranks} ranks"
-        return ResumePoint(
-            **self.position.place(),
-            num_seeds=len(self.dataset),
-            global_batch_size=self.batch_size or 0,
-            seed=int(self.seed),
-            order=order,
-            seeds=checksum_of_inputs(self.input_data),
-            graph=self._sampler.graph.fingerprint,
-            sampler=self._sampler.inner().description,
-            settings=json.dumps({"drop_last": self.drop_last, **PyGSeeds(self).settings_by_name}),
+    def _origins(self) -> Origins:
+        sampler = self._sampler
+        settings = PyGSeeds(self).settings_by_name
+        return Origins(
+            checksum_of_inputs(self.input_data), sampler.graph.fingerprint, sampler.inner().description, settings
         )
 
 
@@ -373,42 +212,8 @@ def checksum_of_inputs(inputs: Any) -> str:
     return f"{checksum_of(columns[name] for name in sorted(columns) if name != 'label'):08x} {inputs.input_type}"
 
 
-def _length(loader: Any) -> int | None:
-    """Returns how many mini-batches an epoch has; None where the user's sampler does not say."""
-    try:
-        return len(loader)
-    except TypeError:
-        return None
-
-
-def _is_none(value: Any) -> bool:
-    return value is None
-
-
-def _is_loaders_own(function: Any) -> bool:
-    """Whether Lightning took it from a loader, to make another one like it."""
-    return function is None or isinstance(getattr(function, "__self__", None), torch.utils.data.DataLoader)
-
-
 _OF_SEEDS = "give input_time=, or edge_label_time= of links; or leave time_attr= out"
 """What to do where seeds have the times of their nodes."""
-
-_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "timeout": (
-        lambda value: value == 0,
-        "it bounds the wait for a worker process; threads need none.",
-    ),
-    "multiprocessing_context": (_is_none, "it says how worker processes begin; workers are threads. Leave it out."),
-    "in_order": (bool, "mini-batches come in order, so that they are the same for any number of workers."),
-    "collate_fn": (_is_loaders_own, "PyG's loaders drop it in silence. Give transform=, which gets the mini-batch."),
-    "dataset": (lambda value: isinstance(value, range), "rows are those of input_nodes or edge_label_index."),
-}
-"""Keywords of torch's DataLoader: which values mean nothing, and why others cannot be heeded."""
-
-
-@cache
-def _say_once() -> None:
-    warn("num_workers means threads of this process here: they share its memory, and no worker processes are started.")
 
 
 def can_read(data: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from lightning_gnnload.pyg.compat import num_nodes
 
 Direction = Literal["forward", "backward"]
 EdgeType = tuple[str, str, str]
+WeightAttr = str | Mapping[EdgeType, str] | None
 _NO_IDS = torch.empty(0, dtype=torch.long)
 
 
@@ -31,13 +33,13 @@ class SampledGraph(NamedTuple):
 
 
 def topology_of(
-    data: Any, time_attr: str | None, weight_attr: str | None, direction: Direction = "forward"
+    data: Any, time_attr: str | None, weight_attr: WeightAttr, direction: Direction = "forward"
 ) -> SampledGraph:
     """Reads a ``Data``, a ``HeteroData``, or a pair ``(FeatureStore, GraphStore)``.
 
     ``time_attr`` names the attribute of nodes or of edges that says since when they are there, ``weight_attr`` that of
-    edges in proportion to which they are drawn. ``"backward"`` turns all edges around, and their types by
-    :func:`turned`.
+    edges in proportion to which they are drawn, or these by edge type. ``"backward"`` turns all edges around, and their
+    types by :func:`turned`.
 
     Raises:
         SamplerUnsupportedError: weights of stores.
@@ -83,11 +85,11 @@ def _topology(
 
 
 def _read_data(
-    data: Data | HeteroData, time_attr: str | None, weight_attr: str | None, direction: Direction
+    data: Data | HeteroData, time_attr: str | None, weight_attr: WeightAttr, direction: Direction
 ) -> SampledGraph:
     nodes, edges = stores_of(data)
     node_time, edge_time = _times(data, nodes, edges, time_attr)
-    weights = _columns(edges, weight_attr)
+    weights = _weight_columns(edges, weight_attr)
     if weight_attr is not None and not weights:
         names = ", ".join(_names(edges.values()))
         raise GraphDataError(f"weight_attr={weight_attr!r}: no edges have such an attribute. The graph holds {names}.")
@@ -122,7 +124,7 @@ def _times(
 
 
 def _read_stores(
-    features: FeatureStore, store: GraphStore, time_attr: str | None, weight_attr: str | None, direction: Direction
+    features: FeatureStore, store: GraphStore, time_attr: str | None, weight_attr: WeightAttr, direction: Direction
 ) -> SampledGraph:
     """Numbers edges in the order of the store's lists of edges, or of its CSC or CSR where it has only these."""
     if weight_attr is not None:
@@ -162,6 +164,21 @@ def _stored_times(features: FeatureStore, time_attr: str | None) -> dict[Any, to
 def _columns(stores: dict[Any, Any], name: str | None) -> dict[Any, Any]:
     """Returns the attribute of those stores that have it, by type."""
     return {key: _cpu(store[name]) for key, store in stores.items() if name is not None and name in store}
+
+
+def _weight_columns(edges: dict[Any, Any], weight_attr: WeightAttr) -> dict[Any, Any]:
+    if not isinstance(weight_attr, Mapping):
+        return _columns(edges, weight_attr)
+    for edge_type, name in weight_attr.items():
+        if edge_type not in edges or edge_type is UNTYPED:
+            types = ", ".join(map(str, edges)) if UNTYPED not in edges else "none: give one name, weight_attr='...'"
+            raise GraphDataError(f"weight_attr names edges of type {edge_type}, but the types are {types}.")
+        if name not in edges[edge_type]:
+            raise GraphDataError(
+                f"weight_attr={{{edge_type}: {name!r}}}: these edges have no such attribute. They have "
+                f"{', '.join(_names([edges[edge_type]]))}."
+            )
+    return {edge_type: _cpu(edges[edge_type][name]) for edge_type, name in weight_attr.items()}
 
 
 def _weights(weight: Any) -> torch.Tensor | None:

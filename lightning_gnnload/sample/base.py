@@ -88,6 +88,8 @@ class Sampler(ABC):
 
     expand: Literal["all", "new"] = "all"
     """Which nodes draw at a hop: every node seen so far, or only those that the last hop found."""
+    is_expand_open: bool = False
+    """Whether nobody chose ``expand``, so that a batch format may."""
 
     @property
     @abstractmethod

@@ -66,8 +66,10 @@ def plain_fanouts(fanouts: Any) -> list[int]:
     return [_fanout(hop, fanouts=fanouts) for hop in _as_list(fanouts)]
 
 
-def check_expand(expand: Literal["all", "new"]) -> Literal["all", "new"]:
-    """Checks the setting that says which nodes a hop expands."""
+def check_expand(expand: Literal["all", "new"] | None) -> Literal["all", "new"]:
+    """Checks the setting that says which nodes a hop expands; None is ``"all"``."""
+    if expand is None:
+        return "all"
     if not isinstance(expand, str) or expand not in ("all", "new"):
         raise SamplerConfigError(
             f"expand={expand!r} is not known; give 'all' (every node seen) or 'new' (new nodes only)."

@@ -50,7 +50,8 @@ class LaborSampler(Sampler):
             count alike. ``"sum"``: 1 / p, so that the weighted sum is an unbiased estimate of the sum over all
             in-neighbours (Horvitz and Thompson).
         expand: ``"all"``: every node seen so far is a destination again in the next hop (DGL); ``"new"``: only
-            the nodes that the last hop found (PyG).
+            the nodes that the last hop found (PyG). None: ``"new"`` where a GraphDataModule's ``batch_format`` needs
+            it, else ``"all"``.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
 
     It looks at every in-neighbour of every destination: time grows with degrees, memory does not, but for
@@ -77,7 +78,7 @@ class LaborSampler(Sampler):
         layer_dependency: bool = False,
         fixed_count: bool = False,
         estimate: Literal["mean", "sum"] = "mean",
-        expand: Literal["all", "new"] = "all",
+        expand: Literal["all", "new"] | None = None,
         edge_ids: bool = False,
     ) -> None:
         if estimate not in ("mean", "sum"):
@@ -89,7 +90,7 @@ class LaborSampler(Sampler):
         self.layer_dependency = layer_dependency
         self.fixed_count = fixed_count
         self.estimate = estimate
-        self.expand = check_expand(expand)
+        self.expand, self.is_expand_open = check_expand(expand), expand is None
         self.edge_ids = edge_ids
 
     @property

@@ -67,7 +67,8 @@ class LayerSampler(Sampler):
         keep_known: also keep all edges from nodes that are in the batch anyway, at their exact weight, and draw for
             the others: more edges and less variance for the same features. Not with ``"dsp"``.
         expand: ``"all"``: every node seen so far is a destination again in the next hop (DGL); ``"new"``: only the
-            nodes that the last hop found (PyG).
+            nodes that the last hop found (PyG). None: ``"new"`` where a GraphDataModule's ``batch_format`` needs it,
+            else ``"all"``.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
         weighted: draw by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
             them; False: as if it had none.
@@ -98,7 +99,7 @@ class LayerSampler(Sampler):
         replace: bool = False,
         normalize: bool | None = None,
         keep_known: bool = False,
-        expand: Literal["all", "new"] = "all",
+        expand: Literal["all", "new"] | None = None,
         edge_ids: bool = False,
         weighted: bool = True,
     ) -> None:
@@ -114,7 +115,7 @@ class LayerSampler(Sampler):
         self.replace = replace
         self.normalize = method == "ladies" if normalize is None else normalize
         self.keep_known = keep_known
-        self.expand = check_expand(expand)
+        self.expand, self.is_expand_open = check_expand(expand), expand is None
         self.edge_ids = edge_ids
         self.weighted = weighted
 

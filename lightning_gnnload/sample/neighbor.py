@@ -36,7 +36,8 @@ class NeighborSampler(Sampler):
             does as well.
         replace: draw with replacement (a neighbour may come twice).
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh draws (DGL);
-            ``"new"``: only the nodes that the last hop found (PyG).
+            ``"new"``: only the nodes that the last hop found (PyG). None: ``"new"`` where a GraphDataModule's
+            ``batch_format`` needs it, else ``"all"``.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
         sharing: which seeds share the nodes that they find: ``"plain"``: all; ``"disjoint"``: none, each seed row has
             nodes of its own and draws by its row's number; ``"time"``: those of the same time. None: ``"disjoint"`` in
@@ -72,7 +73,7 @@ class NeighborSampler(Sampler):
         self,
         fanouts: Sequence[int | Mapping[int, int] | Mapping[Any, int]] | Mapping[Any, Sequence[int]],
         replace: bool = False,
-        expand: Literal["all", "new"] = "all",
+        expand: Literal["all", "new"] | None = None,
         edge_ids: bool = False,
         *,
         sharing: Sharing | None = None,
@@ -83,7 +84,7 @@ class NeighborSampler(Sampler):
     ) -> None:
         self.fanouts = typed_fanouts(fanouts)
         self.replace = replace
-        self.expand = check_expand(expand)
+        self.expand, self.is_expand_open = check_expand(expand), expand is None
         self.edge_ids = edge_ids
         for name, value, choices in (
             ("sharing", sharing, (None, "plain", "disjoint", "time")),

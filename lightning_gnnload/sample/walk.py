@@ -140,7 +140,8 @@ class RandomWalkSampler(Sampler):
         normalize: divide the visits by their sum over the neighbours taken, so that the weights of a destination
             sum to one (the paper's L1 norm), in float32.
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh walks (DGL);
-            ``"new"``: only the nodes that the last hop found (PyG).
+            ``"new"``: only the nodes that the last hop found (PyG). None: ``"new"`` where a GraphDataModule's
+            ``batch_format`` needs it, else ``"all"``.
         weighted: step by ``Graph.edge_weight`` where the graph has it, the default, since who gives weights means
             them; False: as if it had none.
         metapath: in a graph with types, the edge type of each step of a round, as for :func:`.random_walk`; the last
@@ -177,7 +178,7 @@ class RandomWalkSampler(Sampler):
         restart_prob: float = 0.0,
         include_self: bool = True,
         normalize: bool = False,
-        expand: Literal["all", "new"] = "all",
+        expand: Literal["all", "new"] | None = None,
         weighted: bool = True,
         metapath: Sequence[Any] | None = None,
     ) -> None:
@@ -191,7 +192,7 @@ class RandomWalkSampler(Sampler):
         self.num_neighbors = int(num_neighbors)
         self.include_self = include_self
         self.normalize = normalize
-        self.expand = check_expand(expand)
+        self.expand, self.is_expand_open = check_expand(expand), expand is None
         self.weighted = weighted
         self._num_layers = int(num_layers)
 

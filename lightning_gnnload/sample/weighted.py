@@ -42,7 +42,8 @@ class WeightedNeighborSampler(NeighborSampler):
             with types, as many of every edge type; or by type, as :class:`.NeighborSampler` takes them.
         replace: draw with replacement (a neighbour may come twice).
         expand: ``"all"``: every node seen so far is a destination again in the next hop, with fresh draws (DGL);
-            ``"new"``: only the nodes that the last hop found (PyG).
+            ``"new"``: only the nodes that the last hop found (PyG). None: ``"new"`` where a GraphDataModule's
+            ``batch_format`` needs it, else ``"all"``.
         edge_ids: blocks carry ``edge_ids``, positions in ``Graph.indices``.
         sharing: which seeds share the nodes that they find: ``"plain"``: all; ``"disjoint"``: none, each seed row has
             nodes of its own and draws by its row's number. None is ``"plain"``.
@@ -73,7 +74,7 @@ class WeightedNeighborSampler(NeighborSampler):
         self,
         fanouts: Sequence[int | Mapping[Any, int]] | Mapping[Any, Sequence[int]],
         replace: bool = False,
-        expand: Literal["all", "new"] = "all",
+        expand: Literal["all", "new"] | None = None,
         edge_ids: bool = False,
         on_zero: Literal["ignore", "warn", "error"] = "ignore",
         *,

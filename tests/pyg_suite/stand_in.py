@@ -40,6 +40,13 @@ EXCHANGED = {
     "LinkNeighborLoader": ("LinkNeighborLoader", ["torch_geometric.loader"]),
     "HGTLoader": ("HGTLoader", ["torch_geometric.loader"]),
     "ShaDowKHopSampler": ("ShaDowKHopSampler", ["torch_geometric.loader"]),
+    **{
+        name: (name, ["torch_geometric.loader"])
+        for name in (
+            *("ClusterData", "ClusterLoader", "RandomNodeLoader", "ZipLoader"),
+            *("GraphSAINTNodeSampler", "GraphSAINTEdgeSampler", "GraphSAINTRandomWalkSampler"),
+        )
+    },
     "NeighborSampler": ("GnnloadSampler", ["torch_geometric.sampler", "torch_geometric.sampler.neighbor_sampler"]),
     "LightningNodeData": ("LightningNodeData", ["torch_geometric.data", "torch_geometric.data.lightning"]),
     "LightningLinkData": ("LightningLinkData", ["torch_geometric.data", "torch_geometric.data.lightning"]),
@@ -79,6 +86,7 @@ def _put_in_place() -> None:
     HGTSampler.sample_from_nodes = _refused
     own.__collate__ = _refused
     sparse_tensor.put_in_place()
+    torch_geometric.testing.withMETIS = lambda test: test  # PyMetis, which PyG does not look for
 
 
 def _pass_guards(are_passed: bool) -> None:

@@ -115,4 +115,4 @@ print(*pl.strategies.StrategyRegistry)
 """
     named = {*run(code).split()}
     assert named >= {"LaborSampler", "PreSample", "Synthetic", "CacheMonitor", "PredictionWriter", "FactoredStrategy"}
-    assert named >= {"factored", "factored_spawn", "factored_fork", "factored_notebook"}
+    assert named >= {"factored", "factoredstrategy", "factored_spawn", "factored_fork", "factored_notebook"}

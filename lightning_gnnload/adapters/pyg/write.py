@@ -313,12 +313,18 @@ class PyGFormat(BatchFormat):
     library = "torch_geometric"
     words = frozenset(("edge_index", "batch_size", "input_id", "x_dict", "y_dict", "edge_index_dict", "n_id"))
 
+    def fitted(self, sampler: Any) -> Any:
+        if sampler.num_layers > 1 and sampler.is_expand_open:
+            sampler = copy(sampler)
+            sampler.expand = "new"
+        return sampler
+
     def check_sampler(self, sampler: Any) -> None:
         super().check_sampler(sampler)
         if sampler.num_layers > 1 and sampler.expand != "new":
             raise LoaderConfigError(
                 f"batch_format='pyg' needs a sampler that expands new nodes only, as PyG's loader does, "
-                f"but it is {sampler}. Give NeighborSampler(..., expand='new')."
+                f"but it is {sampler}. Leave expand= out, or give expand='new'."
             )
 
     def adapter(self, data: GraphData, template: Any = None, **names: str) -> Callable[[MiniBatch], Any]:

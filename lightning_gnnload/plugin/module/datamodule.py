@@ -192,8 +192,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         check_one_of("on_resume_change", on_resume_change, ("error", "warn"), LoaderConfigError)
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
-        self.sampler = sampler
-        self.eval_sampler = eval_sampler or sampler
+        self.sampler = FORMATS[batch_format].fitted(sampler)
+        self.eval_sampler = self.sampler if eval_sampler is None else FORMATS[batch_format].fitted(eval_sampler)
         for checked in (self.sampler, self.eval_sampler):
             FORMATS[batch_format].check_sampler(checked)
         self.batch_size = batch_size

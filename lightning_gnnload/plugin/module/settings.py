@@ -46,7 +46,7 @@ def named_data(data: Any) -> GraphData | Dataset:
 
 
 ELSEWHERE = {
-    "num_neighbors": "sampler=NeighborSampler([15, 10], expand='new')",
+    "num_neighbors": "sampler=NeighborSampler([15, 10])",
     "neighbor_sampler": "sampler=NeighborSampler(...)",
     "input_nodes": "GraphData(..., train=ids), or predict=ids",
     "input_time": "GraphData(..., train=SeedTable(ids, time=times))",

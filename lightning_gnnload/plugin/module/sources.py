@@ -54,7 +54,7 @@ class ModuleSources:
             >>> from torch_geometric.data import Data
             >>> from lightning_gnnload import GraphDataModule, NeighborSampler
             >>> data = Data(x=torch.ones(3, 4), edge_index=torch.tensor([[0, 1, 2], [1, 2, 0]]))
-            >>> sampler = NeighborSampler([2], expand="new")
+            >>> sampler = NeighborSampler([2, 2])
             >>> module = GraphDataModule.from_pyg(data, sampler=sampler, train=[0, 1], batch_size=2)
             >>> module.num_features, next(iter(module.train_dataloader())).batch_size
             (4, 2)

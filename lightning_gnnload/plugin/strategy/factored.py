@@ -485,7 +485,9 @@ class FactoredStrategy(RankedStrategy):
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
         about = "Sampler ranks and trainer ranks, joined by a queue"
-        strategy_registry.register(cls.strategy_name, cls, description=about)
+        # By the class's name as well, as in YAML; Lightning looks names up in lower case.
+        for name in (cls.strategy_name, cls.__name__.lower()):
+            strategy_registry.register(name, cls, description=about)
         for suffix, start_method in (("spawn", "spawn"), ("fork", "fork"), ("notebook", "fork")):
             name = f"{cls.strategy_name}_{suffix}"
             strategy_registry.register(name, cls, description=f"{about}; {start_method}", start_method=start_method)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError, SeedError
+from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SamplerUnsupportedError, SeedError
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
@@ -175,3 +175,82 @@ def test_pygs_own_loader_draws_anew_each_epoch(num_workers: int, disjoint: bool)
     first, second = epochs()
     assert sorted(first.tolist()) != sorted(second.tolist())
     assert all(map(torch.equal, epochs(), (first, second)))
+
+
+def ladder() -> Data:
+    """Ten edges into node 0, from nodes of times 0 to 9, whose edges have them too."""
+    edge_index = torch.stack([torch.arange(1, 11), torch.zeros(10, dtype=torch.long)])
+    return Data(edge_index=edge_index, edge_time=torch.arange(10), num_nodes=11)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"before": "<"}, [0, 1, 2, 3, 4]),
+        ({"time_window": 2}, [3, 4, 5]),
+        ({"time_window": 2, "before": "<"}, [3, 4]),
+        ({"before": "<", "subgraph_type": "induced"}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_which_edges_count_by_time(settings: dict[str, Any], expected: list[int]) -> None:
+    seeds = {"input_nodes": torch.tensor([0]), "input_time": torch.tensor([5]), "time_attr": "edge_time"}
+    [batch] = NeighborLoader(ladder(), [-1], **seeds, **settings)
+    assert sorted(batch.edge_time.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"time_window": 2}, SamplerConfigError, "need times"),
+        ({"before": "<"}, SamplerConfigError, "need times"),
+        ({"before": None, "time_attr": "edge_time"}, SamplerConfigError, "before=None is not known"),
+        ({"time_window": -1, "time_attr": "edge_time"}, SamplerConfigError, "window=-1"),
+        (
+            {"time_window": 2, "time_attr": "edge_time", "subgraph_type": "induced"},
+            SamplerUnsupportedError,
+            "of any age. Give subgraph_type='directional'",
+        ),
+    ],
+)
+def test_times_that_cannot_count(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        GnnloadSampler(ladder(), [-1], **settings)
+
+
+def weighted_by_type() -> HeteroData:
+    data = typed_graph()
+    data[WRITES].odd = torch.arange(E) % 2
+    data[CITES].third = torch.arange(E) % 3 == 0
+    return data
+
+
+@pytest.mark.parametrize("weights", [{WRITES: "odd", CITES: "third"}, {WRITES: "odd"}])
+def test_weights_by_edge_type(weights: dict[Any, str]) -> None:
+    loader = NeighborLoader(weighted_by_type(), [-1], input_nodes="paper", weight_attr=weights, batch_size=N)
+    [batch] = loader
+    assert batch[WRITES].odd.unique().tolist() == [1]
+    assert batch[CITES].third.unique().tolist() == [True] if CITES in weights else [False, True]
+    assert batch[CITES].num_edges == (len(torch.arange(0, E, 3)) if CITES in weights else E)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        ({("a", "b", "c"): "odd"}, GraphDataError, r"names edges of type \('a', 'b', 'c'\), but the types are"),
+        ({CITES: "odd"}, GraphDataError, "these edges have no such attribute. They have edge_attr, edge_index, third"),
+        ({CITES: 3}, SamplerConfigError, "weight_attr=3: must be the name of an attribute, or {edge type: attribute}"),
+        ({}, GraphDataError, "no edges have such an attribute"),
+    ],
+)
+def test_weights_of_no_edges(weights: dict[Any, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        GnnloadSampler(weighted_by_type(), [2], weight_attr=weights)
+    if error is GraphDataError and weights:
+        with pytest.raises(GraphDataError, match=r"the types are none: give one name"):
+            GnnloadSampler(graph(), [2], weight_attr=weights)
+
+
+def test_seeds_of_several_types_say_what_takes_them() -> None:
+    with pytest.raises(SeedError, match=r"GraphDataModule.from_pyg\(.*train=\{type: ids\}\).*ZipLoader"):
+        NeighborLoader(typed_graph(), [2], input_nodes={"author": torch.arange(3), "paper": torch.arange(3)})

@@ -19,6 +19,7 @@ from lightning_gnnload import (
     LayerSampler,
     MiniBatch,
     NeighborSampler,
+    RandomWalkSampler,
     ShadowSampler,
     WeightedNeighborSampler,
 )
@@ -369,4 +370,21 @@ def test_without_pyg_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, 
 def test_a_sampler_that_pyg_cannot_follow_is_refused_by_the_data_module() -> None:
     data = GraphData(Graph.from_coo(*edge_list(), N), train=SEEDS)
     with pytest.raises(LoaderConfigError, match="expand='new'"):
-        GraphDataModule(data, NeighborSampler([2, 2]), batch_format="pyg")
+        GraphDataModule(data, NeighborSampler([2, 2], expand="all"), batch_format="pyg")
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [NeighborSampler([3, 2]), LaborSampler([3, 2]), LayerSampler([20, 20]), RandomWalkSampler(2)],
+    ids=lambda sampler: type(sampler).__name__,
+)
+def test_the_format_chooses_what_to_expand_where_nobody_did(sampler: Any) -> None:
+    data = GraphData(Graph.from_coo(*edge_list(), N), train=SEEDS)
+    before = repr(sampler)
+    module = GraphDataModule(data, sampler, batch_format="pyg", num_threads=0)
+    assert (module.sampler.expand, module.eval_sampler.expand) == ("new", "new")
+    next(iter(module.train_dataloader()))
+    assert repr(sampler) == before  # the user's own may serve others
+    assert GraphDataModule(data, sampler).sampler is sampler
+    [fanout] = GraphDataModule(data, NeighborSampler([3]), batch_format="pyg").sampler.fanouts  # makes no difference
+    assert fanout == 3
