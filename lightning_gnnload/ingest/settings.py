@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from lightning_gnnload.datasets.description import short
+from lightning_gnnload.datasets.description import YamlLines, short
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.settings import amount_of
 
@@ -29,39 +29,101 @@ def setting(check: SettingCheck, name: str | None = None) -> dict[str, Any]:
     return {"check": check, "name": name}
 
 
+class Faults:
+    """Gathers the faults of a description, so that one reading tells them all."""
+
+    def __init__(self) -> None:
+        self._errors: list[GraphSpecError] = []
+
+    def take(self, check: Callable[..., Any], *arguments: Any, instead: Any = None) -> Any:
+        """Returns what a check returns; of what has faults, which are gathered, what could be read, or ``instead``."""
+        try:
+            return check(*arguments)
+        except GraphSpecError as error:
+            self._errors += error.faults or (error,)
+            return instead if error.readable is None else error.readable
+
+    def add(self, where: str, sentence: str) -> None:
+        """Gathers one that is at ``where``."""
+        error = GraphSpecError(sentence)
+        error.where = where
+        self._errors.append(error)
+
+    def result(self, readable: S) -> S:
+        """Returns what was read; raises GraphSpecError for all faults that were gathered, which has it likewise."""
+        if not self._errors:
+            return readable
+        error = spec_error(self._errors, "\n".join(map(str, self._errors)))
+        error.readable = readable
+        raise error
+
+
+def spec_error(faults: Iterable[GraphSpecError], message: str) -> GraphSpecError:
+    """Returns the error of several faults."""
+    error = GraphSpecError(message)
+    error.faults = tuple(faults)
+    return error
+
+
+def fault_lines(error: GraphSpecError, text: str) -> list[tuple[int, str]]:
+    """Returns the faults of a YAML text, each with its line, ascending."""
+    lines = YamlLines(text)
+    # Where nothing else was said, a sentence begins with its place.
+    found = [(lines.of(fault.where or str(fault).partition(": ")[0]), str(fault)) for fault in error.faults or (error,)]
+    return sorted(found, key=lambda line: line[0])
+
+
 def read_settings(cls: type[S], values: Any, where: str) -> S:
-    """Makes a dataclass of what YAML says; raises GraphSpecError for an unknown or missing key, or a wrong value."""
+    """Makes a dataclass of what YAML says; raises GraphSpecError for all unknown or missing keys and wrong values.
+    What could be read then has None for a required key without a value, and else the default."""
     if not isinstance(values, Mapping):
         raise wrong(where, values, "a mapping is needed, KEY: VALUE")
-    by_key = _fields_by_key(cls)
-    title = where or "graph.yaml"
-    if unknown := [key for key in values if key not in by_key]:
-        raise GraphSpecError(
-            f"{title}: there is no key {unknown[0]!r}{did_you_mean(unknown[0], by_key)} There are: {', '.join(by_key)}."
-        )
-    checked = {}
+    by_key, faults = fields_by_key(cls), Faults()
+    title, required = where or "graph.yaml", [key for key, field in fields_by_key(cls).items() if is_required(field)]
+    absent = [key for key in by_key if key not in values]
+    for key in values:
+        if key not in by_key:
+            # What was meant is rather a key that is not there yet; then it does not count as missing, too.
+            meant = get_close_matches(str(key), absent, 1)
+            absent = [name for name in absent if name not in meant]
+            faults.add(
+                f"{where}.{key}" if where else str(key),
+                f"{title}: there is no key {key!r}{did_you_mean(key, meant or by_key)} There are: {', '.join(by_key)}.",
+            )
+    for key in required:
+        if key in absent:
+            faults.add(where, f"{title}: the key {key!r} is missing. Needed are: {', '.join(required)}.")
+    readable = {}
     for key, field in by_key.items():
         if key in values:
-            checked[field.name] = field.metadata["check"](values[key], f"{where}.{key}" if where else key)
-        elif _is_required(field):
-            required = ", ".join(key for key, field in by_key.items() if _is_required(field))
-            raise GraphSpecError(f"{title}: the key {key!r} is missing. Needed are: {required}.")
-    return cls(**checked)
+            place, check = f"{where}.{key}" if where else key, field.metadata["check"]
+            readable[field.name] = faults.take(check, values[key], place, instead=_default(field))
+        elif is_required(field):
+            readable[field.name] = None
+    return faults.result(cls(**readable))
 
 
-def _fields_by_key(cls: type) -> dict[str, Field[Any]]:
+def _default(field: Field[Any]) -> Any:
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return None if field.default is MISSING else field.default
+
+
+def fields_by_key(cls: type) -> dict[str, Field[Any]]:
     """Returns a dataclass's fields by their keys in YAML, required ones first, as messages list them."""
-    keys = sorted(fields(cls), key=lambda field: not _is_required(field))
+    keys = sorted(fields(cls), key=lambda field: not is_required(field))
     return {field.metadata["name"] or field.name: field for field in keys}
 
 
-def _is_required(field: Field[Any]) -> bool:
+def is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
 def wrong(where: str, value: Any, needed: str) -> GraphSpecError:
     """Returns the error for a value of a description that is not what was needed."""
-    return GraphSpecError(f"{where or 'the description'}: {short(value):.200} was given, but {needed}.")
+    error = GraphSpecError(f"{where or 'the description'}: {short(value):.200} was given, but {needed}.")
+    error.where = where
+    return error
 
 
 def a_text(value: Any, where: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from lightning_gnnload.datasets.description import load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.settings import (
+    Faults,
     SettingCheck,
     a_count,
     a_flag,
@@ -22,11 +23,13 @@ from lightning_gnnload.ingest.settings import (
     a_text,
     an_amount,
     did_you_mean,
+    fault_lines,
     one_of,
     or_none,
     read_settings,
     setting,
     some_threads,
+    spec_error,
     three_shares,
     wrong,
 )
@@ -82,14 +85,16 @@ class ColumnSpec:
 def _columns(value: Any, where: str) -> tuple[ColumnSpec, ...]:
     if not isinstance(value, (list, tuple)):
         raise wrong(where, value, "a list of columns is needed, as [age, {column: country, as: category}]")
-    columns = tuple(
-        read_settings(ColumnSpec, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{number}]")
-        for number, entry in enumerate(value)
+    faults = Faults()
+    read = (
+        faults.take(read_settings, ColumnSpec, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{n}]")
+        for n, entry in enumerate(value)
     )
-    names = [column.column for column in columns]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise GraphSpecError(f"{where}: the column {twice[0]!r} is listed twice. List each once.")
-    return columns
+    columns = tuple(column for column in read if column is not None)
+    names = [column.column for column in columns if column.column is not None]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        faults.add(where, f"{where}: the column {name!r} is listed twice. List each once.")
+    return faults.result(columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +204,13 @@ def _by_name(cls: type[S]) -> SettingCheck:
     def check(value: Any, where: str) -> dict[str, S]:
         if not isinstance(value, Mapping):
             raise wrong(where, value, "a mapping is needed, NAME: {KEY: VALUE}")
-        return {a_name(name, where): read_settings(cls, entry, f"{where}.{name}") for name, entry in value.items()}
+        faults = Faults()
+        read = {
+            name: faults.take(read_settings, cls, entry, f"{where}.{name}")
+            for name, entry in value.items()
+            if faults.take(a_name, name, where) is not None
+        }
+        return faults.result({name: entry for name, entry in read.items() if entry is not None})
 
     return check
 
@@ -237,21 +248,27 @@ class GraphSpec:
     @classmethod
     def of(cls, values: Any) -> GraphSpec:
         """Checks what YAML says, or dicts of the same form, whose ``from`` may be tables in memory; raises
-        GraphSpecError for a wrong key or value, with its path and, of unknown names, the nearest that is known."""
-        spec = read_settings(cls, values, "")
-        if not spec.nodes or not spec.edges:
-            raise GraphSpecError(f"{'edges' if spec.nodes else 'nodes'}: there are none. A graph needs both.")
+        GraphSpecError for all wrong keys and values, with their paths and, of unknown names, the nearest that is
+        known."""
+        faults = Faults()
+        spec: GraphSpec | None = faults.take(read_settings, cls, values, "")
+        if spec is None or not isinstance(spec.nodes, dict) or not isinstance(spec.edges, dict):
+            return faults.result(spec)  # which raises
+        # Names that are there, whatever is wrong below them.
+        names = {section: values[section] for section in ("nodes", "edges")}
+        if not all(names.values()):
+            faults.add("", f"{'edges' if names['nodes'] else 'nodes'}: there are none. A graph needs both.")
         for name, edges in spec.edges.items():
-            _check_timed(edges, f"edges.{name}")
-            spec.node_type(edges.src, f"edges.{name}.src")
-            spec.node_type(edges.dst, f"edges.{name}.dst")
+            faults.take(_check_timed, edges, f"edges.{name}")
+            for key, end in (("src", edges.src), ("dst", edges.dst)):
+                faults.take(spec._check_end, end, f"edges.{name}.{key}", names["nodes"])
         for name, nodes in spec.nodes.items():
-            _check_timed(nodes, f"nodes.{name}")
-        spec._check_relations()
+            faults.take(_check_timed, nodes, f"nodes.{name}")
+        faults.take(spec._check_relations)
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
-            spec._check_task(task, f"tasks.{name}")
-        return spec
+            faults.take(spec._check_task, task, f"tasks.{name}", names)
+        return faults.result(spec)
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> GraphSpec:
@@ -260,25 +277,28 @@ class GraphSpec:
         import yaml  # comes with jsonargparse
 
         try:
-            return cls.of(load_yaml(Path(file).read_text(encoding="utf-8")))
+            text = Path(file).read_text(encoding="utf-8")
+            values = load_yaml(text)
         except OSError as error:
             raise GraphSpecError(
                 f"{file} cannot be opened: {error.strerror}. Give the path of a graph.yaml, which describes tables."
             ) from error
         except (UnicodeDecodeError, yaml.YAMLError) as error:
             raise GraphSpecError(f"{file} cannot be read as YAML: {error}.") from error
+        try:
+            return cls.of(values)
         except GraphSpecError as error:
-            raise GraphSpecError(f"{file}: {error}") from error
+            lines = [f"{file}:{line}: {said}" for line, said in fault_lines(error, text)]
+            raise spec_error(error.faults, "\n".join(lines)) from error
 
-    def node_type(self, end: End, where: str) -> NodeSpec:
-        """Returns the table that an end's ids are of; raises GraphSpecError where there is none."""
-        if end.node_type not in self.nodes:
+    def _check_end(self, end: End | None, where: str, node_types: Iterable[str]) -> None:
+        """Raises GraphSpecError: there are no nodes of an end's type."""
+        if end is not None and end.node_type not in node_types:
             raise GraphSpecError(
                 f"{where}: {str(end)!r} names the node type {end.node_type!r}, which is not there"
-                f"{did_you_mean(end.node_type, self.nodes)} There are: {', '.join(self.nodes)}. An end is written "
-                "TYPE.COLUMN."
+                f"{did_you_mean(end.node_type, node_types)} There are: {', '.join(map(str, node_types))}. An end is "
+                "written TYPE.COLUMN."
             )
-        return self.nodes[end.node_type]
 
     def _with_ends(self, task: TaskSpec) -> TaskSpec:
         """Links that are a table of edges have its ends."""
@@ -294,22 +314,24 @@ class GraphSpec:
                 "reverse: NAME."
             )
 
-    def _check_task(self, task: TaskSpec, where: str) -> None:
+    def _check_task(self, task: TaskSpec, where: str, names: Mapping[str, Mapping[str, Any]]) -> None:
         _check_timed(task, where)
-        if task.edge not in {None, *self.edges}:
+        if task.edge not in {None, *names["edges"]}:
             raise GraphSpecError(
-                f"{where}.edge: there are no edges {task.edge!r}{did_you_mean(task.edge, self.edges)} There are: "
-                f"{', '.join(self.edges)}."
+                f"{where}.edge: there are no edges {task.edge!r}{did_you_mean(task.edge, names['edges'])} There are: "
+                f"{', '.join(names['edges'])}."
             )
+        if task.edge is not None and None in (task.src, task.dst) and task.edge not in self.edges:
+            return  # whose ends could not be read, which is told there
         if (task.seed is None) == (task.src is None) or (task.src is None) != (task.dst is None):
             raise GraphSpecError(f"{where}: seeds are nodes or links. Give seed: TYPE.COLUMN, or both src: and dst:.")
         for end in task.ends:
-            self.node_type(end, where)
+            self._check_end(end, where, names["nodes"])
         if task.is_links:
             self._check_links(task, where)
         elif task.y is None or task.edge is not None:
             raise GraphSpecError(f"{where}: a task of nodes needs y: COLUMN, its labels; edge: is for links alone.")
-        if (task.split.val or task.split.test) and task.time is None:
+        if task.split is not None and (task.split.val or task.split.test) and task.time is None:
             raise GraphSpecError(f"{where}.split: val and test are dates, but the task has no time: COLUMN.")
 
     def _check_links(self, task: TaskSpec, where: str) -> None:
@@ -319,7 +341,9 @@ class GraphSpec:
                     f"{where}: links need a table, from: PATH, or edge: NAME for those of an edge table."
                 )
             return
-        edges = self.edges[task.edge]
+        edges = self.edges.get(task.edge)
+        if edges is None or edges.src is None or edges.dst is None:
+            return
         needed, actual = (edges.src.node_type, edges.dst.node_type), tuple(end.node_type for end in task.ends)
         if needed != actual:
             raise GraphSpecError(
