@@ -125,8 +125,8 @@ class DatasetError(GnnLoadError, RuntimeError):
 class GraphSpecError(GnnLoadError, ValueError):
     """A graph.yaml is wrong by itself: keys that are unknown or missing, values that are none; a line for each.
 
-    ``faults`` are these one by one, ``where`` is the place of a single one, as ``edges.buys.src``, and ``readable`` what
-    could be read in spite of them.
+    ``faults`` are these one by one, ``where`` is the place of a single one, as ``edges.buys.src``, and ``readable``
+    what could be read in spite of them.
     """
 
     where = ""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload.datasets.base import Dataset
-from lightning_gnnload.datasets.description import short
+from lightning_gnnload.datasets.description import load_yaml, short
 from lightning_gnnload.datasets.folder import subclass_names
 from lightning_gnnload.errors import GnnLoadError, StoreFormatError
 from lightning_gnnload.storage.targets import check_creatable
@@ -62,7 +62,7 @@ def parse_module(
         parser.add_subclass_arguments(base, name)
     # First, as later arguments win.
     from_config = [] if config is None else ["--config", _data_of(config, command)]
-    with _one_line(command, parser):
+    with _one_line(command, parser, config):
         return instantiate(parser, parser.parse_args([*from_config, *arguments]))
 
 
@@ -197,8 +197,7 @@ def read_config(file: Path, command: argparse.ArgumentParser) -> dict[str, Any]:
     import yaml
 
     try:
-        with open(file) as opened:
-            read = yaml.safe_load(opened)
+        read = load_yaml(file.read_text())
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         command.error(f"--config {file} cannot be read: {' '.join(str(error).split())}")
     if not isinstance(read, dict):
@@ -227,19 +226,24 @@ def report_failure(command: str, error: BaseException) -> int:
 
 
 @contextmanager
-def _one_line(command: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> Iterator[Any]:
+def _one_line(command: argparse.ArgumentParser, parser: argparse.ArgumentParser, config: Path | None) -> Iterator[Any]:
     import jsonargparse
 
+    from lightning_gnnload.plugin.commands.faults import faults_of_file
     from lightning_gnnload.plugin.commands.reasons import reason
 
     try:
         yield
-    except jsonargparse.ArgumentError as error:
-        command.error(reason(str(error)) or with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
+        if config is not None and (lines := faults_of_file(parser, config, parts=("data",))):
+            command.error("\n".join(lines))
         if (ours := known_cause(error)) is not None:
             raise ours from None
         command.error(_plain(error))
+    except jsonargparse.ArgumentError as error:
+        if config is not None and (lines := faults_of_file(parser, config, parts=("data",))):
+            command.error("\n".join(lines))
+        command.error(reason(str(error)) or with_nearest(_plain(error), parser))
 
 
 def _plain(error: Exception) -> str:

@@ -72,11 +72,11 @@ MISTAKES = {
         ("{", "gnnload: --config run.yaml cannot be read: while parsing a flow mapping"),
         (
             "{class_path: Tables, init_args: {folder: g, nodes: {a: {from: a.csv, idd: x}}, edges: {}}}",
-            "gnnload: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?",
+            "run.yaml:5: nodes.a: there is no key 'idd'; did you mean 'id'?",
         ),
         (
             "{class_path: EdgeListFile, init_args: {path: x, num_features: -1}}",
-            "gnnload: DatasetError: EdgeListFile: num_features is -1",
+            "gnnload: run.yaml:5: data.data: EdgeListFile: num_features is -1",
         ),
     ],
     "  sampler:": [
@@ -92,7 +92,7 @@ MISTAKES = {
         ("  cache: NeighborSampler\n  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
         ("  order: true\n  sampler:", "needed: text or a class and its settings (SeedOrder)"),
         ("  batch_size: [1]\n  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
-        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: --config run.yaml cannot be read: Exceeds the limit"),
+        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: --config run.yaml cannot be read: a value is none: Exceeds the limit"),
     ],
     CONFIG[CONFIG.index("data:") :].rstrip(): [
         ("data: 5", "data.data is not given; for example\n  class_path: Debian"),
@@ -122,7 +122,7 @@ MISTAKES = {
         ("devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]", "did you mean monitor?"),
         (
             "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}",
-            "gnnload: RoleConfigError: staleness=-1: a who",
+            "gnnload: run.yaml:1: trainer.strategy: staleness=-1: a who",
         ),
     ],
     "accelerator: cpu": [
