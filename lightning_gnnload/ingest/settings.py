@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, Field, dataclass, fields
 from datetime import date
 from difflib import get_close_matches
 from pathlib import Path
@@ -21,6 +21,33 @@ SettingCheck = Callable[[Any, str], Any]
 S = TypeVar("S")
 _MOST_THREADS = 1024
 _MOST_BYTES = 1 << 60
+
+
+SCHEMAS: dict[SettingCheck, Any] = {}
+"""What JSON Schema says of the values that a check lets pass; a dataclass where it reads one, :class:`.ByName` of one
+where it reads them by their names. Checks that are not there let anything pass, as far as editors are concerned."""
+
+
+@dataclass(frozen=True)
+class ByName:
+    """A mapping from names to what ``cls`` reads."""
+
+    cls: type
+
+
+def fits(schema: Any) -> Callable[[SettingCheck], SettingCheck]:
+    """Registers what JSON Schema says of a check."""
+
+    def register(check: SettingCheck) -> SettingCheck:
+        SCHEMAS[check] = schema
+        return check
+
+    return register
+
+
+def section(cls: type) -> SettingCheck:
+    """Makes the check of a mapping that a dataclass reads."""
+    return fits(cls)(lambda value, where: read_settings(cls, value, where))
 
 
 def setting(check: SettingCheck, name: str | None = None) -> dict[str, Any]:
@@ -126,6 +153,7 @@ def wrong(where: str, value: Any, needed: str) -> GraphSpecError:
     return error
 
 
+@fits({"type": "string", "minLength": 1})
 def a_text(value: Any, where: str) -> str:
     """A text that is not empty."""
     if not isinstance(value, str) or not value:
@@ -134,6 +162,7 @@ def a_text(value: Any, where: str) -> str:
     return value
 
 
+@fits({"type": "boolean"})
 def a_flag(value: Any, where: str) -> bool:
     """Returns true or false; GraphSpecError for anything else."""
     if not isinstance(value, bool):
@@ -141,6 +170,7 @@ def a_flag(value: Any, where: str) -> bool:
     return value
 
 
+@fits({"type": "integer", "minimum": 1})
 def a_count(value: Any, where: str) -> int:
     """Returns a whole number; GraphSpecError for anything else."""
     if type(value) is not int or value < 1:
@@ -148,6 +178,7 @@ def a_count(value: Any, where: str) -> int:
     return value
 
 
+@fits({"type": "integer", "minimum": 0})
 def a_seed(value: Any, where: str) -> int:
     """A whole number of 0 or more, of 63 bits."""
     if type(value) is not int or not 0 <= value < 2**63:
@@ -158,6 +189,7 @@ def a_seed(value: Any, where: str) -> int:
 def one_of(*words: Any) -> SettingCheck:
     """Makes the check of words, one of which is needed."""
 
+    @fits({"enum": list(words)})
     def check(value: Any, where: str) -> Any:
         if isinstance(value, (str, bool)) and value in words:
             return value
@@ -169,7 +201,9 @@ def one_of(*words: Any) -> SettingCheck:
 
 def or_none(check: SettingCheck) -> SettingCheck:
     """Makes the check that lets None pass."""
-    return lambda value, where: None if value is None else check(value, where)
+    schema = SCHEMAS.get(check, {})
+    passes_none = fits({"anyOf": [schema, {"type": "null"}]} if schema else {})
+    return passes_none(lambda value, where: None if value is None else check(value, where))
 
 
 def did_you_mean(name: Any, names: Iterable[Any]) -> str:
@@ -178,6 +212,7 @@ def did_you_mean(name: Any, names: Iterable[Any]) -> str:
     return f"; did you mean {near[0]!r}?" if near else "."
 
 
+@fits({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 def a_table(value: Any, where: str) -> Any:
     """A path, a glob, a list of paths, a "select ...", or a table in memory, which :class:`.Source` opens."""
     is_text = isinstance(value, (str, Path)) and str(value).strip()
@@ -188,6 +223,7 @@ def a_table(value: Any, where: str) -> Any:
     raise wrong(where, value, 'a path, a list of paths, a "select ..." or, in Python, a table is needed')
 
 
+@fits({"type": "string", "pattern": "^[0-9.]+ *[A-Za-z]+$"})
 def an_amount(value: Any, where: str) -> str:
     """An amount of memory with its unit, as ``4GB``."""
     number, unit = amount_of(value) if isinstance(value, str) else (0.0, 1)
@@ -196,6 +232,7 @@ def an_amount(value: Any, where: str) -> str:
     raise wrong(where, value, "an amount of memory with its unit is needed, as 4GB")
 
 
+@fits({"anyOf": [{"type": "integer", "minimum": 1, "maximum": _MOST_THREADS}, {"const": "all"}]})
 def some_threads(value: Any, where: str) -> int | None:
     """How many threads; None for ``"all"``."""
     if value == "all":
@@ -205,11 +242,13 @@ def some_threads(value: Any, where: str) -> int | None:
     raise wrong(where, value, f'a number of threads is needed, up to {_MOST_THREADS}, or "all"')
 
 
+@fits({"type": ["boolean", "string"]})
 def a_reverse(value: Any, where: str) -> bool | str:
     """Whether there are reverse edges, or the name of their type."""
     return value if isinstance(value, bool) else a_name(a_text(value, where), where)
 
 
+@fits({"type": "array", "items": {"type": "number", "minimum": 0}, "minItems": 2, "maxItems": 3})
 def three_shares(value: Any, where: str) -> tuple[float, ...]:
     """The shares of train, val and test, the last of which may be left out."""
     is_list = isinstance(value, (list, tuple)) and len(value) in (2, 3)
@@ -218,6 +257,7 @@ def three_shares(value: Any, where: str) -> tuple[float, ...]:
     raise wrong(where, value, "the shares of train, val and test are needed, which sum to 1, as [0.8, 0.1, 0.1]")
 
 
+@fits({"type": "string", "pattern": r"^\d{4}-\d\d"})
 def a_moment(value: Any, where: str) -> str:
     """A date, or the beginning of one, as text."""
     if isinstance(value, (str, date)) and re.match(r"\d{4}-\d\d", str(value)):

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from lightning_gnnload.datasets.description import load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.settings import (
+    ByName,
     Faults,
     SettingCheck,
     a_count,
@@ -24,9 +25,11 @@ from lightning_gnnload.ingest.settings import (
     an_amount,
     did_you_mean,
     fault_lines,
+    fits,
     one_of,
     or_none,
     read_settings,
+    section,
     setting,
     some_threads,
     spec_error,
@@ -49,6 +52,7 @@ class End:
         return f"{self.node_type}.{self.column}"
 
 
+@fits({"type": "string", "pattern": r"^[^.]+\..+"})
 def _end(value: Any, where: str) -> End:
     node_type, dot, column = a_text(value, where).partition(".")
     if not (node_type and dot and column):
@@ -82,6 +86,7 @@ class ColumnSpec:
     timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
 
+@fits({"type": "array", "items": {"anyOf": [{"type": "string"}, ColumnSpec]}})
 def _columns(value: Any, where: str) -> tuple[ColumnSpec, ...]:
     if not isinstance(value, (list, tuple)):
         raise wrong(where, value, "a list of columns is needed, as [age, {column: country, as: category}]")
@@ -140,6 +145,7 @@ class SplitSpec:
     seed: int = field(default=0, metadata=setting(a_seed))
 
 
+@fits(SplitSpec)
 def _split(value: Any, where: str) -> SplitSpec:
     split = read_settings(SplitSpec, value, where)
     ways = (split.val is not None or split.test is not None, split.column is not None, split.share is not None)
@@ -201,6 +207,7 @@ class BuildSpec:
 
 
 def _by_name(cls: type[S]) -> SettingCheck:
+    @fits(ByName(cls))
     def check(value: Any, where: str) -> dict[str, S]:
         if not isinstance(value, Mapping):
             raise wrong(where, value, "a mapping is needed, NAME: {KEY: VALUE}")
@@ -215,6 +222,7 @@ def _by_name(cls: type[S]) -> SettingCheck:
     return check
 
 
+@fits({"const": 1})
 def _version(value: Any, where: str) -> int:
     if value != 1 or isinstance(value, bool):
         raise wrong(where, value, "this version of the package reads version: 1")
@@ -241,9 +249,7 @@ class GraphSpec:
     nodes: dict[str, NodeSpec] = field(metadata=setting(_by_name(NodeSpec)))
     edges: dict[str, EdgeSpec] = field(metadata=setting(_by_name(EdgeSpec)))
     tasks: dict[str, TaskSpec] = field(default_factory=dict, metadata=setting(_by_name(TaskSpec)))
-    build: BuildSpec = field(
-        default_factory=BuildSpec, metadata=setting(lambda value, where: read_settings(BuildSpec, value, where))
-    )
+    build: BuildSpec = field(default_factory=BuildSpec, metadata=setting(section(BuildSpec)))
 
     @classmethod
     def of(cls, values: Any) -> GraphSpec:

@@ -23,6 +23,8 @@ _COMMANDS = {
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
     "plan": ("plan", "predict memory and epoch times before a run"),
+    "init": ("init", "draft a graph.yaml of your tables: ids, keys, times, columns"),
+    "schema": ("schema", "print the JSON Schema of graph.yaml or run.yaml, for editors"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "preaggregate": ("preaggregate", "sum features over all in-neighbours once, in place of a hop"),
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
