@@ -18,8 +18,8 @@ _MOST_CATEGORIES = 1000
 _MOST_CLASSES = 100
 _VECTOR = re.compile(r"(FLOAT|DOUBLE|DECIMAL\([\d,]*\)|U?(TINY|SMALL|BIG)?INT(EGER)?)\[\d*\]")
 _LEAST_PRESENT = 20  # rows with a value, of which some train
-_LABELS = {"label", "target", "y", "class", "churn", "churned", "topic", "field", "category", "fraud", "outcome"}
-_LABELS |= {"converted", "left", "spam", "default"}
+LABEL_WORDS = {"label", "target", "y", "class", "churn", "churned", "topic", "field", "category", "fraud", "outcome"}
+LABEL_WORDS |= {"converted", "left", "spam", "default"}
 _SINCE = {"created", "create", "registered", "register", "joined", "join", "signup", "since", "published", "publish"}
 _SINCE |= {"date", "time", "timestamp", "at", "added", "opened", "founded"}
 
@@ -157,7 +157,7 @@ def labels_of(table: Table, taken: set[str], *, is_of_labels: bool) -> list[Labe
             continue
         missing = table.num_seen - column.num_present
         is_class = 2 <= column.num_values <= _MOST_CLASSES and column.type != "UUID"
-        score = 3 if set(words_of(column.name)) & _LABELS or column.name.lower().startswith(("is_", "has_")) else 0
+        score = 3 if set(words_of(column.name)) & LABEL_WORDS or column.name.lower().startswith(("is_", "has_")) else 0
         if is_class:
             score += 1 + bool(0 < missing < 0.9 * table.num_seen)
         if is_of_labels:

@@ -114,17 +114,20 @@ def look_at(
 
 def _look_at_column(table: Table, name: str, type_: str) -> Column:
     sql = quoted(name)
-    is_plain = is_whole(type_) or (bool(_NUMBER.match(type_) or _TIME.match(type_)) and not is_list(type_))
-    figures = [f"count({sql})", f"approx_count_distinct({sql})"]
-    figures += [f"min({sql})", f"max({sql})"] if is_plain and type_ != "BOOLEAN" else ["null", "null"]
-    figures.append(f"avg(length({sql}))" if type_ == "VARCHAR" else "null")
     is_fraction = bool(_NUMBER.match(type_)) and not is_list(type_)
-    # DuckDB sorts nan behind all numbers.
-    figures.append(f"count(*) filter (where not abs({sql}::double) <= {MOST_SINGLE!r})" if is_fraction else "0")
-    figures += [f"min(len({sql}))", f"max(len({sql}))"] if is_list(type_) else ["0", "0"]
-    num_present, num_values, low, high, length, num_unfit, narrow, wide = table.ask(", ".join(figures))[0]
-    column = Column(name, type_, num_present, num_values, low, high, float(length or 0), num_unfit)
-    column.widths = (narrow or 0, wide or 0)
+    is_plain = is_whole(type_) or is_fraction or (bool(_TIME.match(type_)) and not is_list(type_))
+    figures = [f"count({sql})", f"approx_count_distinct({sql})"]
+    figures += [f"min({sql})", f"max({sql})"] if is_plain else ["null", "null"]
+    figures.append(f"avg(length({sql}))" if type_ == "VARCHAR" else "null")
+    num_present, num_values, low, high, length = table.ask(", ".join(figures))[0]
+    column = Column(name, type_, num_present, num_values, low, high, float(length or 0))
+    # What no later row may undo is asked of all of them: a build would stop there.
+    if is_fraction:
+        # Not in a where: DuckDB would pass over rows by statistics of Parquet, which know no nan.
+        unfit = f"not isfinite({sql}::double) or abs({sql}::double) > {MOST_SINGLE!r}"
+        column.num_unfit = table.ask(f"count(*) filter (where {unfit})", whole=True)[0][0]
+    if is_list(type_):
+        column.widths = table.ask(f"coalesce(min(len({sql})), 0), coalesce(max(len({sql})), 0)", whole=True)[0]
     column.has_zone = "WITH TIME ZONE" in type_ or type_ == "TIMESTAMPTZ"
     if num_values < _MOST_LISTED * 2 and not is_list(type_) and num_present:
         column.num_values = table.ask(f"count(distinct {sql})")[0][0]
@@ -142,6 +145,7 @@ def _dates(table: Table, sql: str) -> tuple[bool, bool]:
         f"count(*) filter (where not {looks} or try_cast({sql} as timestamptz) is null), "
         f"count(*) filter (where not regexp_matches({sql}, '\\d\\d:\\d\\d.*(Z|[+-]\\d\\d(:?\\d\\d)?)$'))",
         f"where {sql} is not null",
+        whole=True,
     )[0]
     return num_others == 0, num_without == 0
 

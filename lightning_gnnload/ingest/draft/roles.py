@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from lightning_gnnload.ingest.draft.columns import LABEL_WORDS
 from lightning_gnnload.ingest.draft.look import Column, Table, words_of
 from lightning_gnnload.ingest.sql import quoted
 
@@ -82,12 +83,80 @@ def _with_id(role: Role) -> Role:
         if column.is_id_like and not column.is_time and _id_score(column, table) >= 3:
             sql = quoted(column.name)
             num_present, num_values = table.ask(f"count({sql}), count(distinct {sql})")[0]
+            if num_present == table.num_seen and num_values >= _NEARLY * table.num_seen:
+                role.id, role.has_duplicates = column.name, True
+                break
+    return role
+
+
+def _id_score(column: Column, table: Table) -> int:
+    """Says how much a name is that of a table's own id."""
+    words, own = words_of(column.name), set(words_of(table.name))
+    score = 2 if set(words) & _STRONG_ID_WORDS else 1 if set(words) & _ID_WORDS else 0
+    # user_id of users, or id alone; but not parent_id.
+    rest = set(words) - _ID_WORDS
+    is_own = bool(rest & own) or (bool(score) and not rest)
+    return score + (2 if is_own else 0) + (1 if column.type == "UUID" else 0)
+
+
+def _find_keys(roles: Sequence[Role]) -> None:
+    with_ids = [role for role in roles if role.id is not None]
+    for role in roles:
+        for column in role.table.columns.values():
+            if not column.is_id_like or column.is_time or (column.name == role.id and len(with_ids) < 2):
+                continue
+            fits = [key for owner in with_ids if (key := _key(role, column, owner)) is not None]
+            fits.sort(key=lambda key: (-key.by_name, -_affinity(column, key.table), -key.share, key.table.num_rows))
+            if not fits:
+                continue
+            best = fits[0]
+            best.others = [key.table.name for key in fits[1:] if key.by_name == best.by_name]
+            (role.keys if best.by_name else role.possible).append(best)
+    for role in roles:
+        # A table of nothing but numbers may be a list of edges, whose columns have any names.
+        own = [key for key in role.possible if key.share == 1]
+        if not role.keys and role.id is None and len(own) >= 2 and len(role.table.columns) <= 4:
+            role.keys, role.possible = own[:2], own[2:]
+        for key in role.keys:
+            key.num_missing = _num_missing(role.table, key, with_ids)
+
+
+def _key(role: Role, column: Column, owner: Role) -> Key | None:
+    """Returns the key that a column is of a table's ids; None where it is none."""
+    table, ids = role.table, owner.table.columns[str(owner.id)]
+    if table is owner.table and column.name == owner.id:
+        return None
+    affinity = _affinity(column, owner.table, str(owner.id))
+    if column.name == role.id and affinity < 2:
+        return None  # ids of its own
+    mixed = column.is_whole != ids.is_whole
+    if mixed and not affinity:
+        return None
+    cast = "varchar" if mixed or not column.is_whole else "hugeint"
+    keys = f"select {quoted(column.name)}::{cast} as k, count(*) as n from {table.seen}"
+    keys += f" where {quoted(column.name)} is not null group by 1 order by hash(k) limit {_KEYS}"
+    there = owner.table.source.select(f"{quoted(str(owner.id))}::{cast} as k")
+    total, matched = table.source.con.execute(
+        f"select sum(n), sum(n) filter (where k in (select k from ({there}) where k is not null)) from ({keys})"
+    ).fetchall()[0]
     share = float(matched or 0) / float(total or 1)
     if share < _LEAST_SHARE:
         return None
     # Small numbers are ids of any table; texts that match are hardly ever something else.
+    if column.name == role.id and not _is_part(role, owner, share):
+        return None
     by_name = affinity >= 1 or (not column.is_whole and (share > 0.9 or column.num_values >= 10))
     return Key(column.name, owner.table, share, by_name)
+
+
+def _is_part(role: Role, owner: Role, share: float) -> bool:
+    """Returns whether a table's rows are of some nodes of another, where the ids of both are the same."""
+    table, whole = role.table, owner.table
+    own = set(words_of(str(role.id))) & set(words_of(table.name))
+    its = set(words_of(str(role.id))) & set(words_of(whole.name))
+    if share < 0.95 or own:
+        return False
+    return whole.num_rows > table.num_rows or bool(its)
 
 
 def _affinity(column: Column, table: Table, id_: str | None = None) -> int:
@@ -136,10 +205,12 @@ def _decide(role: Role, is_referenced: bool) -> None:
     if len(role.keys) + len(role.orphans) >= 2:
         role.role = "edges"
     elif role.keys:
-        has_time = any(column.is_time for column in table.columns.values())
-        role.role = "events" if has_time or len(table.columns) > 2 else "labels"
-        if not has_time and table.is_unique(quoted(role.keys[0].column)):
-            role.role = "labels"
+        # A key, perhaps a time, and one thing more: what was known of a node then.
+        key = role.keys[0].column
+        further = [column for column in table.columns.values() if not column.is_time and column.name != key]
+        is_named = len(further) == 1 and bool(set(words_of(further[0].name)) & LABEL_WORDS)
+        is_known = is_named or table.is_unique(quoted(key))
+        role.role = "labels" if further and is_known else "events"
     else:
         role.id_sql = _composite(role)
         role.role = "nodes" if role.id_sql else "alone"

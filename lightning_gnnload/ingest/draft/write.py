@@ -22,6 +22,7 @@ from lightning_gnnload.ingest.draft.roles import Key, Role, roles_of
 from lightning_gnnload.ingest.sql import listed, literal, quoted
 
 _LIKELY = 3  # the score of a label that becomes a task by itself
+_FEW = 100  # rows, of which none are set apart
 _ID_WORDS = {"id", "uid", "uuid", "key", "code"}
 
 
@@ -40,6 +41,7 @@ class Draft:
         self._id_types = self._with_id_types()
         self._nodes: dict[str, list[str]] = {}
         self._edges: dict[str, list[str]] = {}
+        self._edge_tables: dict[str, Table] = {}
         self._tasks: list[list[str]] = []
         self._others: list[str] = []  # tasks that might be
         self._made: dict[str, list[str]] = defaultdict(list)  # node types that are no tables, and the SQL of their ids
@@ -66,7 +68,7 @@ class Draft:
         lines += ["", "version: 1", "", "nodes:"]
         for section in self._nodes.values():
             lines += section
-        lines += ["", "edges:"]
+        lines += ["", "edges:" if self._edges else "edges: {}"]
         for section in self._edges.values():
             lines += section
         if not self._edges:
@@ -132,7 +134,7 @@ class Draft:
         for key in role.keys:
             name = self._edge_name(f"{table.name}_{'_'.join(w for w in words_of(key.column) if w not in _ID_WORDS)}")
             edge = {"from": from_, "src": f"{table.name}.{id_}", "dst": f"{key.table.name}.{key.column}"}
-            self._edges[name] = self._edge_lines(name, table, edge, [key], None, [])
+            self._edges[name] = self._edge_lines(name, table, edge, [key], None)
 
     def _add_events(self, role: Role) -> None:
         """Rows with one key become nodes, which are numbered."""
@@ -153,7 +155,7 @@ class Draft:
         ]
         name = self._edge_name(f"{table.name}_of")
         edge = {"from": from_, "src": f"{table.name}.{id_}", "dst": f"{key.table.name}.{key.column}"}
-        self._edges[name] = self._edge_lines(name, table, edge, [key], when, [])
+        self._edges[name] = self._edge_lines(name, table, edge, [key], when)
 
     def _add_labels(self, role: Role) -> None:
         table, key = role.table, role.keys[0]
@@ -179,7 +181,7 @@ class Draft:
         when = time_of(table)
         taken = {column for _, column in ends} | {key.column for key in keys} | ({when.name} if when else set())
         taken |= {role.id} if role.id else set()
-        lines = self._edge_lines(name, table, edge, keys[:2], when, [])
+        lines = self._edge_lines(name, table, edge, keys[:2], when)
         lines += self._x(table, taken, None)
         if role.id:
             lines.append(f"    # {role.id}: an id of the rows; where these are to be nodes, move the table there.")
@@ -193,9 +195,10 @@ class Draft:
         self._candidates(table, taken, f"edge: {name}")
 
     def _edge_lines(
-        self, name: str, table: Table, edge: dict[str, Any], keys: Sequence[Key], when: Column | None, _: Any
+        self, name: str, table: Table, edge: dict[str, Any], keys: Sequence[Key], when: Column | None
     ) -> list[str]:
         comments = {}
+        self._edge_tables[name] = table
         for place in ("src", "dst"):
             key = next((key for key in keys if edge[place].partition(".")[2] == key.column), None)
             if key is not None:
@@ -279,7 +282,7 @@ class Draft:
             comments["seed"] = f"{key.share:.1%} of the values are ids of {key.table.name}"
             when = time_of(table)
         settings |= {"y": label.column.name} | ({"kind": label.kind} if label.kind else {})
-        split: Any = {"share": [0.8, 0.1, 0.1]}
+        split: Any = _shares(table)
         if when is not None:
             settings |= time_settings(when)
             comments |= {"time": span(when), "timezone": "a guess: the times have none"}
@@ -305,10 +308,11 @@ class Draft:
 
     def _add_links(self) -> None:
         """Without labels, links may be predicted: which node a node goes on to."""
-        name = next(iter(self._edges))
-        role = next((role for role in self._roles if role.table.name == name), None)
-        when = time_of(role.table) if role is not None and role.role == "edges" else None
-        split: Any = {"share": [0.8, 0.1, 0.1]}
+        tables = {role.table.name: role for role in self._roles if role.role == "edges"}
+        name = next((name for name in self._edges if name in tables), next(iter(self._edges)))
+        role = tables.get(name)
+        when = time_of(role.table) if role is not None else None
+        split: Any = _shares(self._edge_tables[name])
         settings: dict[str, Any] = {"edge": name}
         comments = {"edge": "no column looks like a label: which links come next", "split": "by a hash of the ends"}
         if role is not None and when is not None and (dates := time_split(role.table, when)):
@@ -316,7 +320,7 @@ class Draft:
             split, comments["split"] = dates, "the last fifth of the rows, and the last tenth"
         if role is not None and any(key.num_missing or key.share < 1 for key in role.keys):
             settings["on_missing"] = "drop"
-        self._tasks.append(_mapping(f"{name}_link", settings | {"split": split}, comments))
+        self._tasks.append(_mapping(f"{name}_links", settings | {"split": split}, comments))
 
     # Names and types.
 
@@ -355,6 +359,10 @@ def _overlap(table: Table, first: str, second: str) -> bool:
         return False
     there = f"select {quoted(second)} from {table.seen} where {quoted(second)} is not null"
     return bool(table.ask("1", f"where {quoted(first)} in ({there}) limit 1"))
+
+
+def _shares(table: Table) -> dict[str, list[float]]:
+    return {"share": [0.8, 0.1, 0.1] if table.num_rows >= _FEW else [1.0, 0.0, 0.0]}
 
 
 # Text.

@@ -16,6 +16,7 @@ from typing import Any
 
 from lightning_gnnload import __version__
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.progress import no_bars_elsewhere
 
 _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
@@ -84,7 +85,8 @@ def _run(name: str, module: str) -> int:
             sys.exit(f"gnnload: {type(error).__name__}: {error}")
         return command.main(sys.argv[2:])
 
-    return heeding_signals(f"gnnload {name}", run)
+    with no_bars_elsewhere():
+        return heeding_signals(f"gnnload {name}", run)
 
 
 def heeding_signals(name: str, command: Callable[[], int]) -> int:

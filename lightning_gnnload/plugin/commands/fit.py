@@ -22,6 +22,7 @@ from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_par
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
+from lightning_gnnload.plugin.progress import without_bars
 from lightning_gnnload.storage.output import check_output
 
 _REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
@@ -123,6 +124,7 @@ class GraphCLI(lightning_cli.LightningCLI):
             if known_cause(error) is not None:
                 raise
             raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None
+        without_bars(trainer)
         if choice := self._get(self.config, "accelerate"):
             trainer.callbacks.append(Accelerate(bf16=choice == "bf16"))  # type: ignore[attr-defined]
         return trainer
