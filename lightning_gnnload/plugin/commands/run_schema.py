@@ -95,8 +95,8 @@ class _Schemas:
             "type": "object",
             "properties": {
                 "class_path": class_path,
-                "init_args": {"type": "object"},
-                "dict_kwargs": {"type": "object"},
+                "init_args": any_settings,
+                "dict_kwargs": any_settings,
             },
             "required": ["class_path"],
             "additionalProperties": False,

@@ -92,7 +92,10 @@ MISTAKES = {
         ("  cache: NeighborSampler\n  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
         ("  order: true\n  sampler:", "needed: text or a class and its settings (SeedOrder)"),
         ("  batch_size: [1]\n  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
-        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: --config run.yaml cannot be read: a value is none: Exceeds the limit"),
+        (
+            f"  batch_size: {'9' * 5000}\n  sampler:",
+            "gnnload: --config run.yaml cannot be read: a value is none: Exceeds the limit",
+        ),
     ],
     CONFIG[CONFIG.index("data:") :].rstrip(): [
         ("data: 5", "data.data is not given; for example\n  class_path: Debian"),
