@@ -82,8 +82,8 @@ class ProgressLines:
         if not is_done:
             share = f"{self._amount:,.0f}" if self._amount else "under way"
             if self.total:
-                of = f" ({self._amount:,.0f} of {self.total:,.0f})" if self.total > 1 else ""
-                share = f"{min(self._amount / self.total, 1):.0%}{of}"
+                amounts = f" ({self._amount:,.0f} of {self.total:,.0f})" if self.total > 1 else ""
+                share = f"{min(self._amount / self.total, 1):.0%}{amounts}"
         self._has_written = True
         self._write(f"{self.title}: {share}, {now - self._began:.0f} s{f', {note}' if note else ''}")
 

@@ -96,8 +96,10 @@ def fault_lines(error: GraphSpecError, text: str) -> list[tuple[int, str]]:
     """Returns the faults of a YAML text, each with its line, ascending."""
     lines = YamlLines(text)
     # Where nothing else was said, a sentence begins with its place.
-    found = [(lines.of(fault.where or str(fault).partition(": ")[0]), str(fault)) for fault in error.faults or (error,)]
-    return sorted(found, key=lambda line: line[0])
+    by_line = [
+        (lines.of(fault.where or str(fault).partition(": ")[0]), str(fault)) for fault in error.faults or (error,)
+    ]
+    return sorted(by_line, key=lambda line: line[0])
 
 
 def read_settings(cls: type[S], values: Any, where: str) -> S:
@@ -123,8 +125,8 @@ def read_settings(cls: type[S], values: Any, where: str) -> S:
     readable = {}
     for key, field in by_key.items():
         if key in values:
-            place, check = f"{where}.{key}" if where else key, field.metadata["check"]
-            readable[field.name] = faults.take(check, values[key], place, instead=_default(field))
+            path, check = f"{where}.{key}" if where else key, field.metadata["check"]
+            readable[field.name] = faults.take(check, values[key], path, instead=_default(field))
         elif is_required(field):
             readable[field.name] = None
     return faults.result(cls(**readable))

@@ -257,9 +257,9 @@ class GraphSpec:
         GraphSpecError for all wrong keys and values, with their paths and, of unknown names, the nearest that is
         known."""
         faults = Faults()
-        spec: GraphSpec | None = faults.take(read_settings, cls, values, "")
+        spec: Any = faults.take(read_settings, cls, values, "")
         if spec is None or not isinstance(spec.nodes, dict) or not isinstance(spec.edges, dict):
-            return faults.result(spec)  # which raises
+            faults.result(None)  # which raises
         # Names that are there, whatever is wrong below them.
         names = {section: values[section] for section in ("nodes", "edges")}
         if not all(names.values()):
@@ -274,7 +274,8 @@ class GraphSpec:
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             faults.take(spec._check_task, task, f"tasks.{name}", names)
-        return faults.result(spec)
+        checked: GraphSpec = faults.result(spec)
+        return checked
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> GraphSpec:
@@ -294,7 +295,7 @@ class GraphSpec:
         try:
             return cls.of(values)
         except GraphSpecError as error:
-            lines = [f"{file}:{line}: {said}" for line, said in fault_lines(error, text)]
+            lines = [f"{file}:{line}: {sentence}" for line, sentence in fault_lines(error, text)]
             raise spec_error(error.faults, "\n".join(lines)) from error
 
     def _check_end(self, end: End | None, where: str, node_types: Iterable[str]) -> None:

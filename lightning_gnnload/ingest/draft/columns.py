@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from lightning_gnnload.ingest.draft.look import Column, Table, listed_shares, words_of
+from lightning_gnnload.ingest.draft.look import ColumnProfile, TableProfile, listed_shares, words_of
 from lightning_gnnload.ingest.source import is_list, is_text
 from lightning_gnnload.ingest.sql import quoted
 
@@ -32,7 +32,7 @@ class Entry:
     comment: str
 
 
-def entry_of(column: Column, table: Table) -> Entry:
+def entry_of(column: ColumnProfile, table: TableProfile) -> Entry:
     """Says what a column becomes."""
     name, missing = column.name, table.num_seen - column.num_present
     lack = f", {missing:,} missing" if missing else ""
@@ -64,7 +64,7 @@ def entry_of(column: Column, table: Table) -> Entry:
     return Entry(None, f"{column.type}, which is no feature by itself")
 
 
-def _of_list(column: Column) -> Entry:
+def _of_list(column: ColumnProfile) -> Entry:
     low, high = column.widths
     if (
         low == high
@@ -75,7 +75,7 @@ def _of_list(column: Column) -> Entry:
     return Entry(None, f"lists ({column.type}) of {low:,} to {high:,} entries; vectors are numbers, and all as long")
 
 
-def _of_text(column: Column, table: Table, values: str) -> Entry:
+def _of_text(column: ColumnProfile, table: TableProfile, values: str) -> Entry:
     is_free = column.num_values > _MOST_CATEGORIES or (
         column.num_values > 0.5 * column.num_present and column.num_present > 2 * _LEAST_PRESENT
     )
@@ -85,14 +85,14 @@ def _of_text(column: Column, table: Table, values: str) -> Entry:
     return Entry(None, f"text, {values}, {length}; as: text_length, or as: category with min_count")
 
 
-def _category(column: Column, table: Table) -> dict[str, Any]:
+def _category(column: ColumnProfile, table: TableProfile) -> dict[str, Any]:
     return {"column": column.name, "as": "category"} | ({"min_count": 1} if table.num_seen < _FEW_ROWS else {})
 
 
 # Times.
 
 
-def time_settings(column: Column, key: str | None = "time") -> dict[str, Any]:
+def time_settings(column: ColumnProfile, key: str | None = "time") -> dict[str, Any]:
     """Returns how a column of times is read, as graph.yaml says it."""
     settings: dict[str, Any] = {} if key is None else {key: column.name}
     if column.time_unit is not None:
@@ -100,7 +100,7 @@ def time_settings(column: Column, key: str | None = "time") -> dict[str, Any]:
     return settings if column.has_zone else settings | {"timezone": "UTC"}
 
 
-def time_of(table: Table, *, since: bool = False) -> Column | None:
+def row_times(table: TableProfile, *, since: bool = False) -> ColumnProfile | None:
     """Returns the column that says when a row was; ``since``: when a node began, by its name."""
     times = [column for column in table.columns.values() if column.is_time]
     times.sort(key=lambda column: not set(words_of(column.name)) & _SINCE)
@@ -109,7 +109,7 @@ def time_of(table: Table, *, since: bool = False) -> Column | None:
     return times[0] if times else None
 
 
-def span(column: Column) -> str:
+def span(column: ColumnProfile) -> str:
     """Returns from when to when times are, for comments."""
     if column.time_unit is None:
         return f"times, {str(column.low)[:19]} to {str(column.high)[:19]}" if column.low is not None else "times"
@@ -118,7 +118,7 @@ def span(column: Column) -> str:
     return f"times in {column.time_unit}, {low:%Y-%m-%d} to {high:%Y-%m-%d}"
 
 
-def time_split(table: Table, column: Column) -> dict[str, str] | None:
+def time_split(table: TableProfile, column: ColumnProfile) -> dict[str, str] | None:
     """Returns the dates from which the last fifth and the last tenth of the rows are; None where times hardly
     differ."""
     reading = table.source.time(column.name, column.time_unit, time_settings(column).get("timezone"))
@@ -143,17 +143,17 @@ def time_split(table: Table, column: Column) -> dict[str, str] | None:
 class Label:
     """A column that may be what is to be predicted."""
 
-    column: Column
+    column: ColumnProfile
     score: int
-    kind: str | None  # which has to be said
+    label_type: str | None  # which has to be said
     comment: str
 
 
-def labels_of(table: Table, taken: set[str], *, is_of_labels: bool) -> list[Label]:
+def labels_of(table: TableProfile, used: set[str], *, is_of_labels: bool) -> list[Label]:
     """Lists the columns that look like labels, the likeliest first."""
-    found = []
+    labels = []
     for column in table.columns.values():
-        if column.name in taken or column.is_time or is_list(column.type) or not column.num_present or column.num_unfit:
+        if column.name in used or column.is_time or is_list(column.type) or not column.num_present or column.num_unfit:
             continue
         missing = table.num_seen - column.num_present
         is_class = 2 <= column.num_values <= _MOST_CLASSES and column.type != "UUID"
@@ -164,17 +164,19 @@ def labels_of(table: Table, taken: set[str], *, is_of_labels: bool) -> list[Labe
             score += 3
         if not (is_class or ((column.is_number or column.is_whole) and score >= 3 and column.num_values > 1)):
             continue
-        kind = None
+        label_type = None
         if column.is_number or (column.is_whole and not is_class):
             sql = quoted(column.name)
             whole = is_class and not table.ask("count(*)", f"where {sql} != floor({sql})")[0][0]
-            kind = "class" if whole else "number"
-        shown = (
-            listed_shares(column.common) if is_class and kind != "number" else f"{column.low:.6g} to {column.high:.6g}"
+            label_type = "class" if whole else "number"
+        figures = (
+            listed_shares(column.common)
+            if is_class and label_type != "number"
+            else f"{column.low:.6g} to {column.high:.6g}"
         )
-        comment = f"{shown}{f'; {missing:,} rows without' if missing else ''}"
-        found.append(Label(column, score, kind, comment))
-    return sorted(found, key=lambda label: -label.score)
+        comment = f"{figures}{f'; {missing:,} rows without' if missing else ''}"
+        labels.append(Label(column, score, label_type, comment))
+    return sorted(labels, key=lambda label: -label.score)
 
 
 def as_entry(settings: Mapping[str, Any]) -> dict[str, Any]:

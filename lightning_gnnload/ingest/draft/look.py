@@ -30,7 +30,7 @@ _TIMELY = re.compile(r"time|date|stamp|(^|_)(ts|at|on|when|epoch|created|since)(
 
 
 @dataclass
-class Column:
+class ColumnProfile:
     """One column of a table, as the rows that were read show it."""
 
     name: str
@@ -73,7 +73,7 @@ class Column:
 
 
 @dataclass
-class Table:
+class TableProfile:
     """A table, and what its columns are."""
 
     name: str  # a node type or the name of edges that may be made of it
@@ -81,12 +81,12 @@ class Table:
     source: Source
     num_rows: int
     num_seen: int
-    seen: str  # the table of DuckDB's that holds these rows
-    columns: dict[str, Column]
+    sample: str  # the table of DuckDB's that holds these rows
+    columns: dict[str, ColumnProfile]
 
     def ask(self, columns: str, tail: str = "", *, whole: bool = False) -> list[tuple[Any, ...]]:
         """Returns the rows of a query over the rows that were read, or over all."""
-        return self.source.ask(columns, tail, table=None if whole else self.seen)
+        return self.source.ask(columns, tail, table=None if whole else self.sample)
 
     def is_unique(self, sql: str) -> bool:
         """Returns whether all rows of the table have a value, each another."""
@@ -96,23 +96,23 @@ class Table:
 
 def look_at(
     con: duckdb.DuckDBPyConnection, name: str, path: str | list[str], home: Path, *, rows: int = SEEN_ROWS
-) -> Table:
+) -> TableProfile:
     """Reads the first ``rows`` rows of a table, and counts what their columns hold; raises TableError where it cannot
     be read."""
     source = Source(con, path, name, home)
-    seen = f"seen_{next(_NUMBERS)}"
-    con.execute(f"create temp table {seen} as {source.select('*', f'limit {rows}')}")
-    table = Table(name, path, source, source.num_rows, 0, seen, {})
+    sample = f"seen_{next(_NUMBERS)}"
+    con.execute(f"create temp table {sample} as {source.select('*', f'limit {rows}')}")
+    table = TableProfile(name, path, source, source.num_rows, 0, sample, {})
     table.num_seen = int(table.ask("count(*)")[0][0])
     if not table.num_seen:
-        table.columns = {column: Column(column, type_, 0, 0) for column, type_ in source.types.items()}
+        table.columns = {column: ColumnProfile(column, type_, 0, 0) for column, type_ in source.types.items()}
         return table
     for column, type_ in source.types.items():
         table.columns[column] = _look_at_column(table, column, type_)
     return table
 
 
-def _look_at_column(table: Table, name: str, type_: str) -> Column:
+def _look_at_column(table: TableProfile, name: str, type_: str) -> ColumnProfile:
     sql = quoted(name)
     is_fraction = bool(_NUMBER.match(type_)) and not is_list(type_)
     is_plain = is_whole(type_) or is_fraction or (bool(_TIME.match(type_)) and not is_list(type_))
@@ -120,7 +120,7 @@ def _look_at_column(table: Table, name: str, type_: str) -> Column:
     figures += [f"min({sql})", f"max({sql})"] if is_plain else ["null", "null"]
     figures.append(f"avg(length({sql}))" if type_ == "VARCHAR" else "null")
     num_present, num_values, low, high, length = table.ask(", ".join(figures))[0]
-    column = Column(name, type_, num_present, num_values, low, high, float(length or 0))
+    column = ColumnProfile(name, type_, num_present, num_values, low, high, float(length or 0))
     # What no later row may undo is asked of all of them: a build would stop there.
     if is_fraction:
         # Not in a where: DuckDB would pass over rows by statistics of Parquet, which know no nan.
@@ -138,7 +138,7 @@ def _look_at_column(table: Table, name: str, type_: str) -> Column:
     return column
 
 
-def _dates(table: Table, sql: str) -> tuple[bool, bool]:
+def _dates(table: TableProfile, sql: str) -> tuple[bool, bool]:
     """Returns whether all texts are dates, and whether all have a zone."""
     looks = f"regexp_matches({sql}, '^\\d{{4}}-\\d\\d-\\d\\d([ T]\\d\\d:\\d\\d|$)')"
     num_others, num_without = table.ask(
@@ -166,10 +166,10 @@ def _singular(word: str) -> str:
 
 def listed_shares(values: Sequence[tuple[Any, int]], most: int = 4) -> str:
     """Returns the most frequent values and their rows, for comments."""
-    shown = ", ".join(
+    shares = ", ".join(
         f"{value if len(value) <= 20 else f'{value[:17]}...'} {count:,}" for value, count in values[:most]
     )
-    return f"{shown}, ..." if len(values) > most else shown
+    return f"{shares}, ..." if len(values) > most else shares
 
 
 def _cut(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lightning_gnnload.ingest.draft.columns import LABEL_WORDS
-from lightning_gnnload.ingest.draft.look import Column, Table, words_of
+from lightning_gnnload.ingest.draft.look import ColumnProfile, TableProfile, words_of
 from lightning_gnnload.ingest.sql import quoted
 
 _KEYS = 10_000  # different keys that are looked for among ids
@@ -24,35 +24,35 @@ _NEARLY = 0.98  # of rows that differ, where ids come twice by mistake
 
 
 @dataclass
-class Key:
+class ForeignKey:
     """A column of one table that holds ids of another."""
 
     column: str
-    table: Table  # whose ids they are
+    table: TableProfile  # whose ids they are
     share: float  # of its values that are ids there
     by_name: bool  # its name says so, too
     num_missing: int = 0  # rows without a value, or with one that is no id; -1: not counted, of a large table
-    others: list[str] = field(default_factory=list)  # other tables whose ids fit as well
+    further_tables: list[str] = field(default_factory=list)  # other tables whose ids fit as well
 
 
 @dataclass
-class Role:
+class TableRole:
     """What a table is: ``nodes``, ``edges``, ``events`` (rows with a key and no id), ``labels`` or ``alone``."""
 
-    table: Table
+    table: TableProfile
     role: str = "alone"
     id: str | None = None
     id_others: list[str] = field(default_factory=list)  # further columns without a value twice
     has_duplicates: bool = False  # some ids come twice
     id_sql: str | None = None  # of an id that is made of several columns
-    keys: list[Key] = field(default_factory=list)
-    possible: list[Key] = field(default_factory=list)  # by values alone
+    keys: list[ForeignKey] = field(default_factory=list)
+    possible: list[ForeignKey] = field(default_factory=list)  # by values alone
     orphans: list[str] = field(default_factory=list)  # columns that look like ids of a table that is not there
 
 
-def roles_of(tables: Sequence[Table]) -> list[Role]:
+def roles_of(tables: Sequence[TableProfile]) -> list[TableRole]:
     """Says what each table is; those without rows are nothing."""
-    roles = [_with_id(Role(table)) for table in tables if table.num_rows]
+    roles = [_with_id(TableRole(table)) for table in tables if table.num_rows]
     _find_keys(roles)
     referenced = {key.table.name for role in roles for key in role.keys}
     for role in roles:
@@ -60,7 +60,7 @@ def roles_of(tables: Sequence[Table]) -> list[Role]:
     return roles
 
 
-def _with_id(role: Role) -> Role:
+def _with_id(role: TableRole) -> TableRole:
     table = role.table
     near = [
         column
@@ -89,17 +89,17 @@ def _with_id(role: Role) -> Role:
     return role
 
 
-def _id_score(column: Column, table: Table) -> int:
+def _id_score(column: ColumnProfile, table: TableProfile) -> int:
     """Says how much a name is that of a table's own id."""
-    words, own = words_of(column.name), set(words_of(table.name))
+    words, table_words = words_of(column.name), set(words_of(table.name))
     score = 2 if set(words) & _STRONG_ID_WORDS else 1 if set(words) & _ID_WORDS else 0
     # user_id of users, or id alone; but not parent_id.
     rest = set(words) - _ID_WORDS
-    is_own = bool(rest & own) or (bool(score) and not rest)
+    is_own = bool(rest & table_words) or (bool(score) and not rest)
     return score + (2 if is_own else 0) + (1 if column.type == "UUID" else 0)
 
 
-def _find_keys(roles: Sequence[Role]) -> None:
+def _find_keys(roles: Sequence[TableRole]) -> None:
     with_ids = [role for role in roles if role.id is not None]
     for role in roles:
         for column in role.table.columns.values():
@@ -110,18 +110,18 @@ def _find_keys(roles: Sequence[Role]) -> None:
             if not fits:
                 continue
             best = fits[0]
-            best.others = [key.table.name for key in fits[1:] if key.by_name == best.by_name]
+            best.further_tables = [key.table.name for key in fits[1:] if key.by_name == best.by_name]
             (role.keys if best.by_name else role.possible).append(best)
     for role in roles:
         # A table of nothing but numbers may be a list of edges, whose columns have any names.
-        own = [key for key in role.possible if key.share == 1]
-        if not role.keys and role.id is None and len(own) >= 2 and len(role.table.columns) <= 4:
-            role.keys, role.possible = own[:2], own[2:]
+        table_words = [key for key in role.possible if key.share == 1]
+        if not role.keys and role.id is None and len(table_words) >= 2 and len(role.table.columns) <= 4:
+            role.keys, role.possible = table_words[:2], table_words[2:]
         for key in role.keys:
             key.num_missing = _num_missing(role.table, key, with_ids)
 
 
-def _key(role: Role, column: Column, owner: Role) -> Key | None:
+def _key(role: TableRole, column: ColumnProfile, owner: TableRole) -> ForeignKey | None:
     """Returns the key that a column is of a table's ids; None where it is none."""
     table, ids = role.table, owner.table.columns[str(owner.id)]
     if table is owner.table and column.name == owner.id:
@@ -133,7 +133,7 @@ def _key(role: Role, column: Column, owner: Role) -> Key | None:
     if mixed and not affinity:
         return None
     cast = "varchar" if mixed or not column.is_whole else "hugeint"
-    keys = f"select {quoted(column.name)}::{cast} as k, count(*) as n from {table.seen}"
+    keys = f"select {quoted(column.name)}::{cast} as k, count(*) as n from {table.sample}"
     keys += f" where {quoted(column.name)} is not null group by 1 order by hash(k) limit {_KEYS}"
     there = owner.table.source.select(f"{quoted(str(owner.id))}::{cast} as k")
     total, matched = table.source.con.execute(
@@ -146,32 +146,32 @@ def _key(role: Role, column: Column, owner: Role) -> Key | None:
     if column.name == role.id and not _is_part(role, owner, share):
         return None
     by_name = affinity >= 1 or (not column.is_whole and (share > 0.9 or column.num_values >= 10))
-    return Key(column.name, owner.table, share, by_name)
+    return ForeignKey(column.name, owner.table, share, by_name)
 
 
-def _is_part(role: Role, owner: Role, share: float) -> bool:
+def _is_part(role: TableRole, owner: TableRole, share: float) -> bool:
     """Returns whether a table's rows are of some nodes of another, where the ids of both are the same."""
     table, whole = role.table, owner.table
-    own = set(words_of(str(role.id))) & set(words_of(table.name))
+    table_words = set(words_of(str(role.id))) & set(words_of(table.name))
     its = set(words_of(str(role.id))) & set(words_of(whole.name))
-    if share < 0.95 or own:
+    if share < 0.95 or table_words:
         return False
     return whole.num_rows > table.num_rows or bool(its)
 
 
-def _affinity(column: Column, table: Table, id_: str | None = None) -> int:
+def _affinity(column: ColumnProfile, table: TableProfile, id_: str | None = None) -> int:
     """Says how much a column's name is that of ids of a table: 2 it names it, 1 it is one of some ids, 0 neither."""
-    words, own = set(words_of(column.name)), set(words_of(table.name))
-    same = id_ is not None and words == set(words_of(id_)) and bool(words - {"id", "key", "code", "name", "no"})
-    if same or words & own or any(word.endswith("id") and word[:-2] in own for word in words):
+    words, table_words = set(words_of(column.name)), set(words_of(table.name))
+    is_same = id_ is not None and words == set(words_of(id_)) and bool(words - {"id", "key", "code", "name", "no"})
+    if is_same or words & table_words or any(word.endswith("id") and word[:-2] in table_words for word in words):
         return 2
-    initials = {name[0] + "id" for name in own if name}
+    initials = {name[0] + "id" for name in table_words if name}
     if words & initials:
         return 2
     return 1 if words & (_STRONG_ID_WORDS | _ENDS) else 0
 
 
-def _num_missing(table: Table, key: Key, with_ids: Sequence[Role]) -> int:
+def _num_missing(table: TableProfile, key: ForeignKey, with_ids: Sequence[TableRole]) -> int:
     if table.num_rows > _WHOLE_ROWS:
         return -1
     owner = next(role for role in with_ids if role.table is key.table)
@@ -182,7 +182,7 @@ def _num_missing(table: Table, key: Key, with_ids: Sequence[Role]) -> int:
     )
 
 
-def _decide(role: Role, is_referenced: bool) -> None:
+def _decide(role: TableRole, is_referenced: bool) -> None:
     """Says what a table is, by its id and its keys."""
     table = role.table
     own_is_key = next((key for key in role.keys if key.column == role.id), None)
@@ -194,8 +194,8 @@ def _decide(role: Role, is_referenced: bool) -> None:
             role.role = "edges"
         return
     role.keys = [key for key in role.keys if key.column != role.id]
-    other = [key for key in role.keys if key.table is not table]
-    if role.id is not None and (is_referenced or len(other) < 2):
+    foreign = [key for key in role.keys if key.table is not table]
+    if role.id is not None and (is_referenced or len(foreign) < 2):
         role.role = "nodes"
         return
     if len(role.keys) >= 2:
@@ -216,27 +216,24 @@ def _decide(role: Role, is_referenced: bool) -> None:
         role.role = "nodes" if role.id_sql else "alone"
 
 
-def _ends_first(keys: list[Key]) -> list[Key]:
+def _ends_first(keys: list[ForeignKey]) -> list[ForeignKey]:
     """Puts the two ends first: two that are a pair by their names, or ids of two tables."""
     for first, second in _PAIRS:
         pair = [next((key for key in keys if word in words_of(key.column)), None) for word in (first, second)]
         if pair[0] is not None and pair[1] is not None and pair[0] is not pair[1]:
-            ends = [key for key in pair if key is not None]
-            return ends + [key for key in keys if key not in ends]
+            first_two = [key for key in pair if key is not None]
+            return first_two + [key for key in keys if key not in first_two]
     second_key = next((key for key in keys[1:] if key.table is not keys[0].table), keys[1])
     return [keys[0], second_key, *(key for key in keys[1:] if key is not second_key)]
 
 
-def _orphans(role: Role) -> list[str]:
+def _orphans(role: TableRole) -> list[str]:
     """Lists columns that look like ids, by name, of a table that is not there: a pair first."""
-    table, taken = role.table, {key.column for key in role.keys} | {role.id}
+    table, used = role.table, {key.column for key in role.keys} | {role.id}
     names = {
         column.name: words_of(column.name)
         for column in table.columns.values()
-        if column.is_id_like
-        and not column.is_time
-        and column.name not in taken
-        and column.num_present == table.num_seen
+        if column.is_id_like and not column.is_time and column.name not in used and column.num_present == table.num_seen
     }
     for first, second in _PAIRS:
         pair = [next((name for name, words in names.items() if word in words), None) for word in (first, second)]
@@ -246,7 +243,7 @@ def _orphans(role: Role) -> list[str]:
     return like[: 2 - len(role.keys)]
 
 
-def _composite(role: Role) -> str | None:
+def _composite(role: TableRole) -> str | None:
     """Returns the SQL of an id of two or three of the first columns, where these are unique together."""
     table = role.table
     names = [

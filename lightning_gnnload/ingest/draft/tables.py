@@ -11,7 +11,7 @@ from pathlib import Path
 from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.draft.look import SEEN_ROWS, look_at
-from lightning_gnnload.ingest.draft.write import Draft, name_of
+from lightning_gnnload.ingest.draft.write import Draft, type_of_file
 from lightning_gnnload.ingest.spec import BuildSpec
 from lightning_gnnload.ingest.sql import matching_files, open_database
 
@@ -72,7 +72,7 @@ def _groups(files: Sequence[str], home: Path) -> dict[str, list[str]]:
     for stem, parts in stems.items():
         path = Path(parts[0] if len(parts) == 1 else stem)
         bare = not _TABLE.sub("", path.name)  # part-0.parquet, whose folder has the name
-        name = name_of(path.parent if bare or path.name.startswith(".") else path)
+        name = type_of_file(path.parent if bare or path.name.startswith(".") else path)
         number = 2
         while name in groups:
             name, number = f"{re.sub(r'_[0-9]+$', '', name)}_{number}", number + 1

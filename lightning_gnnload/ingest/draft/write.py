@@ -12,13 +12,13 @@ from lightning_gnnload.ingest.draft.columns import (
     as_entry,
     entry_of,
     labels_of,
+    row_times,
     span,
-    time_of,
     time_settings,
     time_split,
 )
-from lightning_gnnload.ingest.draft.look import Column, Table, words_of
-from lightning_gnnload.ingest.draft.roles import Key, Role, roles_of
+from lightning_gnnload.ingest.draft.look import ColumnProfile, TableProfile, words_of
+from lightning_gnnload.ingest.draft.roles import ForeignKey, TableRole, roles_of
 from lightning_gnnload.ingest.sql import listed, literal, quoted
 
 _LIKELY = 3  # the score of a label that becomes a task by itself
@@ -34,14 +34,14 @@ class Draft:
         notes: sentences about what was left out before.
     """
 
-    def __init__(self, tables: Sequence[Table], notes: Iterable[str] = ()) -> None:
+    def __init__(self, tables: Sequence[TableProfile], notes: Iterable[str] = ()) -> None:
         self.notes = list(notes)
         self._empty = [table for table in tables if not table.num_rows]
         self._roles = roles_of(tables)
         self._id_types = self._with_id_types()
         self._nodes: dict[str, list[str]] = {}
         self._edges: dict[str, list[str]] = {}
-        self._edge_tables: dict[str, Table] = {}
+        self._edge_tables: dict[str, TableProfile] = {}
         self._tasks: list[list[str]] = []
         self._others: list[str] = []  # tasks that might be
         self._made: dict[str, list[str]] = defaultdict(list)  # node types that are no tables, and the SQL of their ids
@@ -84,7 +84,7 @@ class Draft:
 
     # Tables.
 
-    def _add(self, role: Role) -> None:
+    def _add(self, role: TableRole) -> None:
         match role.role:
             case "nodes":
                 self._add_nodes(role)
@@ -100,14 +100,14 @@ class Draft:
                     "ids of another table."
                 )
 
-    def _add_nodes(self, role: Role) -> None:
+    def _add_nodes(self, role: TableRole) -> None:
         table = role.table
         from_, id_ = table.path, role.id
-        told = f"{table.num_rows:,} rows{_sampled(table)}."
+        summary = f"{table.num_rows:,} rows{_sampled(table)}."
         if role.id_sql is not None:
             id_ = _free("id", table)
             from_ = f"select *, {role.id_sql} as {id_} from {_sql_name(table)}"
-            told += " No single column has another value in each row: the id is made of several."
+            summary += " No single column has another value in each row: the id is made of several."
         ids = None if role.id is None else table.columns[role.id]
         comment = f"{'whole numbers' if ids and ids.is_whole else 'text'}, no value twice, none missing"
         settings: dict[str, Any] = {"from": from_, "id": id_, "id_type": self._id_types.get(table.name)}
@@ -117,18 +117,18 @@ class Draft:
             comments |= {"id": "some ids come twice", "on_duplicate": "the later rows are left out"}
         if role.id_others:
             comments["id"] += f"; so has {', '.join(role.id_others)}"
-        taken = {str(role.id), *(key.column for key in role.keys)}
-        since = time_of(table, since=True)
+        used = {str(role.id), *(key.column for key in role.keys)}
+        since = row_times(table, since=True)
         if since is not None:
-            taken.add(since.name)
+            used.add(since.name)
             settings |= time_settings(since)
             comments["time"] = f"{span(since)}: since when a node is there"
             comments["timezone"] = "a guess: the times have none"
-        label = self._add_task(role, taken)
+        label = self._add_task(role, used)
         self._nodes[table.name] = [
-            f"  # {_name(table)}: {told}",
+            f"  # {_name(table)}: {summary}",
             *_mapping(table.name, as_entry(settings), comments),
-            *self._x(table, taken, label),
+            *self._x(table, used, label),
         ]
         self._tell_possible(self._nodes[table.name], role)
         for key in role.keys:
@@ -136,30 +136,30 @@ class Draft:
             edge = {"from": from_, "src": f"{table.name}.{id_}", "dst": f"{key.table.name}.{key.column}"}
             self._edges[name] = self._edge_lines(name, table, edge, [key], None)
 
-    def _add_events(self, role: Role) -> None:
+    def _add_events(self, role: TableRole) -> None:
         """Rows with one key become nodes, which are numbered."""
         table, key = role.table, role.keys[0]
         id_ = _free("row", table)
         from_ = f"select row_number() over () as {id_}, * from {_sql_name(table)}"
-        when = time_of(table)
-        taken = {key.column} | ({when.name} if when else set())
+        when = row_times(table)
+        used = {key.column} | ({when.name} if when else set())
         settings = {"from": from_, "id": id_} | (time_settings(when) if when else {})
         comments = {"id": "rows have no id of their own: their number"}
         if when:
             comments |= {"time": span(when), "timezone": "a guess: the times have none"}
-        label = self._add_task(role, taken)
+        label = self._add_task(role, used)
         self._nodes[table.name] = [
             f"  # {_name(table)}: {table.num_rows:,} rows{_sampled(table)}, which have one key: events.",
             *_mapping(table.name, settings, comments),
-            *self._x(table, taken, label),
+            *self._x(table, used, label),
         ]
         name = self._edge_name(f"{table.name}_of")
         edge = {"from": from_, "src": f"{table.name}.{id_}", "dst": f"{key.table.name}.{key.column}"}
         self._edges[name] = self._edge_lines(name, table, edge, [key], when)
 
-    def _add_labels(self, role: Role) -> None:
+    def _add_labels(self, role: TableRole) -> None:
         table, key = role.table, role.keys[0]
-        when = time_of(table)
+        when = row_times(table)
         label = self._add_task(role, {key.column} | ({when.name} if when else set()))
         if label is None:
             self._add_events(role)
@@ -171,18 +171,18 @@ class Draft:
                 "to the nodes in SQL to make them features."
             )
 
-    def _add_edges(self, role: Role) -> None:
+    def _add_edges(self, role: TableRole) -> None:
         table, keys = role.table, role.keys
-        ends = [(key.table.name, key.column) for key in keys[:2]]
-        for column in role.orphans[: 2 - len(ends)]:
-            ends.append((self._made_type(role, column), column))
+        end_columns = [(key.table.name, key.column) for key in keys[:2]]
+        for column in role.orphans[: 2 - len(end_columns)]:
+            end_columns.append((self._made_type(role, column), column))
         name = self._edge_name(table.name)
-        edge = {"from": table.path, "src": ".".join(ends[0]), "dst": ".".join(ends[1])}
-        when = time_of(table)
-        taken = {column for _, column in ends} | {key.column for key in keys} | ({when.name} if when else set())
-        taken |= {role.id} if role.id else set()
+        edge = {"from": table.path, "src": ".".join(end_columns[0]), "dst": ".".join(end_columns[1])}
+        when = row_times(table)
+        used = {column for _, column in end_columns} | {key.column for key in keys} | ({when.name} if when else set())
+        used |= {role.id} if role.id else set()
         lines = self._edge_lines(name, table, edge, keys[:2], when)
-        lines += self._x(table, taken, None)
+        lines += self._x(table, used, None)
         if role.id:
             lines.append(f"    # {role.id}: an id of the rows; where these are to be nodes, move the table there.")
         for key in keys[2:]:
@@ -192,19 +192,24 @@ class Draft:
             )
         self._tell_possible(lines, role)
         self._edges[name] = lines
-        self._candidates(table, taken, f"edge: {name}")
+        self._candidates(table, used, f"edge: {name}")
 
     def _edge_lines(
-        self, name: str, table: Table, edge: dict[str, Any], keys: Sequence[Key], when: Column | None
+        self,
+        name: str,
+        table: TableProfile,
+        edge: dict[str, Any],
+        keys: Sequence[ForeignKey],
+        when: ColumnProfile | None,
     ) -> list[str]:
         comments = {}
         self._edge_tables[name] = table
-        for place in ("src", "dst"):
-            key = next((key for key in keys if edge[place].partition(".")[2] == key.column), None)
+        for end_key in ("src", "dst"):
+            key = next((key for key in keys if edge[end_key].partition(".")[2] == key.column), None)
             if key is not None:
-                comments[place] = f"{key.share:.1%} of the values are ids of {key.table.name}"
-                if key.others:
-                    comments[place] += f"; they may be of {', '.join(key.others)} as well"
+                comments[end_key] = f"{key.share:.1%} of the values are ids of {key.table.name}"
+                if key.further_tables:
+                    comments[end_key] += f"; they may be of {', '.join(key.further_tables)} as well"
         settings = dict(edge)
         if when is not None:
             settings |= time_settings(when)
@@ -217,14 +222,14 @@ class Draft:
             comments["on_missing"] = f"{missing:,} ends are missing, or no id" if missing else "not all rows were read"
         return [f"  # {_name(table)}: {table.num_rows:,} rows{_sampled(table)}.", *_mapping(name, settings, comments)]
 
-    def _tell_possible(self, lines: list[str], role: Role) -> None:
+    def _tell_possible(self, lines: list[str], role: TableRole) -> None:
         for key in role.possible:
             lines.append(
                 f"    # {key.column}: {key.share:.0%} of its values are ids of {key.table.name}, but its name does not "
                 f"say so. If it is a key: src or dst: {key.table.name}.{key.column}"
             )
 
-    def _made_type(self, role: Role, column: str) -> str:
+    def _made_type(self, role: TableRole, column: str) -> str:
         """Returns the name of the node type that a column's values are ids of, where no table has them."""
         table, pair = role.table, role.orphans
         words = [word for word in words_of(column) if word not in _ID_WORDS and not word.isdigit()]
@@ -233,7 +238,7 @@ class Draft:
             name = "node"
         elif len(pair) == 2 and words_of(column)[:1][0] in ("src", "dst", "source", "target", "from", "to"):
             name = "node" if _overlap(table, *pair) else name
-        while name in {known.table.name for known in self._roles if known.role in ("nodes", "events")}:
+        while name in {role.table.name for role in self._roles if role.role in ("nodes", "events")}:
             name += "_of_ids"
         sql = quoted(column)
         self._made[name].append(f"select {sql} as id from {_sql_name(table)} where {sql} is not null")
@@ -250,13 +255,13 @@ class Draft:
                 *(["    x: []  # nothing is known of them but their edges"]),
             ]
 
-    def _x(self, table: Table, taken: set[str], label: str | None) -> list[str]:
+    def _x(self, table: TableProfile, used: set[str], label: str | None) -> list[str]:
         entries = [
-            (column.name, entry_of(column, table)) for column in table.columns.values() if column.name not in taken
+            (column.name, entry_of(column, table)) for column in table.columns.values() if column.name not in used
         ]
-        kept = [(name, entry) for name, entry in entries if entry.settings is not None and name != label]
-        lines = ["    x:"] if kept else []
-        lines += _aligned([(f"      - {_flow(entry.settings)}", entry.comment) for _, entry in kept])
+        entries_of_x = [(name, entry) for name, entry in entries if entry.settings is not None and name != label]
+        lines = ["    x:"] if entries_of_x else []
+        lines += _aligned([(f"      - {_flow(entry.settings)}", entry.comment) for _, entry in entries_of_x])
         if label is not None:
             lines.append(f"      # {_flow(label)}: the label of a task below.")
         lines += [f"      # {_flow(name)}: {entry.comment}" for name, entry in entries if entry.settings is None]
@@ -264,13 +269,13 @@ class Draft:
 
     # Tasks.
 
-    def _add_task(self, role: Role, taken: set[str]) -> str | None:
+    def _add_task(self, role: TableRole, used: set[str]) -> str | None:
         """Adds the task of a table's likeliest label; returns that column."""
         table = role.table
         is_of_labels = role.role == "labels"
-        labels = labels_of(table, taken, is_of_labels=is_of_labels)
+        labels = labels_of(table, used, is_of_labels=is_of_labels)
         if not labels or labels[0].score < _LIKELY or role.id_sql is not None or role.role == "events":
-            self._candidates(table, taken, f"seed: {table.name}.{role.id}" if role.id else "")
+            self._candidates(table, used, f"seed: {table.name}.{role.id}" if role.id else "")
             return None
         label = labels[0]
         key = role.keys[0] if is_of_labels else None
@@ -280,8 +285,8 @@ class Draft:
         if key is not None:
             settings = {"from": table.path, "seed": f"{key.table.name}.{key.column}"}
             comments["seed"] = f"{key.share:.1%} of the values are ids of {key.table.name}"
-            when = time_of(table)
-        settings |= {"y": label.column.name} | ({"kind": label.kind} if label.kind else {})
+            when = row_times(table)
+        settings |= {"y": label.column.name} | ({"kind": label.label_type} if label.label_type else {})
         split: Any = _shares(table)
         if when is not None:
             settings |= time_settings(when)
@@ -293,16 +298,17 @@ class Draft:
         settings["split"] = split
         name = _type_name(label.column.name)
         self._tasks.append(_mapping(name, settings, comments))
-        self._candidates(table, taken | {label.column.name}, f"seed: {table.name}.{role.id}" if role.id else "")
+        self._candidates(table, used | {label.column.name}, f"seed: {table.name}.{role.id}" if role.id else "")
         return label.column.name
 
-    def _candidates(self, table: Table, taken: set[str], ends: str) -> None:
-        for label in labels_of(table, taken, is_of_labels=False)[:3]:
-            if ends and label.score >= 1:
-                kind = f", kind: {label.kind}" if label.kind else ""
+    def _candidates(self, table: TableProfile, used: set[str], end_columns: str) -> None:
+        for label in labels_of(table, used, is_of_labels=False)[:3]:
+            if end_columns and label.score >= 1:
+                label_type = f", kind: {label.label_type}" if label.label_type else ""
                 name = _type_name(label.column.name)
                 self._others.append(
-                    f"{name}: {{{ends}, y: {_flow(label.column.name)}{kind}, split: {{share: [0.8, 0.1, 0.1]}}}}"
+                    f"{name}: {{{end_columns}, y: {_flow(label.column.name)}{label_type}, "
+                    "split: {share: [0.8, 0.1, 0.1]}}"
                     f"  # {label.comment}"
                 )
 
@@ -311,7 +317,7 @@ class Draft:
         tables = {role.table.name: role for role in self._roles if role.role == "edges"}
         name = next((name for name in self._edges if name in tables), next(iter(self._edges)))
         role = tables.get(name)
-        when = time_of(role.table) if role is not None else None
+        when = row_times(role.table) if role is not None else None
         split: Any = _shares(self._edge_tables[name])
         settings: dict[str, Any] = {"edge": name}
         comments = {"edge": "no column looks like a label: which links come next", "split": "by a hash of the ends"}
@@ -348,20 +354,20 @@ class Draft:
         return chosen
 
 
-def _id_form(table: Table, column: str) -> str:
+def _id_form(table: TableProfile, column: str) -> str:
     form = "integer" if table.columns[column].is_whole else "text"
     return f"csv {form}" if table.source.is_csv else form
 
 
-def _overlap(table: Table, first: str, second: str) -> bool:
+def _overlap(table: TableProfile, first: str, second: str) -> bool:
     """Returns whether some values of two columns are the same."""
     if table.columns[first].is_whole != table.columns[second].is_whole:
         return False
-    there = f"select {quoted(second)} from {table.seen} where {quoted(second)} is not null"
+    there = f"select {quoted(second)} from {table.sample} where {quoted(second)} is not null"
     return bool(table.ask("1", f"where {quoted(first)} in ({there}) limit 1"))
 
 
-def _shares(table: Table) -> dict[str, list[float]]:
+def _shares(table: TableProfile) -> dict[str, list[float]]:
     return {"share": [0.8, 0.1, 0.1] if table.num_rows >= _FEW else [1.0, 0.0, 0.0]}
 
 
@@ -390,22 +396,22 @@ def _flow(value: Any) -> str:
     return str(written).strip()[1:-1]
 
 
-def _name(table: Table) -> str:
+def _name(table: TableProfile) -> str:
     return table.path if isinstance(table.path, str) else f"{table.path[0]} and {len(table.path) - 1} more"
 
 
-def _sampled(table: Table) -> str:
+def _sampled(table: TableProfile) -> str:
     return f", of which the first {table.num_seen:,} were read" if table.num_seen < table.num_rows else ""
 
 
-def _sql_name(table: Table) -> str:
+def _sql_name(table: TableProfile) -> str:
     if isinstance(table.path, str):
         return literal(table.path)
     reader = "read_csv" if table.source.is_csv else "read_parquet"
     return f"{reader}({listed(table.path)})"
 
 
-def _free(name: str, table: Table) -> str:
+def _free(name: str, table: TableProfile) -> str:
     while name in table.columns:
         name += "_"
     return name
@@ -417,6 +423,6 @@ def _type_name(name: str) -> str:
     return plain if re.match(r"[^\W\d]", plain) else f"t_{plain}"
 
 
-def name_of(path: Path) -> str:
+def type_of_file(path: Path) -> str:
     """Returns the name of a table by that of its file."""
     return _type_name(re.sub(r"(\.(csv|tsv|parquet|pq|feather|arrow|ipc))?(\.(gz|zst))?$", "", path.name.lower()))

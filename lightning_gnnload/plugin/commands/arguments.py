@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -16,7 +15,8 @@ from typing import Any, NoReturn
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.datasets.description import load_yaml, short
 from lightning_gnnload.datasets.folder import subclass_names
-from lightning_gnnload.errors import GnnLoadError, StoreFormatError
+from lightning_gnnload.errors import StoreFormatError
+from lightning_gnnload.plugin.commands.causes import instantiate, known_cause
 from lightning_gnnload.storage.targets import check_creatable
 
 RENAMED = {"predictions": "out"}
@@ -24,7 +24,6 @@ RENAMED = {"predictions": "out"}
 FANOUT = 10
 """Of each hop, where no sampler is given."""
 YOURS = "package.module.Class of your own"
-_UNION = "raise_union_unexpected_value"  # of jsonargparse
 
 
 class Parser(argparse.ArgumentParser):
@@ -96,12 +95,6 @@ def parse_data(command: Parser, arguments: Sequence[str]) -> tuple[argparse.Name
     return options, parse_module(command, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
 
 
-def instantiate(parser: Any, settings: Any) -> Any:
-    """Makes all objects whose settings a parser of jsonargparse's has read."""
-    # Older releases have the longer name only, newer ones warn of it.
-    return (getattr(parser, "instantiate", None) or parser.instantiate_classes)(settings)
-
-
 def take_data(arguments: list[str], command: argparse.ArgumentParser) -> list[str]:
     """Removes DATA, a folder or a data set's name, from the front of the arguments; returns the setting that it stands
     for."""
@@ -170,26 +163,6 @@ def _check_output(file: Path) -> None:
             raise StoreFormatError(f"{file} may not be written to. Give another file.")
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def known_cause(error: BaseException | None) -> GnnLoadError | None:
-    """Finds this package's error among the causes of another one; None where there is none."""
-    waiting = [error]
-    while waiting:
-        candidate = waiting.pop(0)
-        if isinstance(candidate, GnnLoadError):
-            return candidate
-        if candidate is not None:
-            waiting += [candidate.__cause__, *_of_alternatives(candidate)]
-    return None
-
-
-def _of_alternatives(error: BaseException) -> list[BaseException]:
-    """Why each type of a setting did not take its value: the parser makes the first its cause, the others only
-    words."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    lists = [frame.f_locals.get("exceptions") for frame in frames if frame.f_code.co_name == _UNION]
-    return [cause for errors in lists if isinstance(errors, list) for cause in errors]
 
 
 def read_config(file: Path, command: argparse.ArgumentParser) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from lightning_gnnload.datasets.description import YamlLines, load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.dataset import Tables
 from lightning_gnnload.ingest.spec import GraphSpec
-from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause
+from lightning_gnnload.plugin.commands.causes import instantiate, known_cause
 from lightning_gnnload.plugin.commands.classes import import_class
 from lightning_gnnload.plugin.commands.reasons import reason
 from lightning_gnnload.plugin.compat import lightning_cli, pl
@@ -44,10 +44,12 @@ def faults_of_file(parser: Any, file: Path, parts: Container[str] | None = None)
     text = file.read_text()
     values = {part: value for part, value in load_yaml(text).items() if parts is None or part in parts}
     lines, faults = YamlLines(text), list(_faults(parser, values))
-    told = dict.fromkeys((lines.of(fault.where), fault.sentence) for fault in faults)
-    if len(told) > 1:
-        told = dict.fromkeys((line, re.sub(r"; for example$", ".", said.splitlines()[0])) for line, said in told)
-    return [f"{file}:{line}: {said}" for line, said in sorted(told, key=lambda entry: entry[0])]
+    sentences = dict.fromkeys((lines.of(fault.where), fault.sentence) for fault in faults)
+    if len(sentences) > 1:
+        sentences = dict.fromkeys(
+            (line, re.sub(r"; for example$", ".", sentence.splitlines()[0])) for line, sentence in sentences
+        )
+    return [f"{file}:{line}: {sentence}" for line, sentence in sorted(sentences, key=lambda entry: entry[0])]
 
 
 def _faults(parser: Any, values: Mapping[str, Any]) -> Iterator[Fault]:
@@ -60,7 +62,11 @@ def _faults(parser: Any, values: Mapping[str, Any]) -> Iterator[Fault]:
                     continue
                 yield from _within(parser, value, partial(_in_group, part, name), f"{part}.{name}")
         else:
-            yield from _within(parser, settings, lambda value, part=part: {part: value}, str(part))
+            yield from _within(parser, settings, partial(_alone, part), str(part))
+
+
+def _alone(part: str, value: Any) -> dict[str, Any]:
+    return {part: value}
 
 
 def _in_group(part: str, name: str, value: Any) -> dict[str, Any]:
@@ -69,9 +75,9 @@ def _in_group(part: str, name: str, value: Any) -> dict[str, Any]:
 
 def _within(parser: Any, value: Any, whole: _Whole, where: str) -> list[Fault]:
     """Lists the faults of one value: of its parts where these have any, else its own."""
-    said = _complaint(parser, whole(value))
+    sentence = _complaint(parser, whole(value))
     is_class = isinstance(value, Mapping) and isinstance(value.get("class_path"), str)
-    if said is None:
+    if sentence is None:
         return _of_making(value, where) if is_class else []
     faults: list[Fault] = []
     if is_class and isinstance(value.get("init_args"), Mapping):
@@ -79,7 +85,7 @@ def _within(parser: Any, value: Any, whole: _Whole, where: str) -> list[Fault]:
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
         for number, item in enumerate(value):
             faults += _within(parser, item, lambda item: whole([item]), f"{where}[{number}]")
-    return faults or [Fault(where, said)]
+    return faults or [Fault(where, sentence)]
 
 
 def _of_settings(parser: Any, value: Mapping[str, Any], whole: _Whole, where: str) -> list[Fault]:
@@ -94,25 +100,25 @@ def _of_settings(parser: Any, value: Mapping[str, Any], whole: _Whole, where: st
     # What is said whatever is set: of the class itself, or of settings that it needs.
     always = _complaint(parser, with_settings({}))
     for name, one in settings.items():
-        said = _complaint(parser, with_settings({name: one}))
-        if said is None or said == always or (always and _is_of_missing(said)):
+        sentence = _complaint(parser, with_settings({name: one}))
+        if sentence is None or sentence == always or (always and _is_of_missing(sentence)):
             sound[name] = one
         else:
             faults += _within(parser, one, partial(_setting, with_settings, name), f"{where}.init_args.{name}")
-    said = _complaint(parser, with_settings(sound))
-    if said and (missing := _NOT_GIVEN.fullmatch(said)):
+    sentence = _complaint(parser, with_settings(sound))
+    if sentence and (missing := _NOT_GIVEN.fullmatch(sentence)):
         named = {*settings, *(name for fault in faults for name in re.findall(r"did you mean (\w+)\?", fault.sentence))}
         names = [name for name in missing["names"].split(", ") if name not in named]
-        said = f"{missing['owner']} needs {', '.join(names)}, which is not given." if names else None
-    return faults + [Fault(where, said)] * bool(said)
+        sentence = f"{missing['owner']} needs {', '.join(names)}, which is not given." if names else None
+    return [*faults, Fault(where, sentence)] if sentence else faults
 
 
 def _setting(with_settings: _Whole, name: str, value: Any) -> dict[str, Any]:
     return with_settings({name: value})
 
 
-def _is_of_missing(said: str) -> bool:
-    return _NOT_GIVEN.fullmatch(said) is not None
+def _is_of_missing(sentence: str) -> bool:
+    return _NOT_GIVEN.fullmatch(sentence) is not None
 
 
 def _complaint(parser: Any, values: dict[str, Any]) -> str | None:
@@ -125,8 +131,8 @@ def _complaint(parser: Any, values: dict[str, Any]) -> str | None:
     before, parser.error = parser.error, say
     try:
         parser.parse_object(values)
-    except _SaidError as said:
-        message = str(said)
+    except _SaidError as sentence:
+        message = str(sentence)
         # As the parser of all commands says it, which names the whole of a setting.
         message = re.sub(
             r"^Group '(\w+)' does not accept option '", r"Subcommand 'fit' does not accept option '\1.", message
@@ -170,7 +176,7 @@ def _of_tables(value: Mapping[str, Any], where: str) -> list[Fault] | None:
         elif isinstance(settings.get("graph"), str):
             GraphSpec.read(settings["graph"])
     except GraphSpecError as error:
-        places = [fault.where or str(fault).partition(": ")[0] for fault in error.faults or (error,)]
-        said = str(error).splitlines() if "graph" in settings else map(str, error.faults or (error,))
-        return [Fault(f"{where}.init_args.{place}", line) for place, line in zip(places, said, strict=False)]
+        paths = [fault.where or str(fault).partition(": ")[0] for fault in error.faults or (error,)]
+        sentence = str(error).splitlines() if "graph" in settings else map(str, error.faults or (error,))
+        return [Fault(f"{where}.init_args.{path}", line) for path, line in zip(paths, sentence, strict=False)]
     return []

@@ -15,14 +15,15 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.host import malloc
 from lightning_gnnload.plugin.accelerate import Accelerate
-from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
+from lightning_gnnload.plugin.commands.arguments import read_config, with_nearest
+from lightning_gnnload.plugin.commands.causes import instantiate, known_cause
 from lightning_gnnload.plugin.commands.faults import faults_of_file
 from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
-from lightning_gnnload.plugin.progress import without_bars
+from lightning_gnnload.plugin.monitor.epoch_lines import without_bars
 from lightning_gnnload.storage.output import check_output
 
 _REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
@@ -69,8 +70,8 @@ class GraphCLI(lightning_cli.LightningCLI):
         commands = getattr(self, "_subcommand_parsers", {})
         named = next((name for name in (sys.argv[1:] if args is None else args) if name in commands), None)
         for subparser in (parser, *commands.values()):
-            of = commands[named] if named else parser
-            subparser.error = partial(_error, subparser, files=files, of=of)  # type: ignore[method-assign]
+            whole = commands[named] if named else parser
+            subparser.error = partial(_error, subparser, files=files, whole=whole)
         try:
             super().parse_arguments(parser, args)
         except (ValueError, RecursionError) as error:  # YAML's, of a value that is none, or lies too deep
@@ -221,12 +222,12 @@ def _error(
     cause: Exception | None = None,
     *,
     files: Sequence[Path] = (),
-    of: lightning_cli.LightningArgumentParser | None = None,
+    whole: lightning_cli.LightningArgumentParser | None = None,
 ) -> NoReturn:
     # In the place of the class's own, which prints all options first: more than a screen of them.
     text = with_nearest(message, parser)
-    if text == message and of is not None:
-        _exit_by_faults(of, files)
+    if text == message and whole is not None:
+        _exit_by_faults(whole, files)
     print(f"gnnload: {text if text != message else reason(message) or message}", file=sys.stderr)
     sys.exit(2)
 

@@ -32,13 +32,13 @@ _TOPS: dict[str, Any] = {
 
 def run_schema() -> dict[str, Any]:
     """Returns the JSON Schema, draft 2020-12, of the configuration of ``gnnload fit``. Classes of your own are any
-    dotted name, with any settings."""
+    dotted name, with any settings. Parts may be missing: further files, and arguments, go over one."""
     schemas = _Schemas()
     optimizers: Any = torch.optim.Optimizer
     properties = {
-        "trainer": schemas.of_arguments(pl.Trainer),
+        "trainer": schemas.of_arguments(pl.Trainer) | {"required": []},
         "model": schemas.of_classes((pl.LightningModule,)),
-        "data": schemas.of_arguments(lightning_gnnload.GraphDataModule),
+        "data": schemas.of_arguments(lightning_gnnload.GraphDataModule) | {"required": []},
         "optimizer": schemas.of_classes((optimizers,)),
         "lr_scheduler": schemas.of_classes((torch.optim.lr_scheduler.LRScheduler,)),
         **_TOPS,
@@ -48,7 +48,6 @@ def run_schema() -> dict[str, Any]:
         "title": "run.yaml of lightning_gnnload",
         "type": "object",
         "properties": properties,
-        "required": ["model", "data"],
         "additionalProperties": False,
         "$defs": schemas.definitions,
     }
@@ -82,7 +81,7 @@ class _Schemas:
         names = [*serving(kinds)]
         for name in names:
             self._define(name)
-        of_name = [
+        settings_by_name = [
             {
                 "if": {"properties": {"class_path": {"const": name}}, "required": ["class_path"]},
                 "then": {"properties": {"init_args": {"$ref": f"#/$defs/{name}"}}},
@@ -101,7 +100,7 @@ class _Schemas:
             "required": ["class_path"],
             "additionalProperties": False,
         }
-        return {"anyOf": [mapping | ({"allOf": of_name} if of_name else {}), class_path]}
+        return {"anyOf": [mapping | ({"allOf": settings_by_name} if settings_by_name else {}), class_path]}
 
     def _define(self, name: str) -> None:
         """Defines the settings of a class, once; what cannot be read of its signature may be anything."""
@@ -110,8 +109,8 @@ class _Schemas:
         self._done.add(name)
         self.definitions[name] = {"type": "object"}
         packages = (lightning_gnnload, pl.callbacks, pl.strategies, pl.loggers, pl.profilers, torch.optim)
-        places = (*packages, torch.optim.lr_scheduler)
-        cls = next(getattr(place, name) for place in places if inspect.isclass(getattr(place, name, None)))
+        modules = (*packages, torch.optim.lr_scheduler)
+        cls = next(getattr(module, name) for module in modules if inspect.isclass(getattr(module, name, None)))
         try:
             schema = self.of_arguments(cls)
         except Exception:  # of another library's annotations, which need not be types

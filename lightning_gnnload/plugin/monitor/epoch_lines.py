@@ -94,7 +94,7 @@ class EpochLines(pl.callbacks.ProgressBar):
 def without_bars(trainer: pl.Trainer) -> None:
     """Puts lines in the place of a trainer's bar, if stdout, where Lightning draws it, is no terminal."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    for place, callback in enumerate(callbacks):
+    for index, callback in enumerate(callbacks):
         is_bar = isinstance(callback, (pl.callbacks.TQDMProgressBar, pl.callbacks.RichProgressBar))
         if is_bar and not sys.stdout.isatty():
-            callbacks[place] = EpochLines()
+            callbacks[index] = EpochLines()
