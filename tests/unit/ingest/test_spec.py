@@ -104,7 +104,8 @@ def test_mistakes_are_named(path: str, value: Any, told: str) -> None:
 def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     (tmp_path / "graph.yaml").write_text(
         "version: 1\n"
-        "nodes:\n  user: {from: u.csv, idd: uid, x: [{colum: a, as: nomber}]}\n  item: {from: 3, id: sku, time_unit: s}\n"
+        "nodes:\n  user: {from: u.csv, idd: uid, x: [{colum: a, as: nomber}]}\n"
+        "  item: {from: 3, id: sku, time_unit: s}\n"
         "edges:\n  buys:\n    from: b.csv\n    src: usr.u\n    dst: item\n    wieght: 3\n"
         "tasks:\n  t: {seed: users.uid, y: no, split: {share: [0.5, 0.6]}}\n"
         "bild: {}\n"
